@@ -23,6 +23,7 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "FLOP/byte": "floating-point operations per byte",
         "fraction": "a part of a whole; 1 is the whole",
         "ppm": "parts per million",
+        "1/s": "how many per second",
         "count": "how many there are",
         "number": "an identifier or an index",
         "text": "text",
@@ -161,7 +162,10 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "fraction": {
         "attributed_share": "attributed_time / kernel_time",
         "launched_share": "device time that has a launch record / all device time",
-        "flops_share": "launched device time whose FLOPs are known / launched device time",
+        "flops_share": (
+            "launched device time whose FLOPs are known / launched device time; of all device time if the"
+            " source records no launches"
+        ),
         "kernel_flops_share": "flops_share of kernels alone, without copies and sets, which compute nothing",
         "bytes_share": "launched device time whose bytes are known / launched device time",
         "own_share": "own_time / the time recorded",
@@ -592,6 +596,72 @@ def _frames() -> Iterator[Frame]:
         columns(
             "host processes first_rank method offset_ns drift_ppm error_ns spread_ns collectives",
             collectives=("count", "collectives used to align the clock"),
+        ),
+    )
+    yield Frame(
+        "engine_layers()",
+        "one row per layer of a TensorRT engine, in the engine's order",
+        columns(
+            "process engine layer op layer_type role precision mean median share total runs inputs outputs"
+            " formats tactic origins matrix_flops vector_flops flops bytes attained_flops"
+            " attained_bandwidth efficiency bound reason",
+            engine=("text", "the engine: the name of its files, or that given in the program"),
+            layer=("text", "the layer's name in the engine"),
+            op=("text", "the layer's kind: TensorRT's parameter type, else its layer type"),
+            layer_type=("text", "TensorRT's layer type, which says how the layer is computed"),
+            role=(
+                "text",
+                "compute, reformat, quantize, dequantize, no-op, constant or plugin; null if the engine gives"
+                " names only",
+            ),
+            precision=("text", "dtype of the layer's first input; tf32 if the tactic's name says so"),
+            mean=("ns", "mean time of one run of the layer; null if nothing timed it"),
+            median=("ns", "median time of one run of the layer"),
+            share=("fraction", "total / the total of all layers of the engine"),
+            total=("ns", "time of all runs added up"),
+            runs=("count", "runs over which the times were taken"),
+            formats=(
+                "text",
+                "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; null if not stated",
+            ),
+            tactic=("text", "the tactic's name: the kernel, or the family of kernels, that computes it"),
+            origins=("text", "layers of the original network that it computes"),
+            matrix_flops=("FLOP", "part of flops in products and convolutions, of one run"),
+            vector_flops=("FLOP", "part of flops in other operations, of one run"),
+            flops=("FLOP", "operations of one run"),
+            bytes=("bytes", "minimum bytes of one run, weights included"),
+            attained_flops=("FLOP/s", "flops / mean"),
+            attained_bandwidth=("bytes/s", "bytes / mean"),
+            efficiency=("fraction", "time at the roof / time taken"),
+            reason=("text", "why flops is null"),
+        ),
+    )
+    yield Frame(
+        "engine_runs()",
+        "one row per measure of a TensorRT engine's runs, and where it comes from",
+        columns(
+            "process engine measure measured runs min max mean median p90 p95 p99 total wall_time throughput",
+            engine=("text", "the engine: the name of its files"),
+            measure=(
+                "text",
+                "as trtexec calls it: Latency, Enqueue Time, H2D Latency, GPU Compute Time, D2H Latency",
+            ),
+            measured=(
+                "text",
+                "recorded: computed from the runs of a timing file, without those that warm up; stated: by"
+                " trtexec's summary",
+            ),
+            runs=("count", "runs that count"),
+            min=("ns", "shortest of the runs"),
+            max=("ns", "longest of the runs"),
+            mean=("ns", "mean of the runs"),
+            median=("ns", "median of the runs"),
+            p90=("ns", "90th percentile of the runs, by trtexec's rule"),
+            p95=("ns", "95th percentile of the runs, by trtexec's rule"),
+            p99=("ns", "99th percentile of the runs, by trtexec's rule"),
+            total=("ns", "all runs added up"),
+            wall_time=("ns", "from the first run's start to the last run's end, on the host's clock"),
+            throughput=("1/s", "runs / wall_time"),
         ),
     )
     yield Frame(

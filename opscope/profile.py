@@ -23,6 +23,7 @@ from opscope.core.analysis.efficiency import (
     op_efficiency,
     replays,
 )
+from opscope.core.analysis.engines import engine_layers, engine_runs
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.gaps import gaps, gaps_on_cpu
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
@@ -37,6 +38,7 @@ from opscope.core.analysis.utilization import step_utilization
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.capture_traces import without_captures
+from opscope.core.attribution.specs import Specs
 from opscope.core.cells import replaces
 from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.peaks import Device
@@ -377,6 +379,26 @@ class Profile:
         """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
 
+    @property
+    def _specs(self) -> pl.DataFrame:
+        return Specs.of(self.attribution.trace, self.attribution.meaning).table
+
+    def engine_layers(self) -> pl.DataFrame:
+        """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
+
+        Times that trtexec exported are means over many runs; else they are of the layer's kernels.
+        """
+        return self._given(
+            "engine_layers",
+            lambda: engine_layers(
+                self._specs, self.kernels(categories=True), self._ops_frame, self._efficiency
+            ),
+        )
+
+    def engine_runs(self) -> pl.DataFrame:
+        """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
+        return self._given("engine_runs", lambda: engine_runs(self._specs, self.trace["samples"]))
+
     def advice(self) -> pl.DataFrame:
         """What to change in the program, by what it would save at most; then what no detector could tell.
 
@@ -493,8 +515,10 @@ def load(
     that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
     ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
     from formats for which this saves much: half of the kernels' data in an Nsight Systems export. ``model``
-    is the ONNX model that a profile of ONNX Runtime is of, best the optimised one that it saved; load raises
-    BadInput if it is another's. Without it a model beside the profile is used if it has all its nodes.
+    is what ran, where the trace only names it: the ONNX model of a profile of ONNX Runtime (best the
+    optimised one that it saved; without it a model beside the profile is used if it has all its nodes), or
+    the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
+    another's.
     """
     saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
     if saved and model is None:

@@ -61,7 +61,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="The ONNX model that an ONNX Runtime profile is of, best the optimised one that it saved.",
+        help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info of "
+        "a TensorRT engine beside a trace of Nsight Systems.",
         metavar="FILE",
         show_default=False,
     ),

@@ -72,7 +72,7 @@ DTYPE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 #: Layouts without strides for which the sizes do not give the number of stored elements.
 SPARSE_LAYOUTS: Final = ("coo", "csr", "csc", "bsr", "bsc", "other")
 #: All layouts without strides.
-LAYOUTS: Final = (*SPARSE_LAYOUTS, "mkldnn", "nested", "jagged")
+LAYOUTS: Final = (*SPARSE_LAYOUTS, "mkldnn", "nested", "jagged", "vectorized")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ def open(
     the files of many ranks. Raises BadInput, which names the file and what is wrong with it. Without
     ``strict``, the readable ones of several files are read, and the complaints about the others are in
     ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
-    saves much (Nsight Systems). ``model`` is the ONNX model that a profile of ONNX Runtime is of.
+    saves much (Nsight Systems). ``model`` is what ran, where the trace only names it: an ONNX model, or the
+    layer info of a TensorRT engine.
     """
     beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
@@ -42,12 +43,20 @@ def open(
         return _join(
             _traces(location), f"{location}: a folder without traces", strict, lean, beside
         )
+    if beside is not None and found.takes_model:
+        return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
-    if found.name == "recording" and not strict and beside is None:
+    if found.name == "recording" and not strict:
         from .recording.reader import collect  # lazy: it loads Polars
 
-        return collect(location)
-    return found.read(location, lean, beside)
+        trace = collect(location)
+    else:
+        trace = found.read(location, lean)
+    if beside is None:
+        return trace
+    from .beside import with_model  # lazy: it loads Polars
+
+    return with_model(trace, beside)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -83,9 +92,20 @@ def _join(
     if not paths:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
+    of_engines, paths = _of_engines([Path(path) for path in paths])
+    _refuse_twice(of_engines, content=False)  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
+    if of_engines and model is not None:
+        raise BadInput(model, "files of a TensorRT engine take no model: give its layer info as one of them")
+    if of_engines:
+        from . import tensorrt  # lazy: it loads decoders
+
+        found, failed = tensorrt.read_together(of_engines)
+        if failed and (strict or not (found or paths)):
+            raise failed[0] if strict or len(failed) == 1 else NoneReadable(failed)
+        parts += found
     for path in paths:
         try:
             part = open(path, strict=strict, lean=lean, model=model)
@@ -93,7 +113,7 @@ def _join(
                 part[name]
             parts.append(part)
         except BadInput as error:
-            if strict or len(paths) == 1:
+            if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
     if not parts:
@@ -110,8 +130,24 @@ def _join(
     return trace
 
 
-def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Raise BadInput where two paths are the same file or have equal content: they would count twice."""
+def _of_engines(paths: Sequence[Path]) -> tuple[list[Path], list[str | os.PathLike[str]]]:
+    """Part the files of TensorRT engines, of which one engine has several, from all others."""
+    ours: list[Path] = []
+    others: list[str | os.PathLike[str]] = []
+    for path in paths:
+        try:
+            found = None if path.is_dir() else find(path)
+        except BadInput:  # opening it reports the error
+            found = None
+        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(path)
+    return ours, others
+
+
+def _refuse_twice(paths: Sequence[str | os.PathLike[str]], content: bool = True) -> None:
+    """Raise BadInput where two paths are the same file or have equal content: they would count twice.
+
+    Without ``content``, equal content under two names is allowed.
+    """
     seen: dict[tuple[int, int], str] = {}
     sizes: dict[int, list[str]] = {}
     for path in [os.fspath(one) for one in paths]:
@@ -123,10 +159,12 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]]) -> None:
         if same is not None:
             raise BadInput(path, "given twice" + (f" (as {same})" if same != path else ""))
         seen[found.st_dev, found.st_ino] = path
-        content = _content(Path(path))
-        size = sum(os.path.getsize(file) for file in content)
+        if not content:
+            continue
+        held = _content(Path(path))
+        size = sum(os.path.getsize(file) for file in held)
         for other in sizes.get(size, ()):
-            if size and _equal(content, _content(Path(other))):
+            if size and _equal(held, _content(Path(other))):
                 raise BadInput(path, f"has the same content as {other}: it would count twice")
         sizes.setdefault(size, []).append(path)
 

@@ -25,7 +25,9 @@ GROUP: Final = "opscope.readers"
 #: Our readers, in the order in which they are asked. The order matters: a recording is a folder with a
 #: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
 #: recognised by its file name.
-_FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime")
+_FIRST: Final = (
+    "recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime", "tensorrt",
+)  # fmt: skip
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)
 #: Readers that take the model that ran.
@@ -42,12 +44,15 @@ class Found:
     reader: Reader
     ours: bool
 
+    @property
+    def takes_model(self) -> bool:
+        """Whether the reader needs the model that ran to say what the file means."""
+        return self.ours and self.name in _WITH_MODEL
+
     def read(self, path: Path, lean: bool = False, model: Path | None = None) -> Trace:
         """Return the trace in ``path``. ``lean`` leaves out the columns that totals do not need, if the
-        reader supports that; ``model`` is the model that ran. Raises BadInput."""
+        reader supports that; ``model`` is the model that ran, if ``takes_model``. Raises BadInput."""
         if model is not None:
-            if self.name not in _WITH_MODEL or not self.ours:
-                raise BadInput(path, "a model is read beside a profile of ONNX Runtime only")
             of_model: Trace = self.reader.read(path, model)  # type: ignore[call-arg]
             return of_model
         if not self.ours:

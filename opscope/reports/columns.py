@@ -25,6 +25,10 @@ def device_name(number: object) -> str:
     return "cpu" if number == -1 else str(number)
 
 
+def _rate(value: object) -> str:
+    return f"{value:,.1f}" if isinstance(value, float) else units.UNKNOWN
+
+
 def _short_number(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else units.UNKNOWN
 
@@ -120,6 +124,7 @@ _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
     "fraction": units.share,
     "count": units.count,
     "ppm": _short_number,
+    "1/s": _rate,
 }
 
 

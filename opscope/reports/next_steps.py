@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from opscope.core.analysis.engines import has_engines
+
 from . import units
 from .grouped import WORTH
 from .registry import divisions
@@ -20,6 +22,10 @@ def next_steps(profile: Profile) -> list[str]:
     row = profile.summary().to_dicts()[0]
     kinds = {one["kind"]: one["share"] for one in profile.totals_by("kind").to_dicts()}
     lines: list[str] = []
+    if has_engines(profile.trace):
+        lines.append(
+            "--reports engine_layers,engine_runs: a TensorRT engine's layers by time, and its runs"
+        )
     if not kinds:
         return lines
     whole, without = row["device_time"], row["device_unattributed_time"]

@@ -35,9 +35,9 @@ def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.
         alone = times.self_time if times.seen is None else times.self_time[times.seen]
         return _ranked(_of_ops(ops), int(alone.sum()))
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
-    whole = sum(
-        int(table["duration"].filter(table["launched"]).sum()) for table in (executed, memops)
-    )
+    launches = ops.attribution.trace.has("calls")  # without any, shares are of all device time
+    counted = [table.filter("launched") if launches else table for table in (executed, memops)]
+    whole = sum(int(table["duration"].sum()) for table in counted)
     return _ranked(found, whole)
 
 

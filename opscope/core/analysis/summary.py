@@ -66,8 +66,8 @@ def summary(
     are those of the window.
 
     ``launched_share``: device time (kernels, copies, sets) with a launch record over all device time.
-    ``flops_share``: device time with known FLOPs over device time with a launch record; copies count in
-    both, since their FLOPs are known to be 0. ``kernel_flops_share``: the same among kernels alone.
+    ``flops_share``: device time with known FLOPs over device time with a launch record (over all device
+    time where the source records no launches at all); copies count in both, since their FLOPs are known to be 0. ``kernel_flops_share``: the same among kernels alone.
     ``bytes_share``: like ``flops_share``, for known bytes. ``tensor_core_undetermined_time``: time of
     kernels for which neither name nor op shows whether they use Tensor Cores.
     ``coverage.missing_costs`` lists what the shares leave out.
@@ -96,13 +96,17 @@ def summary(
     if ops is not None:
         row |= _cpu(trace, ops)
     elif trace.has("kernels"):
-        row |= _gpu(ran, kernels, memops)
+        row |= _gpu(ran, kernels, memops, trace.has("calls"))
     return pl.DataFrame([row], schema=SCHEMA)
 
 
 def _gpu(
-    ran: dict[tuple[object, ...], list[pl.DataFrame]], kernels: pl.DataFrame, memops: pl.DataFrame
+    ran: dict[tuple[object, ...], list[pl.DataFrame]],
+    kernels: pl.DataFrame,
+    memops: pl.DataFrame,
+    with_calls: bool,
 ) -> dict[str, Any]:
+    """``with_calls``: the source records launches; without, shares of known work are of all device time."""
     total = int(kernels["duration"].sum())
     has_op = pl.col("reason").is_null()
     attributed, copied = _time(kernels, has_op), _time(memops, has_op)
@@ -113,6 +117,9 @@ def _gpu(
     kernels = kernels.with_columns(free)
     known = ALL_FLOPS.is_not_null() | pl.col("free")
     with_launch = _time(kernels, launched) + _time(memops, launched)
+    launched_share = with_launch / whole if whole else None
+    if not with_calls:
+        launched, with_launch = pl.lit(True), whole
     of_kernels, kernels_known = _time(kernels, launched), _time(kernels, launched & known)
     with_flops = kernels_known + _time(memops, launched)
     sized = pl.col("bytes").is_not_null() & launched
@@ -127,7 +134,7 @@ def _gpu(
         "attributed_time": attributed,
         "unattributed_time": total - attributed,
         "attributed_share": attributed / total if total else None,
-        "launched_share": with_launch / whole if whole else None,
+        "launched_share": launched_share,
         "flops_share": with_flops / with_launch if with_launch else None,
         "kernel_flops_share": kernels_known / of_kernels if of_kernels else None,
         "bytes_share": with_bytes / with_launch if with_launch else None,

@@ -19,6 +19,7 @@ from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace, conform, next_range_id
+from opscope.core.tensorrt_layers import FRAMEWORK
 
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Columns that identify a stream; the ops of one stream follow each other.
@@ -152,7 +153,9 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     wanted = kernels.select(
         pl.col("process"), pl.col("op_key").cast(pl.String).alias("key")
     ).unique()
-    specs = trace["specs"].select(
+    framework = pl.col("framework").cast(pl.String)
+    figures = framework.str.starts_with(f"{FRAMEWORK}.").fill_null(False)
+    specs = trace["specs"].filter(~figures).select(
         "process",
         pl.concat_str(
             pl.col("graph").cast(pl.String).fill_null(""),
@@ -160,6 +163,8 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
             pl.col("key").cast(pl.String),
         ).alias("key"),
         pl.col("text").cast(pl.String),
+        (framework == FRAMEWORK).fill_null(False).alias("tensorrt"),
+        pl.col("key").cast(pl.String).alias("layer"),
     )
     specs = specs.unique(["process", "key"], keep="last", maintain_order=True)
     joined = wanted.join(specs, on=["process", "key"], how="left", nulls_equal=True)
@@ -169,11 +174,13 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     named = pl.DataFrame(
         unknown, schema={"key": pl.String, "domain": pl.String, "own": pl.String}, orient="row"
     )
+    # a layer of TensorRT's goes by its name, as in TensorRT's own ranges, and has the call in its spec
+    layer = pl.col("tensorrt").fill_null(False)
     return joined.join(named, on="key", how="left").select(
         "process",
         "key",
-        pl.col("domain").fill_null("xla"),
-        pl.coalesce("text", "own").alias("text"),
+        pl.when(layer).then(pl.lit("TensorRT")).otherwise("domain").fill_null("xla").alias("domain"),
+        pl.when(layer).then("layer").otherwise(pl.coalesce("text", "own")).alias("text"),
     )
 
 

@@ -24,6 +24,7 @@ from opscope.core.tables.columns import pairs
 from opscope.core.tables.interpret import ROLE, ExtendedReadings, Meaning
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
+from opscope.core.tensorrt_layers import PREFIX
 
 #: Ops with as many rows in their results as in their inputs.
 _KEEPS_ROWS: Final = re.compile(
@@ -101,7 +102,7 @@ def _explained(readings: ExtendedReadings, specs: Specs, old: int, spec: int) ->
         direction = hlo_reading.direction
         if not isinstance(layer, str):
             reading = replace(reading, layer=hlo_reading.layer or reading.layer)
-    elif reading.call is not None and not call.truncated:
+    elif reading.call is not None and not call.truncated and not call.name.startswith(PREFIX):
         # keep the name of what ran: a fused kernel runs as the node of its last op, which has the spec
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
     if not is_hlo(call) and is_marked_backward(call):

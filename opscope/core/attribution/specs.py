@@ -22,7 +22,10 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
 #: Framework or domain → family. Frameworks of one family use the same domains for their ranges.
-_FAMILY: Final = {"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"}
+_FAMILY: Final = {
+    **{"tensorflow": "xla", "keras": "xla", "jax": "xla", "TSL": "xla", "XLA": "xla"},
+    "TensorRT": "tensorrt",
+}
 _SCHEMA: Final = {
     "process": pl.Int32,
     "family": pl.String,

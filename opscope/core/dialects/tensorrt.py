@@ -20,9 +20,12 @@ _NOT_LAYERS: Final = (
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """Return the reading of a layer's range: an op with the layer's name (`` + `` joins fused layers)."""
+    """Return the reading of a layer's range: an op with the layer's name (`` + `` joins fused layers).
+
+    What the layer is, its spec says, if the engine's layer info is beside the trace.
+    """
     if domain != DOMAIN or not text or len(text) > _LIMIT:
         return None
     if text.startswith(_NOT_LAYERS):
         return Reading("user")
-    return Reading("op", OpCall(text), "forward", layer=text)
+    return Reading("op", OpCall(text), "forward", layer=text, key=text)

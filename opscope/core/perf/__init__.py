@@ -17,7 +17,7 @@ from .api import (
     weight_grad,
 )
 from .hlo import calls, instructions, libraries, transformer_engine  # noqa: F401
-from .nodes import mindspore, onnx, tensorflow  # noqa: F401
+from .nodes import mindspore, onnx, tensorflow, tensorrt  # noqa: F401
 from .ops import prims, serving_attention, serving_layers, serving_products  # noqa: F401
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
 from .table import columns

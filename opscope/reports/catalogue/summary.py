@@ -52,13 +52,16 @@ def summary(profile: Profile) -> Table:
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
             line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
-    if not on_cpu:
+    launches = profile.trace.has("calls")
+    if not on_cpu and launches:
         line(
             "launched", units.share(row.get("launched_share")), "of device time has a launch record"
         )
+    elif not on_cpu and whole:
+        line("launched", units.UNKNOWN, "the source records no launches")
     for one in profile.trace.origin.get("captures", ()):
         line("shapes from", "", _capture(one))
-    known = "of op time" if on_cpu else "of launched device time"
+    known = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
     line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:

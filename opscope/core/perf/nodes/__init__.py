@@ -1,1 +1,1 @@
-"""Cost models of the nodes of prepared graphs: the names of TensorFlow, ONNX and MindSpore."""
+"""Cost models of the nodes of prepared graphs: the names of TensorFlow, ONNX, MindSpore, TensorRT."""

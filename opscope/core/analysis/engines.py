@@ -1,0 +1,257 @@
+"""TensorRT engines: their layers with times and costs, and what a run of an engine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.perf.table import columns as costs_of
+from opscope.core.rangetext import RangeTextError, format_tensor, parse
+from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.tables.trace import Trace
+from opscope.core.tensorrt_layers import FRAMEWORK, PREFIX, RECORDED, SAMPLE, STATED, TIMES
+
+LAYERS: Final = {
+    "process": pl.Int32, "engine": pl.String, "layer": pl.String, "op": pl.String,
+    "layer_type": pl.String, "role": pl.String, "precision": pl.String, "mean": pl.Float64,
+    "median": pl.Float64, "share": pl.Float64, "total": pl.Float64, "runs": pl.Int64,
+    "inputs": pl.String, "outputs": pl.String, "formats": pl.String, "tactic": pl.String,
+    "origins": pl.String, "matrix_flops": pl.Int64, "vector_flops": pl.Int64, "flops": pl.Int64,
+    "bytes": pl.Int64, "attained_flops": pl.Float64, "attained_bandwidth": pl.Float64,
+    "efficiency": pl.Float64, "bound": pl.String, "reason": pl.String,
+}  # fmt: skip
+RUNS: Final = {
+    "process": pl.Int32, "engine": pl.String, "measure": pl.String, "measured": pl.String,
+    "runs": pl.Int64,
+    **dict.fromkeys(("min", "max", "mean", "median", "p90", "p95", "p99", "total"), pl.Float64),
+    "wall_time": pl.Float64, "throughput": pl.Float64,
+}  # fmt: skip
+#: What a run's time is made of, in the order of trtexec's summary.
+MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time", "D2H Latency")
+_NAMES_ONLY: Final = "the engine gives only the layer's name (it was not built with detailed verbosity)"
+_PERCENTILES: Final = (90, 95, 99)
+
+
+def has_engines(trace: Trace) -> bool:
+    """Whether the trace describes engines or runs of them."""
+    named = trace["specs"]["framework"].cast(pl.String)
+    domain = trace["ranges"]["domain"].cat.get_categories().to_list()
+    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domain
+
+
+def engine_layers(
+    specs: pl.DataFrame, kernels: pl.DataFrame, ops: pl.DataFrame, efficiency: pl.DataFrame
+) -> pl.DataFrame:
+    """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
+
+    Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
+    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``; ``kernels``, ``ops``: the profile's
+    frames; ``efficiency``: what ``op_efficiency`` returns.
+    """
+    layers = _specs(specs, FRAMEWORK)
+    if layers.is_empty():
+        return pl.DataFrame(schema=LAYERS)
+    calls = [_call(text) for text in layers["text"]]
+    rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
+    rows = pl.concat(
+        [rows, pl.DataFrame([_described(call) for call in calls], schema=_DESCRIBED), _costs(calls)],
+        how="horizontal",
+    )
+    keys = ["process", "engine", "layer"]
+    rows = rows.unique(keys, keep="last", maintain_order=True)
+    rows = rows.join(_stated_times(specs), on=keys, how="left", maintain_order="left")
+    rows = rows.join(_kernel_times(kernels), on=keys[::2], how="left", maintain_order="left")
+    stated = pl.col("stated_total").is_not_null()
+    rows = rows.with_columns(
+        pl.when(stated).then("stated_total").otherwise("seen_total").alias("total"),
+        pl.when(stated).then("stated_runs").otherwise("seen_runs").alias("runs"),
+        pl.when(stated).then("stated_mean").otherwise(pl.col("seen_total") / pl.col("seen_runs")).alias("mean"),
+        pl.when(stated).then("stated_median").otherwise("seen_median").alias("median"),
+    )
+    whole = pl.col("total").sum().over("process", "engine")
+    rows = rows.with_columns(
+        pl.when(whole > 0).then(pl.col("total") / whole).alias("share"),
+        *(
+            pl.when(pl.col("mean") > 0).then(pl.col(work) / pl.col("mean") * 1e9).alias(rate)
+            for work, rate in (("flops", "attained_flops"), ("bytes", "attained_bandwidth"))
+        ),
+    )
+    rated = _rated(ops, efficiency)
+    rows = rows.join(rated, on=keys[::2], how="left", maintain_order="left")
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in LAYERS.items())
+
+
+_DESCRIBED: Final = {
+    name: LAYERS[name]
+    for name in ("op", "layer_type", "role", "precision", "inputs", "outputs", "formats", "tactic", "origins")
+}
+
+
+def _specs(specs: pl.DataFrame, framework: str) -> pl.DataFrame:
+    return specs.filter(pl.col("family") == framework).select("process", "graph", "key", "text")
+
+
+def _call(text: str) -> OpCall | None:
+    try:
+        return parse(text)
+    except RangeTextError:
+        return None
+
+
+def _described(call: OpCall | None) -> dict[str, Any]:
+    if call is None or not call.name.startswith(PREFIX):
+        return {}
+    formats = [str(call.param(side)) for side in ("format", "to") if call.param(side)]
+    origins = call.param("origins")
+    return {
+        "op": call.name, "layer_type": call.param("type"), "role": call.param("role"),
+        "precision": call.param("precision"), "inputs": _tensors(call.input_leaves()),
+        "outputs": _tensors(call.output_leaves() or ()),
+        "formats": " -> ".join(dict.fromkeys(formats)) or None, "tactic": call.param("tactic"),
+        "origins": " + ".join(map(str, origins)) or None if isinstance(origins, tuple) else None,
+    }  # fmt: skip
+
+
+def _tensors(found: Sequence[TensorSpec | None]) -> str:
+    return ", ".join("_" if one is None else format_tensor(one) for one in found)
+
+
+def _costs(calls: Sequence[OpCall | None]) -> pl.DataFrame:
+    known = [call if call is not None and call.name.startswith(PREFIX) else None for call in calls]
+    distinct = list(dict.fromkeys(call for call in known if call is not None))
+    place = {call: number for number, call in enumerate(distinct)}
+    wanted = ["matrix_flops", "vector_flops", "flops", "bytes", "reason"]
+    table = costs_of(distinct).select(wanted)
+    row = pl.Series([None if call is None else place[call] for call in known], dtype=pl.UInt32)
+    found = table[row.fill_null(0)] if len(table) else table.clear(len(row))
+    return found.with_columns(
+        pl.when(row.is_null()).then(pl.lit(_NAMES_ONLY) if name == "reason" else None).otherwise(name).alias(name)
+        for name in wanted
+    )
+
+
+def _figures(
+    specs: pl.DataFrame, framework: str
+) -> Iterator[tuple[int | None, str, str, dict[str, Any]]]:
+    for process, graph, key, text in _specs(specs, framework).iter_rows():
+        call = _call(text)
+        if call is not None:
+            yield process, graph, key, dict(call.params)
+
+
+def _number(value: object, scale: float = 1.0) -> float | None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value * scale if plain else None  # type: ignore[operator]
+
+
+def _stated_times(specs: pl.DataFrame) -> pl.DataFrame:
+    """The layers' times as trtexec states them, in ns."""
+    rows = [
+        {
+            "process": process, "engine": engine, "layer": layer,
+            "stated_runs": figures.get("runs") if isinstance(figures.get("runs"), int) else None,
+            "stated_total": _number(figures.get("total_ms"), 1e6),
+            "stated_mean": _number(figures.get("mean_ms"), 1e6),
+            "stated_median": _number(figures.get("median_ms"), 1e6),
+        }
+        for process, engine, layer, figures in _figures(specs, TIMES)
+    ]  # fmt: skip
+    schema = {
+        "process": pl.Int32, "engine": pl.String, "layer": pl.String, "stated_runs": pl.Int64,
+        **dict.fromkeys(("stated_total", "stated_mean", "stated_median"), pl.Float64),
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema).unique(
+        ["process", "engine", "layer"], keep="last", maintain_order=True
+    )
+
+
+def _kernel_times(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The time of each layer's kernels, over the executions of the layer."""
+    ran = kernels.filter(pl.col("op").cast(pl.String).str.starts_with(PREFIX))
+    each = ran.group_by("process", pl.col("layer").cast(pl.String), "op_id").agg(
+        pl.col("duration").sum().cast(pl.Float64)
+    )
+    return each.group_by("process", "layer").agg(
+        pl.col("duration").sum().alias("seen_total"),
+        pl.len().cast(pl.Int64).alias("seen_runs"),
+        pl.col("duration").median().alias("seen_median"),
+    )
+
+
+def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
+    """The roofline of each layer: time at the roof over the time taken, and what bounds most of it."""
+    of = ops.select("op_id", "process")
+    found = efficiency.filter(pl.col("op").cast(pl.String).str.starts_with(PREFIX)).join(
+        of, on="op_id", how="left"
+    )
+    rated = pl.col("efficiency").is_not_null()
+    return (
+        found.with_columns(pl.col("layer").cast(pl.String), pl.col("bound").cast(pl.String))
+        .group_by("process", "layer")
+        .agg(
+            (pl.col("ideal_time").filter(rated).sum() / pl.col("duration").filter(rated).sum()).alias("efficiency"),
+            pl.col("bound").filter(rated).sort_by(pl.col("duration").filter(rated)).last(),
+        )
+        .with_columns(pl.when(pl.col("efficiency").is_finite()).then("efficiency").alias("efficiency"))
+    )
+
+
+# ------------------------------------------------------------------------------ runs
+
+
+def engine_runs(specs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per measure of a run's time: as the runs were recorded, and as a summary states it.
+
+    The columns are ``RUNS``; ``specs`` as for ``engine_layers``, ``samples`` the trace's table. Times are in ns, the throughput in runs per second. The statistics of recorded
+    runs follow trtexec: of n runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
+    """
+    rows: list[dict[str, Any]] = []
+    named = {
+        process: (graph, figures) for process, graph, _, figures in _figures(specs, RECORDED)
+    }
+    values = samples.with_columns(pl.col("name").cast(pl.String))
+    for process, (engine, figures) in named.items():
+        mine = values.filter(pl.col("process") == process)
+        wall = _number(figures.get("wall_ms"), 1e6)
+        for measure in MEASURES:
+            one = mine.filter(pl.col("name") == SAMPLE.format(measure))["value"].drop_nulls().sort()
+            if len(one):
+                row = {"process": process, "engine": engine, "measure": measure, "measured": "recorded"}
+                rows.append({**row, **_statistics(one), **_rate(len(one), wall)})
+    stated: dict[tuple[int | None, str], dict[str, dict[str, Any]]] = {}
+    for process, engine, name, figures in _figures(specs, STATED):
+        stated.setdefault((process, engine), {})[name] = figures
+    for (process, engine), lines in stated.items():
+        single = {name: _number(figures.get("value")) for name, figures in lines.items()}
+        rate, wall_s = single.get("Throughput"), single.get("Total Host Walltime")
+        total_s = single.get("Total GPU Compute Time")
+        for measure, figures in lines.items():
+            if "value" in figures:
+                continue
+            numbers = {key: _number(value, 1e6) for key, value in figures.items() if key in RUNS}
+            rows.append(
+                {
+                    "process": process, "engine": engine, "measure": measure, "measured": "stated",
+                    **numbers,
+                    "runs": round(rate * wall_s) if rate and wall_s else None,
+                    "total": total_s * 1e9 if total_s is not None and measure == "GPU Compute Time" else None,
+                    "wall_time": None if wall_s is None else wall_s * 1e9, "throughput": rate,
+                }
+            )  # fmt: skip
+    return pl.DataFrame(rows, schema=RUNS)
+
+
+def _rate(runs: int, wall: float | None) -> dict[str, float | None]:
+    return {"wall_time": wall, "throughput": runs / wall * 1e9 if wall else None}
+
+
+def _statistics(values: pl.Series) -> dict[str, Any]:
+    """Statistics of sorted values, as trtexec computes them."""
+    many = len(values)
+    late = {f"p{p}": values[max(many - 1 - int((1 - p / 100) * many), 0)] for p in _PERCENTILES}
+    return {
+        "runs": many, "min": values[0], "max": values[-1], "mean": values.mean(),
+        "median": values.median(), "total": values.sum(), **late,
+    }  # fmt: skip

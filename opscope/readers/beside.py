@@ -1,0 +1,32 @@
+"""Read what a trace's model says beside the trace: today the layers of a TensorRT engine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import BadInput
+from .formats import find
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+
+def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
+    """Return ``trace`` with what the model in ``path`` says of the ops in it.
+
+    ``path``: the layer info of a TensorRT engine, as trtexec or the engine inspector writes it. Raises
+    BadInput, if the file is none or does not belong to the trace.
+    """
+    location = Path(path)
+    found = find(location)
+    if found is None or not found.ours or found.name != "tensorrt":
+        raise BadInput(
+            location,
+            "not what ran in this trace: beside a trace goes the layer info of a TensorRT engine, and an ONNX"
+            " model goes beside a profile of ONNX Runtime only",
+        )
+    from .tensorrt.beside import with_layers  # lazy: it loads Polars
+
+    return with_layers(trace, location)

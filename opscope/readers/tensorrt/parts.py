@@ -1,0 +1,263 @@
+"""Decode one file of a TensorRT engine: which kind it is, and what it says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
+from opscope.readers.errors import BadInput
+from opscope.readers.heads import PACKED
+from opscope.readers.kineto.json_events import read_blocks
+
+#: Largest file, bytes. The largest real ones (a timing file of an hour) have some tens of megabytes.
+LARGEST: Final = 512 << 20
+#: The most runs that a timing file may have: an hour of 1 kHz.
+MOST_RUNS: Final = 20_000_000
+_NAN: Final = re.compile(rb":\s*-?(?:nan|inf)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """A layer's times as trtexec states them, in ms, over all runs; ``share`` in percent."""
+
+    name: str
+    total_ms: float
+    mean_ms: float | None
+    median_ms: float | None
+    percentage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of an engine's layers over ``runs`` runs, and the totals if the source states them."""
+
+    runs: int | None
+    layers: tuple[LayerTime, ...]
+    total: LayerTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One line of the performance summary: its numbers by name, ``min`` … ``p99`` in ms."""
+
+    name: str
+    values: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Part:
+    """What one file says of an engine; what it does not say is empty."""
+
+    path: Path
+    kinds: set[str] = field(default_factory=set)
+    layers: list[Layer] = field(default_factory=list)
+    bindings: list[str] = field(default_factory=list)
+    times: Times | None = None
+    #: The records of a timing file, one a run, in its own names and ms.
+    runs: list[dict[str, float]] = field(default_factory=list)
+    stated: list[Stated] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    version: str | None = None
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+def decode(path: Path) -> Part:
+    """Return what the file says. Raises BadInput, which says what is wrong with it."""
+    body = _bytes(path)
+    text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] not in (b"{", b"["):
+        from . import log  # lazy: most files are JSON
+
+        return log.read(path, body)
+    document = _json(path, text)
+    part = Part(path)
+    if isinstance(document, Mapping):
+        for keys, read in _OBJECTS:
+            if any(key in document for key in keys):
+                read(part, document)
+                return part
+    elif isinstance(document, list):
+        first = next((one for one in document if isinstance(one, Mapping)), {})
+        for keys, list_reader in _LISTS:
+            if any(key in first for key in keys):
+                list_reader(part, document)
+                return part
+        if not document:
+            raise BadInput(path, "an empty list: trtexec wrote no runs and no layers")
+    raise BadInput(path, "JSON that is not of a TensorRT engine")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadInput(path, f"larger than {LARGEST >> 20} MB, which no file of an engine is")
+        with path.open("rb") as file:
+            body = file.read(LARGEST + 1)
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
+    if not body.startswith(PACKED):
+        return body
+    pieces, size = [], 0
+    for block in read_blocks(path):
+        size += len(block)
+        if size > LARGEST:
+            raise BadInput(path, f"larger than {LARGEST >> 20} MB when decompressed")
+        pieces.append(block)
+    return b"".join(pieces)
+
+
+def _json(path: Path, text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        first = error
+    # a layer's name may not be UTF-8, and trtexec writes "nan" for a share of nothing
+    mended = _NAN.sub(b": null", text.decode("utf-8", "replace").encode())
+    try:
+        return msgspec.json.decode(mended)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BadInput(path, f"JSON that ends early or is damaged ({first})") from first
+
+
+# ------------------------------------------------------------------------------ objects
+
+
+def _layers(part: Part, document: Mapping[str, Any]) -> None:
+    if "Layers" not in document:  # one layer alone (IEngineInspector.get_layer_information)
+        document = {"Layers": [document]}
+    try:
+        part.layers = layers_of(document)
+    except NotLayers as error:
+        raise BadInput(part.path, f"not the layers of an engine: {error}") from error
+    if not part.layers:
+        raise BadInput(part.path, 'its list "Layers" is empty')
+    bindings = document.get("Bindings")
+    if isinstance(bindings, list):
+        part.bindings = [one for one in bindings if isinstance(one, str)]
+    part.kinds.add("layers")
+
+
+#: TREx keeps the summary's numbers without their names; it reads them off in this order.
+_IN_ORDER: Final = ("min", "max", "mean", "median")
+_PERCENTILES: Final[Mapping[int, tuple[str, ...]]] = {1: ("p99",), 3: ("p90", "p95", "p99")}
+
+
+def _performance(part: Part, document: Mapping[str, Any]) -> None:
+    summary = document.get("performance_summary")
+    for name, value in summary.items() if isinstance(summary, Mapping) else ():
+        if isinstance(value, list):
+            numbers = [number(one) for one in value]
+            names = (*_IN_ORDER, *_PERCENTILES.get(len(numbers) - 4, ()))
+            pairs = zip(names, numbers, strict=False)
+            part.stated.append(Stated(name, {key: one for key, one in pairs if one is not None}))
+        elif (one := number(value)) is not None:
+            part.stated.append(Stated(name, {"value": one}))
+    options = document.get("inference_options")
+    part.options = _texts(options)
+    device = document.get("device_information")
+    if isinstance(device, Mapping):
+        part.device = dict(device)
+    part.kinds.add("performance")
+
+
+def _build(part: Part, document: Mapping[str, Any]) -> None:
+    for which in ("model_options", "build_options"):
+        part.options.update(_texts(document.get(which)))
+    part.kinds.add("build")
+
+
+def _texts(found: object) -> dict[str, str]:
+    if not isinstance(found, Mapping):
+        return {}
+    plain = (str, int, float)
+    return {str(k)[:256]: str(v)[:1024] for k, v in found.items() if isinstance(v, plain)}
+
+
+# ------------------------------------------------------------------------------ lists
+
+
+def _profile(part: Part, document: list[Any]) -> None:
+    runs: int | None = None
+    rows = []
+    for one in document:
+        if not isinstance(one, Mapping):
+            raise BadInput(part.path, "a layer's times are not an object")
+        name, total = one.get("name"), number(one.get("timeMs"))
+        if not isinstance(name, str):
+            count = one.get("count")
+            if isinstance(count, int) and 0 <= count < 1 << 40:
+                runs = count
+            continue
+        if total is None or total < 0:
+            raise BadInput(part.path, f"the layer {name[:80]!r} has no time")
+        mean, median, share = (number(one.get(k)) for k in ("averageMs", "medianMs", "percentage"))
+        rows.append(LayerTime(name, total, mean, median, share))
+    if not rows:
+        raise BadInput(part.path, "it has times of no layer")
+    part.times = Times(runs, tuple(named_apart(rows)))
+    part.kinds.add("times")
+
+
+def named_apart(rows: list[LayerTime]) -> list[LayerTime]:
+    """Give names that repeat the suffix that the layers of the inspector have (``_2``, ``_3`` …)."""
+    seen: dict[str, int] = {}
+    found = []
+    for one in rows:
+        seen[one.name] = many = seen.get(one.name, 0) + 1
+        name = f"{one.name}_{many}" if many > 1 else one.name
+        found.append(
+            LayerTime(name, one.total_ms, one.mean_ms, one.median_ms, one.percentage)
+            if many > 1
+            else one
+        )
+    return found
+
+
+def _timing(part: Part, document: list[Any]) -> None:
+    if len(document) > MOST_RUNS:
+        raise BadInput(part.path, f"it has {len(document)} runs, more than {MOST_RUNS}")
+    for one in document:
+        record = {} if not isinstance(one, Mapping) else one
+        run = {key: value for key, raw in record.items() if (value := number(raw)) is not None}
+        if "computeMs" not in run or "latencyMs" not in run:
+            raise BadInput(part.path, "a run without computeMs and latencyMs")
+        part.runs.append(run)
+    part.kinds.add("runs")
+
+
+def _devices(part: Part, document: list[Any]) -> None:
+    part.device = dict(next(one for one in document if isinstance(one, Mapping)))
+    if len(document) > 1:
+        part.notes.append(("info", "devices in TREx's metadata: the first is shown", len(document)))
+    part.kinds.add("device")
+
+
+def number(value: object) -> float | None:
+    """Return a finite number that TensorRT may have stated, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) and abs(found) < 1e15 else None
+
+
+_OBJECTS: Final[tuple[tuple[tuple[str, ...], Callable[[Part, Mapping[str, Any]], None]], ...]] = (
+    (("Layers", "LayerType"), _layers),
+    (("performance_summary",), _performance),
+    (("model_options", "build_options"), _build),
+)
+_LISTS: Final[tuple[tuple[tuple[str, ...], Callable[[Part, list[Any]], None]], ...]] = (
+    (("count", "timeMs"), _profile),
+    (("computeMs", "latencyMs"), _timing),
+    (("ComputeCapability", "COMPUTE_CAPABILITY_MAJOR"), _devices),
+)

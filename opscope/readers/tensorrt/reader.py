@@ -1,0 +1,301 @@
+"""Make the trace of a TensorRT engine from what its files say.
+
+Layers are specs. Their times are not events: trtexec states sums over many runs. Each layer with a time
+becomes one kernel, as long as the layer's mean time, and the kernels follow each other as if one run was
+seen. Runs of a timing file are samples. What a summary states is kept as it is stated, beside both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.rangetext import format_call
+from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.trace import Trace
+from opscope.core.tensorrt_layers import FRAMEWORK, RECORDED, STATED, TIMES, Layer
+from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
+
+from .belonging import Engine, alone, stem, together
+from .parts import LayerTime, Stated
+from .runs import samples, without_warm_up
+
+_NUMBER: Final = re.compile(r"[\d.]+")
+MEANS: Final = (
+    "times of layers are means over {runs} runs, one kernel a layer, laid end to end in the order of the "
+    "engine: not events on a timeline, so gaps, overlaps and launches are not known"
+)
+_NAMES_ONLY: Final = (
+    "layers of which the engine gives only the name: it was not built with detailed profiling verbosity"
+)
+
+
+def read(path: Path) -> Trace:
+    """Return the trace of the engine of ``path`` and of the files beside it. Raises BadInput."""
+    return _trace(alone(path))
+
+
+def read_together(paths: Sequence[Path]) -> tuple[list[Trace], list[BadInput]]:
+    """Return a trace for each engine of these files, and what cannot be read.
+
+    Raises BadInput if one of them has the times of another engine than the layers beside it.
+    """
+    engines, failed = together(paths)
+    return [_trace(engine) for engine in engines], failed
+
+
+def _trace(engine: Engine) -> Trace:
+    first = engine.parts[0]
+    name = stem(first.path)
+    layers_of = engine.first("layers")
+    layers = layers_of.layers if layers_of else []
+    notes: list[tuple[str, str, int]] = [
+        note for part in (*engine.parts, *engine.beside) for note in part.notes
+    ]
+    if engine.beside:
+        beside = ", ".join(part.path.name for part in engine.beside)
+        notes.append(("info", f"read with the files of its name beside it: {beside}", 1))
+    versions = [part.version for part in (*engine.parts, *engine.beside) if part.version]
+    tables: dict[str, pl.DataFrame] = {}
+    specs = [*_layer_specs(name, layers, notes)]
+    specs += _stated_specs(engine, name)
+    times_of = engine.first("times")
+    if times_of is not None and times_of.times is not None:
+        tables["kernels"] = _kernels(name, layers, times_of.times.layers, times_of.times.runs)
+        specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
+        runs = times_of.times.runs
+        notes.append(("info", MEANS.format(runs="an unknown number of" if runs is None else f"{runs:,}"), len(tables["kernels"])))
+        notes += _unmatched(layers, times_of.times.layers)
+    timed = engine.first("runs")
+    if timed is not None:
+        kept, warm_up, remark = without_warm_up(timed.runs, engine)
+        tables["samples"] = samples(kept)
+        if remark:
+            notes.append(remark)
+        specs.append(_recorded_spec(name, kept, warm_up))
+    tables["specs"] = _specs_frame(specs)
+    tables["devices"] = _devices(engine)
+    tables["processes"] = pl.DataFrame(
+        {
+            "process": [0],
+            "name": [name],
+            "framework": [FRAMEWORK],
+            "versions": [json.dumps({"tensorrt": versions[0]}) if versions else None],
+        },
+        schema={"process": pl.Int32, "name": pl.String, "framework": pl.String, "versions": pl.String},
+    )
+    origin = {
+        "format": "tensorrt", "tool": "TensorRT", "version": versions[0] if versions else None,
+        "paths": engine.paths, "files": len(engine.paths), "gpu": True,
+    }  # fmt: skip
+    trace = sound_trace(tables, origin)
+    for note in notes:
+        trace.note(*note)
+    return trace
+
+
+# ------------------------------------------------------------------------------ specs
+
+_Spec = tuple[str, str, str, str]
+
+
+def _layer_specs(
+    engine: str, layers: Sequence[Layer], notes: list[tuple[str, str, int]]
+) -> Iterator[_Spec]:
+    bare = sum(layer.call is None for layer in layers)
+    if bare:
+        notes.append(("warning", _NAMES_ONLY, bare))
+    for layer in layers:
+        call = layer.call or OpCall(layer.name)
+        yield FRAMEWORK, engine, layer.name, format_call(call, None)
+
+
+def _time_specs(
+    engine: str, runs: int | None, times: Sequence[LayerTime]
+) -> Iterator[_Spec]:
+    for one in times:
+        params: dict[str, ParamValue] = {
+            "runs": runs, "total_ms": one.total_ms, "mean_ms": one.mean_ms,
+            "median_ms": one.median_ms, "percentage": one.percentage,
+        }  # fmt: skip
+        yield TIMES, engine, one.name, _figures(params)
+
+
+def _stated_specs(engine: Engine, name: str) -> Iterator[_Spec]:
+    part = engine.first("performance")
+    stated: list[Stated] = part.stated if part is not None else []
+    for one in stated:
+        yield STATED, name, one.name, _figures(one.values)
+    times_of = engine.first("times")
+    if times_of is not None and times_of.times is not None and times_of.times.total is not None:
+        total = times_of.times.total
+        yield TIMES + ".total", name, "Total", _figures(
+            {"runs": times_of.times.runs, "total_ms": total.total_ms, "mean_ms": total.mean_ms,
+             "median_ms": total.median_ms, "percentage": total.percentage}
+        )  # fmt: skip
+    options: dict[str, str] = {}
+    for part in (*engine.parts, *engine.beside):
+        options.update(part.options)
+    for key, value in options.items():
+        yield FRAMEWORK + ".options", name, key, format_call(
+            OpCall("trt::option", (), None, (("value", value),)), None
+        )
+
+
+def _recorded_spec(engine: str, runs: Sequence[Mapping[str, float]], warm_up: int) -> _Spec:
+    from .runs import wall_ms
+
+    return RECORDED, engine, "runs", _figures(
+        {"runs": len(runs), "warm_up_runs": warm_up, "wall_ms": wall_ms(runs)}
+    )
+
+
+def _figures(values: Mapping[str, ParamValue]) -> str:
+    params = tuple((key, value) for key, value in values.items() if value is not None)
+    return format_call(OpCall("trt::figures", (), None, params), None)
+
+
+def _specs_frame(rows: Sequence[_Spec]) -> pl.DataFrame:
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    frame = pl.DataFrame(
+        dict(zip(("framework", "graph", "key", "text"), map(list, columns), strict=True)),
+        schema=dict.fromkeys(("framework", "graph", "key", "text"), pl.String),
+    )
+    return frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
+
+
+# ------------------------------------------------------------------------------ kernels
+
+
+def mean_ms(one: LayerTime, runs: int | None) -> float:
+    """The layer's mean time, ms: sum over runs, which has more digits than a printed mean."""
+    if runs:
+        mean = one.total_ms / runs
+        if one.mean_ms is None or abs(mean - one.mean_ms) <= 0.01 * one.mean_ms + 0.00006:
+            return mean
+    return one.total_ms if one.mean_ms is None else one.mean_ms
+
+
+def _kernels(
+    engine: str, layers: Sequence[Layer], times: Sequence[LayerTime], runs: int | None
+) -> pl.DataFrame:
+    """One kernel for each layer that takes time, in order, end to end."""
+    calls = {layer.name: layer.call for layer in layers}
+    place = {layer.name: number for number, layer in enumerate(layers)}
+    taken = [one for one in times if one.total_ms > 0]
+    if all(one.name in place for one in taken):
+        taken.sort(key=lambda one: place[one.name])
+    length = pl.Series([round(mean_ms(one, runs) * 1e6) for one in taken], dtype=pl.Int64)
+    end = length.cum_sum()
+    return pl.DataFrame(
+        {
+            "start": end - length,
+            "end": end,
+            "name": pl.Series([_kernel_name(one.name, calls.get(one.name)) for one in taken], dtype=pl.String),
+            "op_key": pl.Series([f"{engine}/{one.name}" for one in taken], dtype=pl.String),
+            "stream": pl.Series([_stream(calls.get(one.name)) for one in taken], dtype=pl.Int64),
+        }
+    ).with_columns(pl.lit(0, pl.Int32).alias("process"), pl.lit(0, pl.Int32).alias("device"))
+
+
+def _kernel_name(layer: str, call: OpCall | None) -> str:
+    """The tactic, which names the kernel; else the layer's type, else the layer."""
+    if call is None:
+        return layer
+    return str(call.param("tactic") or call.param("type") or layer)
+
+
+def _stream(call: OpCall | None) -> int:
+    found = None if call is None else call.param("stream")
+    return found if isinstance(found, int) else 0
+
+
+def _unmatched(
+    layers: Sequence[Layer], times: Sequence[LayerTime]
+) -> Iterator[tuple[str, str, int]]:
+    if not layers:
+        return
+    known, timed = {layer.name for layer in layers}, {one.name for one in times}
+    extra, without = len(timed - known), len(known - timed)
+    if extra:
+        yield "warning", "layers with a time that are not in the engine's layer info", extra
+    if without:
+        yield "info", "layers of the engine without a time: it ran with another profile", without
+
+
+# ------------------------------------------------------------------------------ device
+
+
+def _devices(engine: Engine) -> pl.DataFrame:
+    """The device that TREx's metadata or the log names."""
+    facts: dict[str, Any] = {}
+    for part in (*engine.parts, *engine.beside):
+        facts.update({k: v for k, v in part.device.items() if k not in facts})
+    name = facts.get("Selected Device") or facts.get("Name") or _quoted(facts.get("Device 0"))
+    schema = {
+        "process": pl.Int32, "device": pl.Int32, "name": pl.String, "uuid": pl.String,
+        "cc": pl.String, "sm_count": pl.Int64, "memory": pl.Int64, "clock_khz": pl.Int64,
+        "mem_bandwidth": pl.Int64,
+    }  # fmt: skip
+    if not isinstance(name, str):
+        return pl.DataFrame(schema=schema)
+    clock = _first(facts, "Compute Clock Rate", "Application Compute Clock Rate")
+    khz = _first(facts, "CLOCK_RATE") if clock is None else clock * 1e6
+    memory_clock = _first(facts, "Memory Clock Rate", "Application Memory Clock Rate")
+    if memory_clock is None and (kilohertz := _first(facts, "MEMORY_CLOCK_RATE")) is not None:
+        memory_clock = kilohertz / 1e6
+    bits = _first(facts, "Memory Bus Width", "GLOBAL_MEMORY_BUS_WIDTH")
+    memory = _first(facts, "Device Global Memory")
+    total = _first(facts, "TotalMemory") if memory is None else memory * (1 << 20)
+    uuid = facts.get("Selected Device UUID")
+    row = {
+        "process": 0, "device": 0, "name": name[:256],
+        "uuid": uuid[:64] if isinstance(uuid, str) else None,
+        "cc": _capability(facts),
+        "sm_count": _whole(_first(facts, "SMs", "MULTIPROCESSOR_COUNT")),
+        "memory": _whole(total),
+        "clock_khz": _whole(khz),
+        "mem_bandwidth": None if bits is None or memory_clock is None
+        else _whole(bits / 8 * memory_clock * 2e9),
+    }  # fmt: skip
+    return pl.DataFrame([row], schema=schema)
+
+
+def _quoted(value: object) -> str | None:
+    found = re.match(r'"([^"]+)"', value) if isinstance(value, str) else None
+    return found[1] if found else None
+
+
+def _capability(facts: Mapping[str, Any]) -> str | None:
+    listed = facts.get("ComputeCapability")
+    if isinstance(listed, list) and len(listed) == 2:
+        return ".".join(str(one) for one in listed)
+    value = facts.get("Compute Capability")
+    return None if value is None else str(value)[:16]
+
+
+def _first(facts: Mapping[str, Any], *keys: str) -> float | None:
+    """The first of these facts, a number or a text that begins with one (``5120 bits (ECC enabled)``)."""
+    for key in keys:
+        value = facts.get(key)
+        if isinstance(value, bool):
+            continue
+        found = _NUMBER.match(value) if isinstance(value, str) else None
+        try:
+            if isinstance(value, (int, float)):
+                return float(value)
+            if found:
+                return float(found[0])
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _whole(value: float | None) -> int | None:
+    return round(value) if value is not None and 0 <= value < 1e18 else None
