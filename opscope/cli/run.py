@@ -129,11 +129,9 @@ def run(
         task = _Task(parts, target, names, command, force, private, mode)
         try:
             began = not launch.never_began(command, status)
-            why = _nothing(steps, delay, duration, mode) if began else ""
-            if backend == "nsys" and target.exists():
-                why = (
-                    ""  # Nsight Systems recorded the command, whether or not it is a Python program
-                )
+            why = f"nothing was recorded: {_nothing(steps, delay, duration, mode)}" if began else ""
+            if backend == "nsys" and target.exists():  # also of a command that is no Python program
+                why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
             part = steps is not None or delay or duration is not None
             if timed is not None and began and not part:
                 timed.write(parts, private)
@@ -149,7 +147,6 @@ def run(
             raise typer.Exit(status) from None
         try:
             if found is None and backend == "nsys" and report and target.exists():
-                common.say(f"Nsight Systems wrote {target}")
                 found = common.load([str(target)]), target
             if found is not None and report and found[0] is not None:
                 _report(found[0], found[1], top, width)
@@ -287,7 +284,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     """Make a profile of the processes' parts, and print where it is.
 
     Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
-    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the reason to print if nothing
+    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
     was recorded; it is empty where the program's own error explains it.
     """
     from opscope.backends import gpu_vendor
@@ -302,8 +299,10 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     closing = nsight.closing_lines(parts)
     if not recording_folder.parts(parts):
         if not parts.is_dir():
-            nothing = f"the recording in {parts.parent} was deleted during the run"
-        for line in closing or ([f"nothing was recorded: {nothing}"] if nothing else ()):
+            nothing = (
+                f"nothing was recorded: the recording in {parts.parent} was deleted during the run"
+            )
+        for line in closing or ([nothing] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
