@@ -233,13 +233,35 @@ def test_without_nsight_systems_it_is_said_that_kernels_are_missing(
     assert "kernels" not in missing
 
 
-def test_nsight_systems_records_a_program_that_is_not_python(nsys: Path, tmp_path: Path) -> None:
-    opscope_run = (sys.executable, "-m", "opscope", "run", "--mode", "simple", "--backend", "nsys")
-    done = run(tmp_path, nsys, *opscope_run, "-o", "x", "--", "sh", "-c", "exit 4")
+#: As nsys, which is no Python program, and so not one that opscope's hook is in.
+NSYS = """#!/bin/sh
+[ "$1" = export ] && exit 1
+while [ "$1" != -o ]; do shift; done
+report=$2
+shift 2
+NSYS_PROFILING_SESSION_ID=1 "$@"
+status=$?
+echo report > "$report.nsys-rep"
+exit $status
+"""
+
+
+def test_nsight_systems_records_a_program_that_is_not_python(tmp_path: Path) -> None:
+    (tmp_path / "nsys").write_text(NSYS)
+    (tmp_path / "nsys").chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    words = ("run", "--mode", "simple", "--backend", "nsys", "-o", "x", "--no-report")
+    done = cli(tmp_path, *words, "--", "sh", "-c", "exit 4", PATH=path)
     assert done.returncode == 4
-    assert "nothing was recorded" not in done.stderr
-    assert "opscope: Nsight Systems wrote x.nsys-rep" in done.stderr
+    assert done.stderr == (
+        "opscope: Nsight Systems wrote x.nsys-rep; to read it: opscope report x.nsys-rep\n"
+    )
     assert not (tmp_path / "x.opscope").exists()
-    python = run(tmp_path, nsys, *opscope_run, "-o", "y", "--no-report", "--", *PROGRAM)
-    assert python.returncode == 3
+
+
+def test_under_nsight_systems_steps_and_ranges_go_to_its_report(nsys: Path, tmp_path: Path) -> None:
+    opscope_run = (sys.executable, "-m", "opscope", "run", "--mode", "simple", "--backend", "nsys")
+    done = run(tmp_path, nsys, *opscope_run, "-o", "y", "--no-report", "--", *PROGRAM)
+    assert done.returncode == 3
     assert b"work".hex() in (tmp_path / "nvtx.log").read_text()
+    assert not (tmp_path / "y.opscope").exists()
