@@ -49,7 +49,8 @@ def init(
     """Observe every framework that is imported, now or later; a second call changes nothing.
 
     With ``frameworks`` only those are observed, and init raises opscope.errors.AdapterError if one of them
-    cannot be. The other options choose what is recorded. ``shapes``: arguments and results of ops;
+    cannot be; ``"simple"`` observes none: steps, ranges and kernels are recorded, and no ops. The other
+    options choose what is recorded. ``shapes``: arguments and results of ops;
     ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
     their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
@@ -109,19 +110,28 @@ def capture(
 ) -> AbstractContextManager[None]:
     """Record the block ``with opscope.capture("run.opscope"):`` into that profile.
 
-    Calls ``init()`` first. ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder`` or ``emit``. With a
-    GPU and PyTorch, ``auto`` is ``kineto`` (kernels by PyTorch's profiler beside opscope's ranges); if JAX is
-    loaded and PyTorch is not, it is ``xplane`` (operations by JAX's profiler); else it is ``recorder``
-    (ranges). Under Nsight Systems it is ``emit``, which writes nothing: Nsight Systems records the ranges
-    itself. A block that raises still writes its profile. ``force=True`` replaces an existing profile
-    ``path``; by default that is done only in IPython and notebooks, where cells are rerun and ``path`` means
-    the last run. Entering the block raises FileExistsError if ``path`` exists and is not to be replaced,
-    ValueError for an unknown backend, and opscope.errors.SessionError while another capture runs.
+    Calls ``init()`` first, if the program has not. ``backend`` is ``auto``, ``kineto``, ``xplane``,
+    ``recorder`` or ``emit``. With a GPU and PyTorch, ``auto`` is ``kineto`` (kernels by PyTorch's profiler
+    beside opscope's ranges); if JAX is loaded and PyTorch is not, it is ``xplane`` (operations by JAX's
+    profiler); else it is ``recorder`` (ranges). Under Nsight Systems it is ``emit``, which writes nothing:
+    Nsight Systems records the ranges itself. A block that raises still writes its profile. ``force=True``
+    replaces an existing profile ``path``; by default that is done only in IPython and notebooks, where cells
+    are rerun and ``path`` means the last run. Entering the block raises FileExistsError if ``path`` exists
+    and is not to be replaced, ValueError for an unknown backend, and opscope.errors.SessionError while
+    another capture runs.
     """
     from .backends.profile_capture import capture as record
 
-    init()
+    _observe()
     return record(path, backend=backend, force=force)
+
+
+def _observe() -> None:
+    """Observe every framework, unless the program has chosen which ones."""
+    from . import adapters
+
+    if not adapters.chosen():
+        init()
 
 
 def _profile(path: str | os.PathLike[str], backend: str, force: bool | None) -> Capture:
@@ -130,4 +140,4 @@ def _profile(path: str | os.PathLike[str], backend: str, force: bool | None) -> 
     return ProfileCapture(path, backend, force)
 
 
-_callbacks.register(init, _profile)
+_callbacks.register(_observe, _profile)

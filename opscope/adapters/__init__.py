@@ -7,9 +7,10 @@ automatically, opscope logs a warning and goes on without it. No error reaches t
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from opscope.core.capture import session
@@ -18,7 +19,16 @@ from . import known
 from .base import Adapter, AdapterError, Options
 from .known import available
 
-__all__ = ["Adapter", "AdapterError", "Options", "available", "install", "installed", "uninstall"]
+__all__ = [
+    "Adapter",
+    "AdapterError",
+    "Options",
+    "available",
+    "chosen",
+    "install",
+    "installed",
+    "uninstall",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +38,13 @@ _installed: dict[str, Adapter] = {}
 _waiting: dict[str, list[tuple[str, str, Options]]] = {}
 _hooked: set[str] = set()
 _unwatch: Callable[[], None] | None = None
+_chosen = False
+_refused: set[str] = set()
+
+
+def chosen() -> bool:
+    """Whether ``install`` was called since the last ``uninstall``, be it to observe no framework."""
+    return _chosen
 
 
 def installed() -> tuple[str, ...]:
@@ -38,30 +55,74 @@ def installed() -> tuple[str, ...]:
 def install(frameworks: Iterable[str] | None, options: Options) -> None:
     """Install adapters: at once for frameworks that are already imported, on import for the others.
 
-    ``frameworks`` None means every known framework. A second call adds adapters that the first left
-    out and changes nothing else. Raises AdapterError if a named framework is unknown, has an
-    unsupported version or cannot be hooked.
+    ``frameworks`` None means every known framework, ``["simple"]`` none; ``pytorch`` and ``tensorflow2``
+    are other names of ``torch`` and ``tensorflow``. What the mode of ``opscope run`` excludes is left out.
+    A second call adds adapters that the first left out and changes nothing else. Raises AdapterError if a
+    named framework is unknown, has an unsupported version or cannot be hooked.
     """
-    global _unwatch
+    global _chosen, _unwatch
     with _lock:
         targets = available()
-        names = list(targets) if frameworks is None else list(frameworks)
-        unknown = [name for name in names if name not in targets]
-        if unknown:
-            raise AdapterError(
-                f"no adapter for {', '.join(unknown)} (available: {', '.join(sorted(targets))})"
-            )
-        if _unwatch is None:
+        names = list(targets) if frameworks is None else _named(frameworks, targets)
+        allowed = _allowed()
+        if allowed is not None:
+            if frameworks is not None:
+                _refuse([name for name in names if name not in allowed])
+            names = [name for name in names if name in allowed]
+        _chosen = True
+        if _unwatch is None and names:
             _unwatch = session.on_activity(_activity)
         for name in names:
             if name not in _installed:
                 _install_or_warn(name, targets[name], options, requested=frameworks is not None)
 
 
+def _named(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:
+    """Return the adapters that the user named. Raises AdapterError for an unknown name."""
+    from . import modes  # a program that names nothing need not load it
+
+    asked = list(frameworks)
+    if modes.SIMPLE in asked:
+        if len(asked) > 1:
+            raise AdapterError(
+                f"{modes.SIMPLE} observes no framework: it cannot be combined with others"
+            )
+        return []
+    names = [modes.ALIASES.get(name, name) for name in asked]
+    unknown = [name for name in names if name not in targets]
+    if unknown:
+        candidates = (*sorted(targets), modes.SIMPLE, *modes.ALIASES)
+        raise AdapterError(f"no adapter for {unknown[0]!r}{modes.closest(unknown[0], candidates)}")
+    return list(dict.fromkeys(names))
+
+
+def _allowed() -> tuple[str, ...] | None:
+    """Return the adapters that the mode of ``opscope run`` allows; None for all."""
+    if not os.environ.get(known.MODE):
+        return None
+    from . import modes
+
+    try:
+        return modes.allowed()
+    except ValueError as error:  # the user's program must run as it would without opscope
+        _log.warning("opscope: %s is ignored: %s", known.MODE, error)
+        return None
+
+
+def _refuse(names: Iterable[str]) -> None:
+    """Warn, once for each, that the program asks for frameworks that the mode of the run excludes."""
+    for name in names:
+        if name not in _refused:
+            _refused.add(name)
+            mode = os.environ.get(known.MODE)
+            _log.warning("opscope: %s is not observed: opscope run --mode %s", name, mode)
+
+
 def uninstall() -> None:
     """Remove all adapters and their hooks. Does nothing if none is installed."""
-    global _unwatch
+    global _chosen, _unwatch
     with _lock:
+        _chosen = False
         _waiting.clear()
         if _unwatch is not None:
             _unwatch()

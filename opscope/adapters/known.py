@@ -19,6 +19,8 @@ from typing import Any, Final
 from .base import Adapter
 
 GROUP: Final = "opscope.adapters"
+#: The environment variable by which ``opscope run --mode`` reaches the program.
+MODE: Final = "OPSCOPE_MODE"
 _PROJECT: Final = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 

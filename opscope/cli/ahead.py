@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from opscope.adapters import known
+from opscope.adapters import known, modes
 from opscope.adapters.shared.compiled import CXX, find_compiler
 from opscope.adapters.shared.ready import is_ready, sources
 
@@ -42,7 +42,10 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
         return
     env = {**os.environ, **settings}
     text = _text(command)
+    allowed = modes.allowed(env)
     for name, target in known.available().items():
+        if allowed is not None and name not in allowed:
+            continue
         with contextlib.suppress(OSError, ValueError, ImportError, subprocess.SubprocessError):
             if sources(name) and _names(text, name) and _is_missing(name, env):
                 _build(name, target, env)

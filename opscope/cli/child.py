@@ -114,7 +114,8 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` plans. Called once, before the program begins."""
     import opscope
-    from opscope.backends import UNHEARD, choose, warn_unheard
+    from opscope.adapters import modes
+    from opscope.backends import UNHEARD, choose, has_gpu, warn_unheard
     from opscope.core.capture import session
 
     from . import nsight
@@ -125,6 +126,7 @@ def start(env: Mapping[str, str]) -> None:
         RecordingWithProfile,
     )
 
+    simple = modes.is_simple(env)
     plan = Plan.from_environment(env)
     choice = choose(environ=env) if plan.backend == "auto" else None
     backend = plan.backend if choice is None else choice.name
@@ -133,11 +135,15 @@ def start(env: Mapping[str, str]) -> None:
         nsight.record_listener(env[FOLDER], env)
         return
     _finish_at_quick_exits()
+    # without a GPU there are no kernels, and in simple mode nothing else is wanted of a profiler
+    ranges_alone = plan.backend == "recorder" or (
+        simple and plan.backend == "auto" and not has_gpu(env)
+    )
     makers: dict[str, Callable[[str, Bounds], Capture]] = {
         # which framework the program uses is known only later
         "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
         "xplane": RecordingWithProfile,
-        "recorder": RecordingWithMore if plan.backend == "recorder" else RecordingWithProfile,
+        "recorder": RecordingWithMore if ranges_alone else RecordingWithProfile,
     }
     capture = makers[backend](env[FOLDER], plan.bounds)
     session.reserve(capture)

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 #: Signals that a user may send to opscope's process id to stop or steer the program.
 _FORWARDED = tuple(
@@ -22,8 +22,11 @@ def run(
     command: Sequence[str],
     env: Mapping[str, str],
     held: Collection[signal.Signals] = (),
+    started: Callable[[int], None] = lambda pid: None,
 ) -> int:
     """Run ``command`` to its end and return its status as a shell does (128 + signal number).
+
+    ``started`` is called with the child's process id once it runs.
 
     The child is in opscope's process group, so a signal from the terminal reaches it directly. A signal
     sent to opscope's process alone is passed on to the child alone. The signals ``held`` stay blocked
@@ -31,11 +34,16 @@ def run(
     command cannot be started.
     """
     waits = hasattr(signal, "sigwaitinfo")
-    status = _posix(command, env, held) if waits else _portable(command, env)
+    status = _posix(command, env, held, started) if waits else _portable(command, env, started)
     return 128 - status if status < 0 else status
 
 
-def _posix(command: Sequence[str], env: Mapping[str, str], held: Collection[signal.Signals]) -> int:
+def _posix(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    held: Collection[signal.Signals],
+    started: Callable[[int], None],
+) -> int:
     # Signals are blocked and waited for, not handled: none is lost between the fork and the wait, and
     # siginfo names the sender, which a handler does not learn.
     awaited = {*_FORWARDED, signal.SIGCHLD}
@@ -48,6 +56,7 @@ def _posix(command: Sequence[str], env: Mapping[str, str], held: Collection[sign
             env=dict(env),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
         )
+        started(child.pid)
         while True:
             status = child.poll()
             if status is not None:
@@ -68,9 +77,12 @@ def _drain(awaited: set[signal.Signals]) -> None:
         pass
 
 
-def _portable(command: Sequence[str], env: Mapping[str, str]) -> int:
+def _portable(
+    command: Sequence[str], env: Mapping[str, str], started: Callable[[int], None]
+) -> int:
     # no siginfo on this platform: a key press reaches the child directly, and a SIGTERM is passed on
     child = subprocess.Popen(list(command), env=dict(env))
+    started(child.pid)
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     try:

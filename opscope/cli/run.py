@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import opscope
+from opscope.adapters import known, modes
 from opscope.backends import recording_folder
 
-from . import ahead, common, interrupted, launch, nsight
+from . import ahead, common, interrupted, launch, nsight, simple
 from .child import FROM, STEPS, UNTIL
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ def run(
             "xplane (JAX's profiler), nsys (Nsight Systems), or emit (an NVTX tool around opscope records).",
         ),
     ] = "auto",
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            help="Which frameworks to observe: auto (all), simple (none: only steps, ranges and kernels, of "
+            "any program), pytorch, tensorflow2, jax, or another that `opscope doctor` lists.",
+        ),
+    ] = modes.AUTO,
     memory: Annotated[
         bool,
         typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
@@ -93,7 +102,9 @@ def run(
     """
     from opscope.core.process_specs import PRIVATE
 
-    settings = _settings(steps, delay, duration, backend, whole)
+    backend = _backend(backend, mode, bool(steps or delay or duration is not None))
+    settings = {**_settings(steps, delay, duration, backend, whole), known.MODE: mode}
+    timed = simple.CommandTime(command) if mode == modes.SIMPLE and backend != "nsys" else None
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
     if private:
@@ -108,15 +119,22 @@ def run(
     env = launch.hooked_environment(os.environ, str(_HOOK), settings)
     with interrupted.Interruptible(parts) as watch:
         try:
-            status = launch.run(command, env, interrupted.SIGNALS)
+            started = (lambda pid: None) if timed is None else timed.started
+            status = launch.run(command, env, interrupted.SIGNALS, started)
         except OSError as error:
             recording_folder.discard(parts)
             common.fail(*launch.explain_start_failure(error, command))
         watch.begin(status)
         names = () if force and target.exists() else _names(output, command, target)
-        task = _Task(parts, target, names, command, force, private)
+        task = _Task(parts, target, names, command, force, private, mode)
         try:
-            why = "" if launch.never_began(command, status) else _nothing(steps, delay, duration)
+            began = not launch.never_began(command, status)
+            why = f"nothing was recorded: {_nothing(steps, delay, duration, mode)}" if began else ""
+            if backend == "nsys" and target.exists():  # also of a command that is no Python program
+                why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
+            part = steps is not None or delay or duration is not None
+            if timed is not None and began and not part:
+                timed.write(parts, private)
             found = _collect(task, why)
             watch.stands(lambda: recording_folder.discard(parts))
         except KeyboardInterrupt:  # on platforms without sigwait
@@ -135,6 +153,27 @@ def run(
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
             common.say(f"the report was not printed: {recording_folder.reason(error)}")
     raise typer.Exit(status)
+
+
+def _backend(backend: str, mode: str, chosen: bool) -> str:
+    """Return the backend to use; ends the command if there is no such mode.
+
+    In simple mode ``auto`` is Nsight Systems where it can record the GPU, as nothing else records the
+    kernels of every program; but it cannot record a part of the run (``chosen``).
+    """
+    from opscope.backends import choose
+
+    try:
+        modes.frameworks(mode)
+    except ValueError as error:
+        common.fail(str(error))
+    if mode != modes.SIMPLE or backend != "auto" or chosen:
+        return backend
+    choice = choose(in_process=False)
+    if choice.name == "nsys":
+        common.say(f"simple mode: Nsight Systems records the kernels ({choice.reason})")
+        return choice.name
+    return backend
 
 
 def _settings(
@@ -206,10 +245,12 @@ def _target(output: Path | None, command: list[str], force: bool) -> Path:
     return target
 
 
-def _nothing(steps: str | None, delay: float, duration: float | None) -> str:
+def _nothing(steps: str | None, delay: float, duration: float | None, mode: str) -> str:
     """Return why a recording may be empty, as far as the options show it."""
     if steps is not None:
         return f"no process reached the steps {steps}; optimizers mark steps, and so does opscope.step()"
+    if (delay or duration is not None) and mode == modes.SIMPLE:
+        return "no step and no range of the program was in the time of --delay and --duration"
     if delay or duration is not None:
         return "no framework that opscope supports ran in the time of --delay and --duration"
     return (
@@ -228,6 +269,7 @@ class _Task:
     command: list[str]
     force: bool
     private: bool
+    mode: str
 
 
 def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
@@ -242,9 +284,10 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     """Make a profile of the processes' parts, and print where it is.
 
     Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
-    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the reason to print if nothing
+    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
     was recorded; it is empty where the program's own error explains it.
     """
+    from opscope.backends import gpu_vendor
     from opscope.core import redaction
     from opscope.core.job.clocks import aligned
     from opscope.core.tables.redacted import redacted
@@ -256,15 +299,20 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     closing = nsight.closing_lines(parts)
     if not recording_folder.parts(parts):
         if not parts.is_dir():
-            nothing = f"the recording in {parts.parent} was deleted during the run"
-        for line in closing or ([f"nothing was recorded: {nothing}"] if nothing else ()):
+            nothing = (
+                f"nothing was recorded: the recording in {parts.parent} was deleted during the run"
+            )
+        for line in closing or ([nothing] if nothing else ()):
             common.say(line)
         return None
     trace = aligned(_readable(parts))
+    lines = simple.tell(trace, gpu_vendor()) if task.mode == modes.SIMPLE else []
     if private:
         trace = redacted(trace, private=True)
     # the parts' paths are of no use once the parts are deleted
+    told = {name: value for name, value in trace.origin.items() if name in ("mode", "gpu")}
     trace.origin = {
+        **told,
         "format": "opscope",
         "tool": f"opscope {opscope.__version__}",
         "command": list(redaction.private(command) if private else redaction.redact(command)),
@@ -290,7 +338,7 @@ def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
     if written != task.target:
         common.say(f"{task.target} was created meanwhile, so this profile has another name")
     common.say(f"wrote {written}")
-    for line in closing if profile is not None else ():
+    for line in (*lines, *closing) if profile is not None else ():
         common.say(line)
     return profile, written
 

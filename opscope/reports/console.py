@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .layout import Column, Table
 from .next_steps import next_steps
 from .registry import reports
-from .report import View
+from .report import Report, View
 from .tables import table
 
 if TYPE_CHECKING:
@@ -27,6 +27,16 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
     """
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
-    shown = [table(one, profile, view) for one in reports().values() if one.first]
+    shown = [table(one, profile, view) for one in _first(profile)]
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
+
+
+def _first(profile: Profile) -> list[Report]:
+    """Return the reports of the first screen; without ops, those that stand in for reports of ops."""
+    found = [one for one in reports().values() if one.first]
+    row = profile.summary().row(0, named=True)
+    if profile.cpu_only or not row["kernel_time"] or row["device_attributed_time"]:
+        return found
+    standing_in = {one.without_ops: one for one in reports().values() if one.without_ops}
+    return [standing_in.get(one.name, one) for one in found]

@@ -53,6 +53,8 @@ class Report:
     table: Callable[[Report, Profile, View], Table] | None = None
     #: Whether ``opscope report FILE`` shows it on the first screen.
     first: bool = False
+    #: The report of the first screen whose place it takes where kernels were recorded and none has an op.
+    without_ops: str | None = None
     #: Whether ``--json`` and ``--formats`` write it if no reports are named.
     written: bool = True
     #: Whether it has one row: an object in JSON, not a list.

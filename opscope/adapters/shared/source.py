@@ -54,6 +54,8 @@ class Sources:
     def __init__(self) -> None:
         self._foreign = tuple(folder + os.sep for folder in _library_folders())
         self._here = os.getcwd() + os.sep
+        #: Packages that run every model: each framework with an adapter, also one of another package.
+        self._frameworks = frozenset(known.available())
         #: A code object's file name → the name in the range text, None if frames in it are left out.
         self._files: dict[str, str | None] = {}
         #: The files that are notebook cells: a cell's name changes when it runs again.
@@ -146,19 +148,23 @@ class Sources:
         path = os.path.abspath(file)
         if path.startswith(self._foreign) or _GENERATED.search(path) or is_library_s(path):
             inside = library_file(path)
-            return None if inside is None else LibraryFile(inside)
+            if inside is None or inside.partition("/")[0] in self._frameworks:
+                return None
+            return LibraryFile(inside)
         return path.removeprefix(self._here)
 
 
 def _library_folders() -> set[str]:
     """Return the folders of code that is not the user's: the standard library, installed packages,
-    opscope, and every imported framework that has an adapter, wherever it is installed."""
+    opscope, and wherever they are installed, every imported framework that has an adapter and the package
+    that brought the adapter."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages())
     folders.add(site.getusersitepackages())
     folders.add(_OPSCOPE)
-    for name in known.available():
+    packages = {target.partition(":")[0].partition(".")[0] for target in known.available().values()}
+    for name in {*known.available(), *packages}:
         module = sys.modules.get(name)
         if module is not None and module.__file__:
             folders.add(os.path.dirname(os.path.abspath(module.__file__)))

@@ -60,22 +60,32 @@ class Process:
 
 def current() -> Process:
     """Return the current process; nothing is cached, because a fork changes it."""
+    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name
+    return _process(os.getpid(), os.getppid(), name, tuple(getattr(sys, "orig_argv", sys.argv)))
+
+
+def child(pid: int, name: str, command: tuple[str, ...]) -> Process:
+    """Return a child of this process, which runs ``command``; it is itself as ``current`` returns it there,
+    but for its name and command."""
+    return _process(pid, os.getpid(), name, command)
+
+
+def _process(pid: int, parent: int, name: str, command: tuple[str, ...]) -> Process:
     from opscope.core import redaction  # lazy: its patterns take 3 ms to compile
 
     rank, world_size, local_rank = ranks(os.environ)
-    command = tuple(getattr(sys, "orig_argv", sys.argv))
     host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
     hidden = os.environ.get(PRIVATE) == "1"
     return Process(
         host=redaction.private_host(host, boot) if hidden else host,
         boot=boot,
-        pid=os.getpid(),
-        parent=os.getppid(),
-        start_time=_start_time(),
+        pid=pid,
+        parent=parent,
+        start_time=_start_time(pid),
         rank=rank,
         world_size=world_size,
         local_rank=local_rank,
-        name=Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name,
+        name=name,
         command=redaction.private(command) if hidden else redaction.redact(command),
     )
 
@@ -141,9 +151,10 @@ def _text(path: str) -> str | None:
         return None
 
 
-def _start_time() -> int:
+def _start_time(pid: int) -> int:
     """Return boot time plus the process's start (proc(5)), else this module's import time, in Unix ns."""
-    stat, kernel = _text("/proc/self/stat"), _text("/proc/stat")
+    folder = "self" if pid == os.getpid() else pid  # /proc may be of another namespace
+    stat, kernel = _text(f"/proc/{folder}/stat"), _text("/proc/stat")
     if stat is None or kernel is None:
         return _IMPORT_TIME
     boot = re.search(r"^btime ([0-9]+)", kernel, re.MULTILINE)

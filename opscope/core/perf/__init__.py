@@ -19,6 +19,7 @@ from .api import (
 from .hlo import calls, instructions, libraries, transformer_engine  # noqa: F401
 from .nodes import mindspore, onnx, tensorflow, tensorrt  # noqa: F401
 from .ops import prims, serving_attention, serving_layers, serving_products  # noqa: F401
+from .others import load as _load_others
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
 from .table import columns
 from .tensorcore import MATRIX_FAMILIES
@@ -28,3 +29,6 @@ __all__ = [
     "cost", "entries", "entry_of", "input_grad", "is_view", "op", "op_type", "variant",
     "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip
+
+# after all of opscope's own, whose names and models the others build upon
+_load_others()

@@ -41,6 +41,7 @@ REPORT = Report(
     table=kernels,
     by="kernel",
     gpu_only=True,
+    without_ops="by_op",
     aliases=("kernels",),
     lean=True,
 )

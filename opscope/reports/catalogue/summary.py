@@ -268,7 +268,10 @@ def _tensor_share(row: Mapping[str, Any]) -> str:
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
     """Return what the share refers to, and for how much time the use of Tensor Cores is not known."""
+    used = row.get("tensor_core_time")
     remark = "of kernel time is in kernels that use them"
+    if used:
+        remark = f"of kernel time, {units.time(used)}, is in kernels that use them"
     rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
     if not rest or not whole:
         return remark

@@ -1,0 +1,65 @@
+"""Modes: the words that restrict which frameworks are observed. Most are DLProf's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from . import known
+
+#: Observe every framework; observe none.
+AUTO: Final = "auto"
+SIMPLE: Final = "simple"
+#: DLProf's names of frameworks whose module is called otherwise.
+ALIASES: Final[Mapping[str, str]] = {"pytorch": "torch", "tensorflow2": "tensorflow"}
+#: Libraries upon a framework: a mode observes them too, as the layers and steps of its programs are theirs.
+_UPON: Final[Mapping[str, tuple[str, ...]]] = {
+    "torch": ("keras",),
+    "tensorflow": ("keras",),
+    "jax": ("keras", "flax", "optax"),
+}
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "tensorflow1": "opscope supports no TensorFlow 1; simple records its kernels, your ranges and steps",
+}
+
+
+def names() -> list[str]:
+    """Return every mode: ``auto``, ``simple``, DLProf's names, and the names of the other adapters."""
+    others = set(known.available()) - set(ALIASES.values())
+    return [AUTO, SIMPLE, *ALIASES, *sorted(others)]
+
+
+def frameworks(mode: str) -> tuple[str, ...] | None:
+    """Return the adapters that a mode installs; None for all. Raises ValueError for an unknown mode."""
+    if mode == AUTO:
+        return None
+    if mode == SIMPLE:
+        return ()
+    if mode in _UNSUPPORTED:
+        raise ValueError(f"no mode {mode!r}: {_UNSUPPORTED[mode]}")
+    name, targets = ALIASES.get(mode, mode), known.available()
+    if name not in targets:
+        raise ValueError(f"no mode {mode!r}{closest(mode, [*names(), *ALIASES.values()])}")
+    return tuple(one for one in (name, *_UPON.get(name, ())) if one in targets)
+
+
+def closest(name: str, candidates: Iterable[str]) -> str:
+    """Return ``; did you mean …?``, if one of the names is similar, and all of them."""
+    from difflib import get_close_matches  # a wrong name alone needs it
+
+    listed = list(dict.fromkeys(candidates))
+    close = get_close_matches(name.lower().replace("-", "").replace("_", ""), listed, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{meant} choose from: {', '.join(listed)}"
+
+
+def allowed(environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """Return the adapters that ``opscope run --mode`` allows in this process; None for all."""
+    mode = environ.get(known.MODE, "")
+    return frameworks(mode) if mode else None
+
+
+def is_simple(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether ``opscope run --mode simple`` started this process."""
+    return environ.get(known.MODE) == SIMPLE

@@ -1,0 +1,124 @@
+"""Simple mode: the command's own time as a part of the recording, and what was recorded and what was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Final
+
+from opscope.core.capture import process as processes
+from opscope.core.capture.recorder_sink import pop_code, read_clock
+from opscope.core.recording_format import (
+    CHUNK,
+    EVENTS,
+    FACTS,
+    FORMAT,
+    META,
+    RECORD,
+    STRINGS,
+    VERSION,
+)
+
+from . import launch
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+#: The domain of the range that stands for the command, which no program's own range is in.
+DOMAIN: Final = "opscope.command"
+#: The thread of that range. It is none of the system's, so no event of the program is inside the range.
+_THREAD: Final = 0
+
+
+class CommandTime:
+    """Measures the command from its start to its end, whatever program it is."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._name = launch.name_of(command)
+        self._command = tuple(command)
+        self._who: processes.Process | None = None
+        self._begin = perf_counter_ns()
+
+    def started(self, pid: int) -> None:
+        """Begin to measure: the command runs as process ``pid``."""
+        self._begin = perf_counter_ns()
+        self._who = processes.child(pid, self._name, self._command)
+
+    def write(self, parts: Path, private: bool) -> None:
+        """Write the part. Does nothing if the command never started. Raises OSError."""
+        if self._who is None or not parts.is_dir():
+            return
+        end, who = perf_counter_ns(), self._who
+        folder = parts / f"{who.folder}-command"
+        folder.mkdir()
+        records = ((0, self._begin), (pop_code(0), end))
+        (folder / EVENTS).write_bytes(
+            RECORD.pack(CHUNK, len(records)) + b"".join(RECORD.pack(*one) for one in records)
+        )
+        texts = [[0, DOMAIN, "phase", self._name]]  # a range without a category may be an op
+        facts = [
+            {"domain": DOMAIN, "number": 0},
+            {"thread": 0, "os_tid": _THREAD, "pthread_id": _THREAD, "name": "whole command"},
+            {"clock": read_clock()},
+            # it captured nothing else at any time, so the part's own span is empty
+            {"start": end},
+            {"stop": end},
+        ]
+        for name, lines in ((STRINGS, texts), (FACTS, facts)):
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (folder / name).write_text(text, encoding="utf-8")
+        meta = {"format": FORMAT, "version": VERSION, "clock": "perf_counter_ns"}
+        meta |= {**asdict(who), "versions": {}, "private": private}
+        (folder / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+
+
+def tell(trace: Trace, gpu: str | None) -> list[str]:
+    """Return two lines, what was recorded and what was not, and note both in the trace.
+
+    ``gpu``: the vendor of the GPU that the command could see, or None.
+    """
+    import polars as pl
+
+    from opscope.core.analysis.summary import ended_steps
+
+    ranges = trace["ranges"].filter(pl.col("domain").cast(pl.String) != DOMAIN)
+    steps = len(ended_steps(ranges))
+    others = int(ranges["category"].is_null().sum())
+    recorded, missing = ["the time of the command"], ["ops: simple mode observes no framework"]
+    (recorded if steps else missing).append(
+        f"{steps:,} steps" if steps else "steps: the program marks none (opscope.step())"
+    )
+    if others:
+        recorded.append(f"{others:,} ranges")
+    if trace.has("kernels"):
+        recorded.append(f"{len(trace['kernels']):,} kernels")
+    else:
+        missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
+        if gpu is not None:  # the CPU's time never stands in for the device's
+            trace.origin["gpu"] = True
+    lines = [f"simple mode recorded: {'; '.join(recorded)}"]
+    lines.append(f"not recorded: {'; '.join(missing)}")
+    trace.origin["mode"] = "simple"
+    for line in lines:
+        trace.note("info", line)
+    return lines
+
+
+def _why_no_kernels(gpu: str | None) -> str:
+    if gpu is None:
+        return "no GPU is visible here"
+    if gpu == "nvidia" and shutil.which("nsys") is None:
+        return (
+            "Nsight Systems (nsys), which records those of any program, is not on PATH, and the program"
+            " ran none by PyTorch or JAX"
+        )
+    if gpu == "nvidia" and "NSYS_PROFILING_SESSION_ID" not in os.environ:
+        return (
+            "only PyTorch's and JAX's were looked for; --backend nsys records those of any program"
+        )
+    return "the program ran none by PyTorch or JAX, whose profilers record them"

@@ -1,0 +1,267 @@
+"""`opscope run --mode`: simple mode records any program; the other modes restrict what is observed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import opscope
+from opscope.adapters import modes
+from opscope.cli import run as run_command
+from opscope.cli import simple
+from opscope.core.tables.trace import Trace
+from tests.cli.test_run_nsight import PROGRAM, nsys, run
+from tests.nvtx_tool import ROOT
+
+__all__ = ["nsys"]
+FRAMEWORK = ROOT / "tests" / "made_framework"
+
+TRAIN = """
+    import threading, opscope
+    def work():
+        with opscope.annotate("load"):
+            pass
+    for number in range(3):
+        opscope.step()
+        work()
+    opscope.step()
+    thread = threading.Thread(target=work, name="loader")
+    thread.start()
+    thread.join()
+"""
+
+
+def cli(folder: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(FRAMEWORK))), **more}
+    command = [sys.executable, "-m", "opscope", *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    return tmp_path
+
+
+def test_steps_ranges_threads_and_the_time_of_the_command_are_recorded(train: Path) -> None:
+    done = cli(train, "run", "--mode", "simple", "--no-report", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[1:] == [
+        "opscope: simple mode recorded: the time of the command; 3 steps; 4 ranges",
+        "opscope: not recorded: ops: simple mode observes no framework; GPU kernels: no GPU is visible here",
+    ]
+    profile = opscope.load(train / "train.opscope")
+    row = profile.summary().row(0, named=True)
+    assert (row["steps"], row["processes"], row["kernels"]) == (3, 1, None)
+    ranges = profile.trace["ranges"]
+    whole = ranges.filter(pl.col("domain").cast(pl.String) == simple.DOMAIN)
+    assert row["wall_time"] == (whole["end"] - whole["start"]).item()
+    inside = ranges.filter(pl.col("domain").cast(pl.String) != simple.DOMAIN)
+    assert whole["start"].item() < inside["start"].min()
+    assert inside["end"].max() < whole["end"].item()
+    names = profile.trace["threads"]["name"].cast(pl.String).to_list()
+    assert sorted(names) == ["MainThread", "loader", "whole command"]
+    assert profile.ops()["op"].unique().to_list() == ["load"]  # the command is no op
+    meta = json.loads((train / "train.opscope" / "meta.json").read_text())
+    assert meta["origin"]["mode"] == "simple"
+
+
+def test_a_program_that_is_not_python_has_its_time_and_its_exit_status(tmp_path: Path) -> None:
+    done = cli(tmp_path, "run", "--mode", "simple", "-o", "x", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert "opscope: simple mode recorded: the time of the command\n" in done.stderr
+    assert "GPU kernels: no GPU is visible here" in done.stderr
+    profile = opscope.load(tmp_path / "x.opscope")
+    row = profile.summary().row(0, named=True)
+    assert row["wall_time"] > 0
+    # what nobody recorded is unknown, and never 0
+    assert {
+        row[name] for name in ("kernel_time", "device_busy", "tensor_core_time", "kernels")
+    } == {None}
+    assert profile.trace["processes"]["name"].to_list() == ["sh"]
+
+
+def test_a_compiled_program_has_its_time(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "a.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run([compiler, "-o", "a.out", "a.c"], cwd=tmp_path, check=True)
+    done = cli(tmp_path, "run", "--mode", "simple", "--no-report", "--", "./a.out")
+    assert done.returncode == 0, done.stderr
+    assert opscope.load(tmp_path / "a.opscope").summary()["wall_time"].item() > 0
+
+
+def test_a_command_that_never_ran_has_no_profile(tmp_path: Path) -> None:
+    done = cli(tmp_path, "run", "--mode", "simple", "--", "no-such-program")
+    assert done.returncode == 127
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_delay_only_what_fell_into_it_is_recorded(train: Path) -> None:
+    done = cli(train, "run", "--mode", "simple", "--delay", "600", "--", sys.executable, "train.py")
+    assert done.returncode == 0
+    assert "no step and no range of the program was in the time of --delay" in done.stderr
+    assert not (train / "train.opscope").exists()
+
+
+ABACUS = """
+    import opscope, abacus
+    from opscope import adapters
+    opscope.init()
+    {more}
+    with opscope.capture("inner.opscope"):
+        abacus.add(abacus.Array([1.0]), abacus.Array([2.0]))
+    print(adapters.installed())
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "installed"), [("simple", "()"), ("auto", "('abacus',)"), ("abacus", "('abacus',)"), ("torch", "()")]
+)  # fmt: skip
+def test_a_mode_restricts_the_adapters_whatever_the_program_calls(
+    tmp_path: Path, mode: str, installed: str
+) -> None:
+    """``init()`` and ``capture()`` of the program do not bring back what the mode excludes."""
+    with_adapter(tmp_path)
+    (tmp_path / "train.py").write_text(textwrap.dedent(ABACUS.format(more="")))
+    python = os.pathsep.join(map(str, (ROOT, FRAMEWORK, tmp_path)))
+    words = ("run", "--mode", mode, "--no-report", "--", sys.executable, "train.py")
+    done = cli(tmp_path, *words, PYTHONPATH=python)
+    assert done.stdout == f"{installed}\n", done.stderr
+
+
+def test_what_the_program_asks_for_beyond_the_mode_is_said_and_left_out(tmp_path: Path) -> None:
+    with_adapter(tmp_path)
+    more = "opscope.init('abacus'); opscope.init(['abacus'])"
+    (tmp_path / "train.py").write_text(textwrap.dedent(ABACUS.format(more=more)))
+    python = os.pathsep.join(map(str, (ROOT, FRAMEWORK, tmp_path)))
+    words = ("run", "--mode", "simple", "--no-report", "--", sys.executable, "train.py")
+    done = cli(tmp_path, *words, PYTHONPATH=python)
+    assert done.stdout == "()\n", done.stderr
+    assert done.stderr.count("opscope: abacus is not observed: opscope run --mode simple") == 1
+
+
+def with_adapter(folder: Path) -> None:
+    """Install the template's adapter, of the made-up framework, by its entry point alone."""
+    information = folder / "opscope_abacus-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: opscope-abacus\nVersion: 1.0\n"
+    )
+    (information / "entry_points.txt").write_text(
+        "[opscope.adapters]\nabacus = opscope.adapters.template:AbacusAdapter\n"
+    )
+
+
+def test_a_mode_that_does_not_exist_is_refused_before_the_program_runs(tmp_path: Path) -> None:
+    done = cli(tmp_path, "run", "--mode", "Simpel", "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no mode 'Simpel'; did you mean 'simple'?" in done.stderr
+    done = cli(tmp_path, "run", "--mode", "tensorflow1", "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "opscope supports no TensorFlow 1" in done.stderr
+
+
+def test_a_wrong_mode_in_the_environment_does_not_reach_the_program(tmp_path: Path) -> None:
+    program = "import opscope; opscope.init(); print('went on')"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OPSCOPE_MODE": "simpel"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+    assert "OPSCOPE_MODE is ignored: no mode 'simpel'" in done.stderr
+
+
+def test_dlprof_s_modes_are_known_by_its_names() -> None:
+    assert modes.frameworks("auto") is None
+    assert modes.frameworks("simple") == ()
+    assert modes.frameworks("pytorch") == modes.frameworks("torch") == ("torch", "keras")
+    assert modes.frameworks("tensorflow2") == ("tensorflow", "keras")
+    for mode in modes.names()[2:]:
+        assert modes.frameworks(mode), mode
+
+
+# ------------------------------------------------------------------------------- with a GPU
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "part", "found"),
+    [
+        ("simple", "auto", False, "nsys"),
+        ("simple", "auto", True, "auto"),  # it records the whole run only
+        ("simple", "recorder", False, "recorder"),
+        ("auto", "auto", False, "auto"),
+    ],
+)
+def test_nsight_systems_records_the_kernels_where_it_is_and_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, backend: str, part: bool, found: str
+) -> None:
+    (tmp_path / "nsys").write_text("#!/bin/sh\n")
+    (tmp_path / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("opscope.backends.gpu_vendor", lambda *_: "nvidia")
+    assert run_command._backend(backend, mode, part) == found
+
+
+def test_without_nsight_systems_it_is_said_that_kernels_are_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the CPU's time does not stand in for the GPU's."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    trace = Trace.of({"notes": pl.DataFrame()}, {})
+    _, missing = simple.tell(trace, "nvidia")
+    assert (
+        "GPU kernels: Nsight Systems (nsys), which records those of any program, is not on PATH"
+        in missing
+    )
+    assert trace.used_gpu
+    assert not simple.tell(Trace.of({"notes": pl.DataFrame()}, {}), None)[1].endswith("GPU")
+    with_kernels = Trace.of(
+        {"kernels": pl.DataFrame({"process": [0], "start": [0], "end": [1]})}, {}
+    )
+    recorded, missing = simple.tell(with_kernels, "nvidia")
+    assert "1 kernels" in recorded
+    assert "kernels" not in missing
+
+
+#: As nsys, which is no Python program, and so not one that opscope's hook is in.
+NSYS = """#!/bin/sh
+[ "$1" = export ] && exit 1
+while [ "$1" != -o ]; do shift; done
+report=$2
+shift 2
+NSYS_PROFILING_SESSION_ID=1 "$@"
+status=$?
+echo report > "$report.nsys-rep"
+exit $status
+"""
+
+
+def test_nsight_systems_records_a_program_that_is_not_python(tmp_path: Path) -> None:
+    (tmp_path / "nsys").write_text(NSYS)
+    (tmp_path / "nsys").chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    words = ("run", "--mode", "simple", "--backend", "nsys", "-o", "x", "--no-report")
+    done = cli(tmp_path, *words, "--", "sh", "-c", "exit 4", PATH=path)
+    assert done.returncode == 4
+    assert done.stderr == (
+        "opscope: Nsight Systems wrote x.nsys-rep; to read it: opscope report x.nsys-rep\n"
+    )
+    assert not (tmp_path / "x.opscope").exists()
+
+
+def test_under_nsight_systems_steps_and_ranges_go_to_its_report(nsys: Path, tmp_path: Path) -> None:
+    opscope_run = (sys.executable, "-m", "opscope", "run", "--mode", "simple", "--backend", "nsys")
+    done = run(tmp_path, nsys, *opscope_run, "-o", "y", "--no-report", "--", *PROGRAM)
+    assert done.returncode == 3
+    assert b"work".hex() in (tmp_path / "nvtx.log").read_text()
+    assert not (tmp_path / "y.opscope").exists()
