@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -106,13 +107,13 @@ class Pages:
         """Return the leaves of the table with this root page, in row order. Raises Unusual."""
         pages = np.array([root], np.int64)
         keys = np.empty(0, np.int64)  # the last row number of each page but the last
-        seen = np.zeros(self._count + 1, bool)
+        seen, visited = np.zeros(self._count + 1, bool), 0
         while True:
             if pages.min() < 2 or pages.max() > self._count or seen[pages].any():
                 raise Unusual
             seen[pages] = True
-            if len(np.unique(pages)) < len(pages):
-                raise Unusual
+            if np.count_nonzero(seen) < (visited := visited + len(pages)):
+                raise Unusual  # one page twice
             if self._read(pages[:1])[0] == _LEAF:
                 break
             pages, keys = self._below(pages, keys)
@@ -345,7 +346,8 @@ def _width(kind: int) -> int:
     return _WIDTH[kind] if kind <= _ONE else (kind - _FIRST_BLOB) // 2
 
 
-def _kinds(header: bytes) -> list[int]:
+@lru_cache(_MOST_FORMS)
+def _kinds(header: bytes) -> tuple[int, ...]:
     """Return the types of the columns in a row's header."""
     kinds, value = [], 0
     for byte in header[1:]:
@@ -357,7 +359,7 @@ def _kinds(header: bytes) -> list[int]:
         raise Unusual
     if any(kind in (10, 11) for kind in kinds):
         raise Unusual
-    return kinds
+    return tuple(kinds)
 
 
 def _forms(flat: Bytes, begin: Ints) -> Iterator[tuple[Ints | None, bytes]]:
