@@ -142,10 +142,16 @@ class Pages:
         found[ends[:-1]] = keys
         return children, found[:-1]
 
-    def _read(self, pages: Ints) -> Bytes:
-        """Return the bytes of pages one after the other, and a margin. Raises Unusual at the file's end."""
+    def _buffer(self, pages: int) -> Bytes:
+        """Return memory for so many pages and a margin."""
+        return np.empty(pages * self._size + _MARGIN, np.uint8)
+
+    def _read(self, pages: Ints, into: Bytes | None = None) -> Bytes:
+        """Return the bytes of pages one after the other, and a margin; ``into`` is used if it is given.
+        Raises Unusual at the file's end."""
         size = self._size
-        held = np.empty(len(pages) * size + _MARGIN, np.uint8)
+        held = self._buffer(len(pages)) if into is None else into
+        held = held[: len(pages) * size + _MARGIN]
         held[len(pages) * size :] = 0
         view = held.data
         breaks = np.flatnonzero(np.diff(pages) != 1) + 1
@@ -182,18 +188,22 @@ class Pages:
         """Return the ``wanted`` columns (places in the table) of a piece's rows as Int64, and whether any of
         the columns ``seldom`` is not null. Raises Unusual."""
         step = max(1, _BLOCK // self._size)
+        memory = self._buffer(
+            min(step, len(piece.pages))
+        )  # new memory costs more than what is read
         blocks = [
-            self._block(piece.pages[start : start + step], wanted, seldom)
+            self._block(self._read(piece.pages[start : start + step], memory), wanted, seldom)
             for start in range(0, len(piece.pages), step)
         ]
-        columns = [block.columns for block in blocks]
-        marked = np.concatenate([block.marked for block in blocks])
-        return [_joined(parts) for parts in zip(*columns, strict=True)], marked
+        columns = zip(*(columns for columns, _ in blocks), strict=True)
+        marked = np.concatenate([marked for _, marked in blocks])
+        return [pl.concat(parts, rechunk=False) for parts in columns], marked
 
-    def _block(self, pages: Ints, wanted: Sequence[int], seldom: Sequence[int]) -> _Columns:
-        """Return the columns of the rows on these pages."""
-        flat = self._read(pages)
-        base = np.arange(len(pages)) * self._size
+    def _block(
+        self, flat: Bytes, wanted: Sequence[int], seldom: Sequence[int]
+    ) -> tuple[list[pl.Series], NDArray[np.bool_]]:
+        """``rows`` of the pages ``flat``."""
+        base = np.arange((len(flat) - _MARGIN) // self._size) * self._size
         cells, counts = self._cells(flat, base, _LEAF, _LEAF_HEAD)
         payload = flat[cells].astype(np.int64)
         begin = cells + 1
@@ -216,17 +226,7 @@ class Pages:
                 found.add(flat, begin, None, header, payload)
             else:
                 found.add(flat, begin[rows], rows, header, payload[rows])
-        return found
-
-
-def _joined(parts: Sequence[tuple[Ints, NDArray[np.bool_] | None]]) -> pl.Series:
-    """Return the values of all blocks as one column; null where a block says so."""
-    values = pl.Series(np.concatenate([values for values, _ in parts]))
-    if all(nulls is None for _, nulls in parts):
-        return values
-    masks = [np.zeros(len(held), bool) if nulls is None else nulls for held, nulls in parts]
-    column: pl.Series = values.set(pl.Series(np.concatenate(masks)), None)
-    return column
+        return found.columns, found.marked
 
 
 class _Columns:
@@ -285,9 +285,12 @@ class _Columns:
                     self._values[number][rows] = values
 
     @property
-    def columns(self) -> list[tuple[Ints, NDArray[np.bool_] | None]]:
-        """The values of each wanted column, and which of them are null (None: none)."""
-        return list(zip(self._values, self._nulls, strict=True))
+    def columns(self) -> list[pl.Series]:
+        """The wanted columns."""
+        return [
+            pl.Series(values) if nulls is None else pl.Series(values).set(pl.Series(nulls), None)
+            for values, nulls in zip(self._values, self._nulls, strict=True)
+        ]
 
 
 def _runs(numbers: list[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
