@@ -5,8 +5,9 @@ with NumPy takes 1.9 and Polars' own reader 3.6). Polars uses the Arrow columns 
 derives a column's type from its first values, so columns that may begin with nulls are selected by an
 expression that is never null. Texts are selected as bytes: SQLite does not guarantee UTF-8 and Polars trusts
 Arrow, but Polars' cast from bytes to text checks (2 ms for 500,000 texts). Large tables are read in pieces
-by row number on all cores, each piece on its own connection. A converter makes each piece small before the
-next is read.
+on all cores, each piece on its own connection. A converter makes each piece small before the next is read.
+Integers of large tables do not come through SQLite but from the file's pages (``sqlite_pages``), which takes
+a fifth of the time; rows that are not as usual there come through SQLite.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.tables.columns import hand_back
 
 from .errors import BadInput
+from .sqlite_pages import Pages, Piece, Unusual
 
 #: The type of a column: "int" (nulls allowed), "text" ('' is null), "real" or "blob" (rare columns).
 Kind = Literal["int", "text", "real", "blob"]
@@ -148,22 +154,74 @@ class Database:
         seldom = self._present(table, rare or {})
         if not wanted:
             return []
-        pieces = self._pieces(table)
-        workers = min(len(pieces), os.cpu_count() or 1, 8)
+        with ExitStack() as opened:
+            decoder = self._decoder(table, wanted, seldom, opened)
+            pieces = self._pieces(table) if decoder is None else decoder.pieces
+            workers = min(len(pieces), os.cpu_count() or 1, 8)
 
-        def one(piece: str | None) -> T:
-            connection = _connect(self._uri)
-            try:
-                return convert(*self._piece(connection, table, wanted, seldom, piece))
-            finally:
-                connection.close()
+            def one(piece: Piece | str | None) -> T:
+                with _Connecting(self._uri) as connecting:
+                    if decoder is not None and isinstance(piece, Piece):
+                        try:
+                            frames = self._decoded(connecting, table, decoder, piece)
+                        except Unusual:
+                            piece = piece.where
+                        else:
+                            return convert(*frames)
+                    assert not isinstance(piece, Piece)
+                    return convert(*self._piece(connecting(), table, wanted, seldom, piece))
 
-        if workers < 2:
-            return [one(piece) for piece in pieces]
-        with ThreadPoolExecutor(workers) as pool:
-            found = list(pool.map(one, pieces))
+            if workers < 2:
+                return [one(piece) for piece in pieces]
+            with ThreadPoolExecutor(workers) as pool:
+                found = list(pool.map(one, pieces))
         hand_back()
         return found
+
+    def _decoder(
+        self,
+        table: str,
+        wanted: Mapping[str, Column],
+        seldom: Mapping[str, Kind],
+        opened: ExitStack,
+    ) -> _Decoder | None:
+        """What reads the table's integers from the file's pages; None if only SQLite can."""
+        name = "'" + table.replace("'", "''") + "'"
+        sql = (
+            f"SELECT (SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = {name}) AS root, "
+            f"(SELECT count(*) FROM pragma_table_xinfo({name}) WHERE hidden <> 0 OR pk > 0) AS odd"
+        )
+        try:
+            root, odd = self._execute(sql).row(0)
+            # computed columns are not in the rows, nor is a key that is the row's number
+            if odd or not isinstance(root, int):
+                return None
+            pages = opened.enter_context(Pages(self.path))
+            return _Decoder(pages, pages.pieces(root), self.tables[table], wanted, seldom)
+        except (BadInput, Unusual, OSError):
+            return None
+
+    def _decoded(
+        self, connecting: _Connecting, table: str, decoder: _Decoder, piece: Piece
+    ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """``_piece`` with the integers from the file's pages. Raises Unusual."""
+        found, marked = decoder.integers(piece)
+        others = {name: kind for name, kind in decoder.wanted.items() if name not in found}
+        if others:
+            selected = self._select(connecting(), table, others, piece.where)
+            if len(selected) != len(marked):
+                raise Unusual
+            found |= {name: selected[name] for name in others}
+        frame = pl.DataFrame([found[name] for name in decoder.wanted])
+        if not marked.any():
+            return frame, None
+        flag = _any_known(decoder.seldom)
+        condition = flag if piece.where is None else f"{piece.where} AND {flag}"
+        rare = self._select(connecting(), table, decoder.seldom, condition)
+        rows = pl.Series(ROW, np.flatnonzero(marked).astype(np.uint32))
+        if len(rare) != len(rows):
+            raise Unusual
+        return frame, rare.insert_column(0, rows)
 
     def _piece(
         self,
@@ -173,8 +231,7 @@ class Database:
         seldom: Mapping[str, Kind],
         where: str | None,
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        # one coalesce costs a third of eight comparisons
-        flag = f"coalesce({', '.join(map(_quoted, seldom))}, NULL) IS NOT NULL" if seldom else ""
+        flag = _any_known(seldom) if seldom else ""
         frame = self._select(connection, table, wanted, where, flag or None)
         if not flag:
             return frame, None
@@ -294,6 +351,55 @@ class Database:
         return frame.rechunk()
 
 
+class _Connecting:
+    """Connects to a file when it is first called, and closes the connection at the end."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._connection: Any = None
+
+    def __call__(self) -> Any:
+        if self._connection is None:
+            self._connection = _connect(self._uri)
+        return self._connection
+
+    def __enter__(self) -> _Connecting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """Reads the integers among the ``wanted`` columns of a table from the file's pages."""
+
+    pages: Pages
+    pieces: list[Piece]
+    columns: tuple[str, ...]
+    wanted: Mapping[str, Column]
+    seldom: Mapping[str, Kind]
+
+    def integers(self, piece: Piece) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
+        """Return the integer columns of a piece, and which rows have a value in a column ``seldom``."""
+        parts = {
+            name: (kind if isinstance(kind, tuple) else (name,))
+            for name, kind in self.wanted.items()
+            if kind == "int" or isinstance(kind, tuple)
+        }
+        names = [part for each in parts.values() for part in each]
+        places = [self.columns.index(name) for name in names]
+        seldom = [self.columns.index(name) for name in self.seldom]
+        series, marked = self.pages.rows(piece, places, seldom)
+        read = dict(zip(names, series, strict=True))
+        found = {
+            name: (read[each[0]] if len(each) == 1 else packed(*(read[part] for part in each)))
+            for name, each in parts.items()
+        }
+        return {name: column.alias(name) for name, column in found.items()}, marked
+
+
 #: How each type is selected, so that the Arrow type does not depend on which rows come first.
 _FORMS: Final[Mapping[Kind, str]] = {
     "int": "{0}",
@@ -333,6 +439,11 @@ def _sound_form(name: str, kind: Kind) -> str:
             f"BLOB), x'') END AS {column}"
         )
     return _FORMS[kind].format(column)
+
+
+def _any_known(columns: Iterable[str]) -> str:
+    """SQL: whether any of the columns has a value. One coalesce costs a third of eight comparisons."""
+    return f"coalesce({', '.join(map(_quoted, columns))}, NULL) IS NOT NULL"
 
 
 def _form(name: str, column: Column) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -89,32 +88,61 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
 def op_total_pieces(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """``op_totals`` in pieces that fit in memory, in order; one at least.
 
-    Equal ops are found by numbers for their texts, and texts are taken for one piece at a time: to group by
-    eleven columns of text takes twice as long and holds all of them three times.
+    Equal ops are found by numbers for their texts, and texts are taken for one piece at a time. The rows are
+    put in the order of their texts, in which equal ones are neighbours, and then in that of their times: to
+    group by numbers, and order what that gives, takes three times as long and half as much memory again.
     """
     whole = int(sums["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
-    texts = _packed(_ranks(sums[name]) for name in (*SAME_OP, "reason"))
-    names = [f"key {number}" for number in range(len(texts))]
-    found = (
-        sums.lazy()
-        .select(
-            *_SUMMED, *_PARTIAL, *(pl.Series(n, key) for n, key in zip(names, texts, strict=True))
-        )
-        .with_row_index("row")
-        .group_by(names)
-        .agg(pl.col("row").first(), pl.col(_SUMMED).sum(), *map(known_sum, _PARTIAL))
-        .collect()
-    )
-    del texts
-    order = _order(found, names)
-    found = found.drop(names)
-    for part in pieces(len(found)):
-        some = found[pl.Series(order[part].astype(np.uint32))]
-        one = sums.select(*SAME_OP, "reason")[some["row"]]
-        yield pl.DataFrame([*one.get_columns()[:-1], *some.drop("row").get_columns()]).with_columns(
-            share.alias("share"), one["reason"]
-        )
+    by_text, begin = _by_text(_packed(_ranks(sums[name]) for name in (*SAME_OP, "reason")))
+    times = [_added(sums[name], by_text, begin) for name in ("device_time", "self_time")]
+    order = _stable_order(_packed(map(_from_most, times)))
+    stop = np.append(begin[1:], len(sums))
+    for part in pieces(len(begin)):
+        first, last = begin[order[part]], stop[order[part]]
+        rows = by_text[_stretches(first, last)]  # those of equal ops after each other
+        edges = np.cumsum(last - first) - (last - first)
+        one = sums.select(*SAME_OP, "reason")[pl.Series(by_text[first].astype(np.uint32))]
+        yield pl.DataFrame(
+            [
+                *one.get_columns()[:-1],
+                *(_added(sums[name], rows, edges) for name in (*_SUMMED, *_PARTIAL)),
+            ]
+        ).with_columns(share.alias("share"), one["reason"])
+
+
+def _by_text(keys: list[Ints]) -> tuple[Ints, Ints]:
+    """Return the order of rows by ``keys``, and where in it the rows with each different key begin."""
+    order = _stable_order(keys)
+    differs = np.ones(len(order), bool)
+    if len(order):
+        differs[1:] = False
+        for key in keys:
+            ordered = key[order]
+            differs[1:] |= ordered[1:] != ordered[:-1]
+    return order, np.flatnonzero(differs)
+
+
+def _stretches(first: Ints, last: Ints) -> Ints:
+    """Return the numbers ``first[0]`` to ``last[0]`` (without it), ``first[1]`` to ``last[1]`` …"""
+    many = last - first
+    if (many == 1).all():
+        return first
+    return np.repeat(first - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
+
+
+def _added(column: pl.Series, rows: Ints, begin: Ints) -> pl.Series:
+    """Return the sum of a column's ``rows`` from each place ``begin`` to the next; null where all are null."""
+    held = column.gather(pl.Series(rows.astype(np.uint32)))
+    if len(begin) == len(rows):
+        return held
+    values = held.fill_null(0).to_numpy()
+    found = pl.Series(column.name, np.add.reduceat(values, begin))
+    if not held.null_count():
+        return found
+    known = np.add.reduceat(held.is_not_null().to_numpy().astype(np.int64), begin)
+    some: pl.Series = found.set(pl.Series(known == 0), None)
+    return some
 
 
 def op_sums(ops: Ops) -> pl.DataFrame:
@@ -136,15 +164,11 @@ def op_sums(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _order(found: pl.DataFrame, names: list[str]) -> Ints:
-    """Return the order of the rows by device time, then self time, the longest first and null last; then by
-    texts, A first.
+def _stable_order(keys: list[Ints]) -> Ints:
+    """Return the order of the rows by ``keys``, the first before the second; equal rows keep theirs.
 
-    ``names`` are the columns that number the texts in their order. Ranks are packed into a few integers: a
-    sort by each of eleven columns takes several times as long.
+    Keys are packed into a few integers: a sort by each of eleven columns takes several times as long.
     """
-    times = (_from_most(found[name]) for name in ("device_time", "self_time"))
-    keys = _packed(chain(times, (found[name].to_numpy() for name in names)))
     order = np.argsort(keys[0], kind="stable")
     same = np.diff(keys[0][order]) == 0
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))

@@ -10,11 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from opscope.core.tables.columns import pairs
+
 from .source import Source
 
 #: A globalTid has the thread's id in its lowest bits and the process's id in as many bits above them.
 TID_BITS: Final = 24
 TID_MASK: Final = (1 << TID_BITS) - 1
+#: Keys come in runs if there are at least this many per change.
+_RUN: Final = 16
+#: Most places in a table of keys, besides one for each row.
+_TABLE: Final = 1 << 16
 
 
 class Strings:
@@ -86,12 +92,36 @@ class Codes:
             # the usual case: a piece has one process and one domain
             code = None if low is None else self.code(int(low))  # type: ignore[arg-type]
             return constant(keys.name, code, pl.UInt32, len(keys))
+        if not keys.null_count():
+            found = self._of_numbers(keys.to_numpy())
+            if found is not None:
+                return pl.Series(keys.name, found)
         distinct = keys.drop_nulls().unique().sort()
         numbers = [self.code(key) for key in distinct.to_list()]
         codes: pl.Series = keys.replace_strict(
             distinct, pl.Series(numbers, dtype=pl.UInt32), default=None, return_dtype=pl.UInt32
         )
         return codes
+
+    def _of_numbers(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32] | None:
+        """``of``, for keys that come in runs or lie close together; None for others.
+
+        It takes 2 to 10 ns for a key; to look each up takes 40.
+        """
+        changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        if len(changes) * _RUN < len(keys):
+            first = np.concatenate((np.zeros(1, np.int64), changes))
+            return np.repeat(self._each(keys[first]), np.diff(np.append(first, len(keys))))
+        high, low = keys >> 32, keys & ((1 << 32) - 1)
+        if int(np.ptp(high) + 1) * int(np.ptp(low) + 1) > len(keys) + _TABLE:
+            return None
+        one, other, number = pairs(high, low)
+        return self._each((one << 32) | other)[number]
+
+    def _each(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        """The codes of a few keys; new ones get theirs in order of the keys."""
+        codes = {key: self.code(key) for key in sorted(set(keys.tolist()))}
+        return np.array([codes[key] for key in keys.tolist()], np.uint32)
 
 
 class Threads:

@@ -1,0 +1,50 @@
+"""Totals of ops are those that adding up row by row gives, in the order of their times and texts."""
+
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from opscope.core.analysis import totals
+
+TEXTS = (*totals.SAME_OP, "reason")
+SUMS = ("calls", "kernels", "cpu_time", "self_time")
+PARTIAL = ("device_time", "matrix_flops", "vector_flops", "flops", "bytes")
+NUMBERS = st.integers(0, 3) | st.integers(0, 1 << 60)
+ROWS = st.lists(
+    st.tuples(
+        *[st.sampled_from([None, "a", "b"])] * 2,
+        *[NUMBERS] * len(SUMS),
+        *[st.none() | NUMBERS] * len(PARTIAL),
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS)
+def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
+    schema = {"op": pl.Categorical, "layer": pl.Categorical}
+    schema |= dict.fromkeys((*SUMS, *PARTIAL), pl.Int64)
+    sums = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
+        pl.lit("x", pl.Categorical).alias(name) for name in TEXTS if name not in schema
+    )
+    # small enough that no sum exceeds 64 bits
+    sums = sums.with_columns(pl.col((*SUMS, *PARTIAL)) % (1 << 57))
+    found = pl.concat(totals.op_total_pieces(sums))
+    expected: dict[tuple, list] = {}
+    names = [*TEXTS, *SUMS, *PARTIAL]
+    for row in sums.select(names).rows():
+        key, values = row[: len(TEXTS)], row[len(TEXTS) :]
+        held = expected.setdefault(key, [None] * len(values))
+        for place, value in enumerate(values):
+            if value is not None:
+                held[place] = (held[place] or 0) + value
+    by = ["device_time", "self_time", *TEXTS]
+    plain = pl.DataFrame(
+        [(*key, *held) for key, held in expected.items()],
+        schema={n: (pl.String if n in TEXTS else pl.Int64) for n in names},
+        orient="row",
+    ).sort(by, descending=[True, True, *[False] * len(TEXTS)], nulls_last=True)
+    assert_frame_equal(found.select(names).cast({n: pl.String for n in TEXTS}), plain)
