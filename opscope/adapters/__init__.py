@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from opscope.core.capture import session
@@ -46,6 +47,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
     with _lock:
         targets = available()
         names = list(targets) if frameworks is None else list(frameworks)
+        options = replace(options, profiler=frameworks is not None)
         unknown = [name for name in names if name not in targets]
         if unknown:
             raise AdapterError(
