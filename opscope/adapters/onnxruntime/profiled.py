@@ -35,13 +35,15 @@ UNASKED: Final = (
     "the session is made, or opscope run"
 )
 BEFORE: Final = "sessions without node times: they were made before opscope.init()"
-SPENT: Final = "sessions without node times: an earlier capture has them, and ONNX Runtime profiles a session once"
+SPENT: Final = "sessions without node times: a session is profiled once, and an earlier capture has that profile"
 THEIRS: Final = (
     "sessions without node times: the program profiles them itself and has not ended that profile within "
     "the capture"
 )
 REFUSED: Final = "sessions without node times: no profile could be begun"
-FULL: Final = f"sessions whose node times end at about {MAX_EVENTS:,} events, because ONNX Runtime keeps them in memory"
+FULL: Final = (
+    f"sessions whose node times end at about {MAX_EVENTS:,} events, which are kept in memory"
+)
 
 
 class Profile:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from time import perf_counter_ns
 from types import FrameType
 from typing import Any, Final
 
@@ -59,6 +61,8 @@ class Runs:
         self._profiles = profiles
         self._failed = failed
         self._runs: dict[Any, _Run] = {}
+        #: Where the last run that was recorded on a thread of ONNX Runtime's ended.
+        self._last = threading.local()
         #: What replaces each method of Session.
         self.hooks: dict[str, Callable[[Any], Any]] = {
             "run": self._around("run", _feed, self._outputs),
@@ -101,7 +105,7 @@ class Runs:
         return around
 
     def _around_async(self, original: Any) -> Any:
-        """Return the replacement of ``run_async``: a range around the call, and one of the run that it asks for.
+        """Return the replacement of ``run_async``: a range around the call, and one of the run.
 
         The run is on a thread of ONNX Runtime's, and is known when that calls back.
         """
@@ -145,7 +149,7 @@ class Runs:
         return args, {**kwargs, "callback": callback}
 
     def _ran(self, run: _Run, begin: int, end: int, args: Any, kwargs: Any, results: Any) -> None:
-        """Record a run that has ended on this thread of ONNX Runtime's, which may have made another before."""
+        """Record a run that has ended on this thread of ONNX Runtime's."""
         try:
             prepared = run.prepared
             if self._shapes and results:
@@ -175,6 +179,24 @@ class Runs:
             self._failed("a run could not be described")
             return None
 
+    def _run(
+        self,
+        method: str,
+        session: Any,
+        inputs: Callable[[Any, Any], Iterable[tuple[str, Key]]],
+        args: Any,
+        kwargs: Any,
+        frame: FrameType,
+    ) -> _Run:
+        known = self._known.of(session)
+        source = NOWHERE if self._sources is None else self._sources.find(frame)
+        taken = tuple(inputs(args, kwargs)) if self._shapes else ()
+        key = (known, method, source, taken)
+        run = self._runs.get(key)
+        if run is None:
+            run = self._remember(key, self._described(known, method, taken, source))
+        return run
+
     def _described(self, known: KnownSession, method: str, taken: Named, source: Source) -> OpCall:
         specs = tuple(spec_of(key, known.inputs.get(name)) for name, key in taken)
         names = (("inputs", tuple(name for name, _ in taken)),) if taken else ()
@@ -191,7 +213,7 @@ class Runs:
     def _end(
         self,
         run: _Run,
-        outputs: Callable[[KnownSession, Any, Any, Any], Named] | None,
+        outputs: Callable[[KnownSession, Any, Any, Any], Named],
         args: Any,
         kwargs: Any,
         result: Any,
@@ -199,7 +221,7 @@ class Runs:
         """Pop the run with its outputs."""
         complete = None
         try:
-            if outputs is not None and self._shapes:
+            if self._shapes:
                 given = outputs(run.known, args, kwargs, result)
                 complete = run.complete.get(given)
                 if complete is None:
