@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
@@ -10,6 +11,8 @@ from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
 from opscope.core.schema import DIRECTIONS
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
+#: Domains in which a call has its layer as a parameter: no range is around a node of a session.
+_WITH_LAYERS: Final = ("opscope.onnxruntime",)
 _ROLES: Final = {"spec": "spec", "result": "result"}
 #: Python's call stack as Kineto records it: ``train.py(42): forward``
 _PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DOTALL)
@@ -48,4 +51,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     except RangeTextError:
         # a name that may have a spec
         return Reading("user", direction=direction, key=text)
+    layer = call.param("layer") if domain in _WITH_LAYERS else None
+    if isinstance(layer, str):
+        params = tuple(param for param in call.params if param[0] != "layer")
+        return Reading("op", replace(call, params=params), direction, layer or None)
     return Reading("op", call=call, direction=direction)

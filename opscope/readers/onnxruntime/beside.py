@@ -1,0 +1,101 @@
+"""Choose the model of a profile: the one that is given, or one beside it that has all its nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from opscope.core.onnx.model import Model, ModelError, OnnxMissing, read, with_origins
+from opscope.readers.errors import BadInput
+
+from .nodes import Explained, explained
+
+#: Models beside a profile that are tried, the newest first; larger ones are not, as nobody asked for them.
+_TRIED: Final = 8
+_LARGEST_TRIED: Final = 256 << 20
+#: Names that a message lists.
+_NAMED: Final = 3
+
+
+def of_given(
+    path: str | os.PathLike[str], model: str | os.PathLike[str], nodes: pl.DataFrame
+) -> tuple[Model, Explained]:
+    """Return a given model and what it explains. Raises BadInput if it is not the profile's."""
+    try:
+        found = read(model)
+    except ModelError as error:
+        raise BadInput(model, str(error)) from error
+    result = explained(nodes, found)
+    if len(result.missing) == result.known and result.known:
+        named = ", ".join(map(repr, result.missing[:_NAMED]))
+        more = len(result.missing) - _NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        raise BadInput(
+            model,
+            f"not the model of {os.fspath(path)}, which ran the nodes {named}{rest}: it has none of them",
+        )
+    if result.unfit and not any(node is not None for node in result.nodes):
+        name, there, here = result.unfit[0]
+        raise BadInput(
+            model,
+            f"not the model of {os.fspath(path)}: its node {name!r} takes {there}, and {here} ran",
+        )
+    return _original_beside(Path(model), found, result, nodes)
+
+
+def of_folder(path: Path, nodes: pl.DataFrame) -> tuple[Model, Explained, Path] | None:
+    """Return the model beside a profile that has all its nodes, with shapes that fit; None without one."""
+    if nodes.is_empty():
+        return None
+    for candidate in _candidates(path):
+        try:
+            found = read(candidate)
+        except OnnxMissing:
+            return None
+        except ModelError:
+            continue
+        result = explained(nodes, found)
+        if not result.missing and not result.unfit:
+            model, result = _original_beside(candidate, found, result, nodes)
+            return model, result, candidate
+    return None
+
+
+def _original_beside(
+    path: Path, model: Model, result: Explained, nodes: pl.DataFrame
+) -> tuple[Model, Explained]:
+    """Return the model with the origins of its nodes, if the model that it was made of lies beside it.
+
+    It is that if it makes the same outputs from the same inputs, and its nodes explain fused ones.
+    """
+    if not model.saved:
+        return model, result
+    for candidate in _candidates(path):
+        try:
+            original = read(candidate)
+        except ModelError:
+            continue
+        if original.saved or set(original.outputs) != set(model.outputs):
+            continue
+        if not set(model.inputs) <= set(original.inputs):
+            continue
+        whole = with_origins(model, original)
+        if any(node.origins for node in whole.nodes):
+            return whole, explained(nodes, whole)
+    return model, result
+
+
+def _candidates(path: Path) -> Iterator[Path]:
+    try:
+        there = [one for one in path.parent.iterdir() if one.suffix == ".onnx" and one.is_file()]
+        sized = [
+            (one.stat().st_mtime, one) for one in there if one.stat().st_size <= _LARGEST_TRIED
+        ]
+    except OSError:
+        return
+    newest = sorted(sized, key=lambda pair: (-pair[0], pair[1].name))
+    yield from [one for _, one in newest if one != path][:_TRIED]

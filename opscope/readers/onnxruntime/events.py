@@ -1,0 +1,288 @@
+"""Decode the events of ONNX Runtime's profiler into one frame, for every version since 1.6.
+
+The writer is microsoft/onnxruntime, onnxruntime/core/common/profiler.cc; node events are made in
+onnxruntime/core/framework/sequential_executor.cc, kernels of GPUs in onnxruntime/core/common/
+gpu_profiler_common.h and core/providers/{cuda,rocm}. Times are whole µs since profiling began, and names are
+not escaped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+from msgspec import Raw, Struct
+
+from opscope.readers.errors import BadInput
+from opscope.readers.kineto.events import ABSENT, repair
+from opscope.readers.kineto.json_events import KinetoFile
+
+#: Where the profiler stops recording (``Profiler::global_max_num_events_``).
+MOST_RECORDED: Final = 1_000_000
+#: Largest time and duration, µs, that fit in 64 bits as ns; others are left out.
+_FAR: Final = 1 << 52
+_KERNEL_TIME, _BEFORE, _AFTER = "_kernel_time", "_fence_before", "_fence_after"
+
+SCHEMA: Final = {
+    "cat": pl.String,
+    "name": pl.String,
+    "kind": pl.String,
+    "pid": pl.Int64,
+    "tid": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+    "op_name": pl.String,
+    "provider": pl.String,
+    "node_index": pl.Int64,
+    "inputs": pl.String,
+    "outputs": pl.String,
+    "activation_size": pl.Int64,
+    "parameter_size": pl.Int64,
+    "output_size": pl.Int64,
+    "pool_threads": pl.Int64,
+    "pool_run": pl.Int64,
+    "pool_wait": pl.Int64,
+    "parent_name": pl.String,
+    "stream": pl.String,
+    "grid": pl.String,
+    "block": pl.String,
+    "bytes": pl.Int64,
+}
+"""Columns of ``Events.frame``: one row an event, in the file's order.
+
+``cat``: Session, Node, Kernel or Api. ``name``: a node's name without its suffix, which is ``kind``:
+``kernel_time``, ``fence_before``, ``fence_after`` (null for other events). ``start``, ``duration``: ns since
+profiling began. ``inputs``, ``outputs``: JSON, ``[{"float":[2,3]},…]``. Sizes in bytes. ``pool_threads``: how
+many threads of the pool worked beside the caller; ``pool_run``, ``pool_wait``: the caller's µs in the pool.
+``parent_name``, ``stream``, ``grid``, ``block``, ``bytes``: of events of GPUs.
+"""
+
+
+class _Main(Struct, gc=False):
+    Run: int = 0
+    Wait: int = 0
+
+
+class _Sub(Struct, gc=False):
+    num_run: int = 0
+
+
+class _Pool(Struct, gc=False):
+    main_thread: _Main | None = None
+    sub_threads: dict[str, _Sub] | None = None
+
+
+_Number = int | str | None
+
+
+class Args(Struct, gc=False):
+    """The ``args`` of an event; ONNX Runtime writes numbers as text."""
+
+    op_name: str = ""
+    provider: str | None = None
+    node_index: _Number = None
+    graph_index: _Number = None
+    input_type_shape: Raw = ABSENT
+    output_type_shape: Raw = ABSENT
+    activation_size: _Number = None
+    parameter_size: _Number = None
+    output_size: _Number = None
+    thread_scheduling_stats: _Pool | str | None = None
+    parent_name: str | None = None
+    stream: _Number = None
+    grid_x: _Number = None
+    grid_y: _Number = None
+    grid_z: _Number = None
+    block_x: _Number = None
+    block_y: _Number = None
+    block_z: _Number = None
+    size: _Number = None
+
+
+class Event(Struct, gc=False):
+    """One event, times in µs."""
+
+    cat: str = ""
+    pid: int = 0
+    tid: int = 0
+    dur: int | float = 0
+    ts: int | float | None = None
+    ph: str = "X"
+    name: str = ""
+    args: Args | None = None
+
+
+_decode = msgspec.json.Decoder(list[Event]).decode
+_decode_one = msgspec.json.Decoder(Event).decode
+_decode_raw = msgspec.json.Decoder(list[Raw]).decode
+_NO_ARGS: Final = Args()
+#: A name between the keys around it, as the profiler writes a line.
+_NAME: Final = re.compile(rb'("name" ?: ?")([^\n]*?)(" ?, ?"args" ?: ?\{)')
+_BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of a profile; ``truncated``: the file ends before its array does; ``left_out``: events
+    without a time or of damaged JSON; ``repaired``: blocks with names that the profiler did not escape."""
+
+    frame: pl.DataFrame
+    truncated: bool = False
+    left_out: int = 0
+    repaired: int = 0
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+
+
+def read(path: str | os.PathLike[str]) -> Events:
+    """Return the events of a profile. Raises BadInput if the file has none, or cannot be read."""
+    file = KinetoFile(
+        Path(path),
+        decode=_decoded,
+        mend=_mended,
+        open_ended=True,
+        what="a profile of ONNX Runtime",
+    )
+    parts, untimed = [], 0
+    for events in file.blocks():
+        timed = [one for one in events if _is_timed(one)]
+        untimed += len(events) - len(timed)
+        if timed:
+            parts.append(_frame(timed))
+    frame = pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA)
+    if not frame["cat"].is_in(["Session", "Node"]).any():
+        if file.truncated:
+            raise BadInput(path, "truncated: the JSON ends before its first event")
+        raise BadInput(path, "not a profile of ONNX Runtime: no event of a session or a node")
+    return Events(frame, file.truncated, file.skipped + untimed, file.repaired)
+
+
+def _is_timed(event: Event) -> bool:
+    ts = event.ts
+    return ts is not None and -_FAR < ts < _FAR and -_FAR < event.dur < _FAR
+
+
+def _decoded(text: bytes) -> list[Event] | None:
+    """Return the events of a JSON array; None if it is not valid JSON."""
+    try:
+        return _decode(text)
+    except msgspec.ValidationError:
+        return _decoded_loosely(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _decoded_loosely(text: bytes) -> list[Event] | None:
+    """Return the events where some have values of unexpected types: those are left without a time."""
+    found = []
+    try:
+        each = _decode_raw(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    for raw in each:
+        try:
+            found.append(_decode_one(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found.append(Event())
+    return found
+
+
+def _mended(text: bytes) -> bytes:
+    """Return the text with what the profiler writes as it is, quotes and backslashes in names, escaped."""
+
+    def escaped(found: re.Match[bytes]) -> bytes:
+        return found[1] + _BARE_QUOTE.sub(rb"\\\"", found[2]) + found[3]
+
+    # an event is a line; repair takes control characters out, the ends of lines too
+    return b"\n".join(_NAME.sub(escaped, repair(line)) for line in text.split(b"\n"))
+
+
+# ------------------------------------------------------------------------------------ columns
+
+
+def _frame(events: list[Event]) -> pl.DataFrame:
+    args = [event.args or _NO_ARGS for event in events]
+    pools = [one.thread_scheduling_stats for one in args]
+    frame = pl.DataFrame(
+        {
+            "cat": [event.cat for event in events],
+            "full": [event.name for event in events],
+            "pid": _integers([event.pid for event in events]),
+            "tid": _integers([event.tid for event in events]),
+            "ts": pl.Series([event.ts for event in events], dtype=pl.Float64, strict=False),
+            "dur": pl.Series([event.dur for event in events], dtype=pl.Float64, strict=False),
+            "op_name": [one.op_name for one in args],
+            "provider": pl.Series([one.provider for one in args], dtype=pl.String),
+            "node_index": _numbers(
+                [one.graph_index if one.node_index is None else one.node_index for one in args]
+            ),
+            "inputs": _texts([one.input_type_shape for one in args]),
+            "outputs": _texts([one.output_type_shape for one in args]),
+            "activation_size": _numbers([one.activation_size for one in args]),
+            "parameter_size": _numbers([one.parameter_size for one in args]),
+            "output_size": _numbers([one.output_size for one in args]),
+            "pool_threads": pl.Series([_workers(one) for one in pools], dtype=pl.Int64),
+            "pool_run": pl.Series([_main(one, "Run") for one in pools], dtype=pl.Int64),
+            "pool_wait": pl.Series([_main(one, "Wait") for one in pools], dtype=pl.Int64),
+            "parent_name": pl.Series([one.parent_name for one in args], dtype=pl.String),
+            "stream": pl.Series(
+                [None if one.stream is None else str(one.stream) for one in args], dtype=pl.String
+            ),
+            "grid": pl.Series([_extent(one.grid_x, one.grid_y, one.grid_z) for one in args], dtype=pl.String),
+            "block": pl.Series(
+                [_extent(one.block_x, one.block_y, one.block_z) for one in args], dtype=pl.String
+            ),
+            "bytes": _numbers([one.size for one in args]),
+        }
+    )  # fmt: skip
+    suffix = f"({_KERNEL_TIME}|{_BEFORE}|{_AFTER})$"
+    is_node = pl.col("cat") == "Node"
+    # in old files a node without a name has an empty one; the suffix is then all there is
+    return frame.with_columns(
+        pl.when(is_node).then(pl.col("full").str.replace(suffix, "")).otherwise("full").alias("name"),
+        pl.when(is_node).then(pl.col("full").str.extract(suffix).str.strip_prefix("_")).alias("kind"),
+        (pl.col("ts") * 1000).round().cast(pl.Int64).alias("start"),
+        (pl.col("dur") * 1000).round().cast(pl.Int64).alias("duration"),
+    ).select(list(SCHEMA))  # fmt: skip
+
+
+def _integers(values: list[int]) -> pl.Series:
+    try:
+        return pl.Series(values, dtype=pl.Int64)
+    except (OverflowError, pl.exceptions.PolarsError):
+        return pl.Series([one if abs(one) < 1 << 62 else None for one in values], dtype=pl.Int64)
+
+
+def _numbers(values: list[Any]) -> pl.Series:
+    """Return numbers that are written as text; null for others."""
+    texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
+    return texts.cast(pl.Int64, strict=False)
+
+
+def _texts(values: list[Raw]) -> pl.Series:
+    return pl.Series(
+        [None if one is ABSENT else bytes(one).decode("utf-8", "replace") for one in values],
+        dtype=pl.String,
+    )
+
+
+def _extent(x: _Number, y: _Number, z: _Number) -> str | None:
+    # copies have a grid of -1
+    return None if x is None or y is None or z is None or str(x) == "-1" else f"{x},{y},{z}"
+
+
+def _workers(pool: _Pool | str | None) -> int | None:
+    if not isinstance(pool, _Pool) or pool.sub_threads is None:
+        return None
+    return sum(one.num_run > 0 for one in pool.sub_threads.values())
+
+
+def _main(pool: _Pool | str | None, name: str) -> int | None:
+    if not isinstance(pool, _Pool) or pool.main_thread is None:
+        return None
+    value: int = getattr(pool.main_thread, name)
+    return value if abs(value) < 1 << 62 else None

@@ -1,0 +1,80 @@
+"""Read the GPU events in a profile: kernels, copies and sets, which follow the event that launched them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+#: Names of copies and sets (onnxruntime/core/providers/cuda/cupti_manager.cc, rocm/roctracer_manager.cc).
+_COPY: Final = r"(?i)^(?:hip|cu|cuda)?Mem(?:cpy|set)|^Copy(?:Host|Device)|^FillBuffer"
+_SET: Final = r"(?i)memset|FillBuffer"
+
+
+def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return ``kernels``, ``memops`` and ``calls`` of ``events.Events.frame``; nothing without GPU events.
+
+    The profiler does not record launches. It puts a GPU's events behind the event in which they were
+    launched, and names that one; a call is made for each at that event's start.
+    """
+    numbered = frame.with_row_index("row").with_columns(
+        pl.when(pl.col("cat") != "Kernel").then(pl.col("row")).forward_fill().alias("parent")
+    )
+    gpu = numbered.filter(pl.col("cat") == "Kernel")
+    if gpu.is_empty():
+        return {}
+    parents = numbered.select(
+        pl.col("row").alias("parent"),
+        pl.col("start").alias("launched"),
+        pl.col("tid").alias("thread"),
+        pl.col("op_name").alias("parent_op"),
+        pl.concat_str(["name", pl.lit("_"), "kind"]).fill_null(pl.col("name")).alias("parent_full"),
+    )
+    gpu = gpu.drop("tid").join(parents, on="parent", how="left", maintain_order="left")
+    # newer versions name the parent, older ones its op; without either nothing launched it that is known
+    sure = (
+        pl.when(pl.col("parent_name").is_not_null())
+        .then(pl.col("parent_name") == pl.col("parent_full"))
+        .otherwise((pl.col("op_name") != "") & (pl.col("op_name") == pl.col("parent_op")))
+    ).fill_null(False)
+    streams = gpu["stream"].cast(pl.Int64, strict=False)
+    if streams.null_count() > gpu["stream"].null_count():  # ROCm writes addresses
+        codes = {
+            text: n for n, text in enumerate(gpu["stream"].drop_nulls().unique(maintain_order=True))
+        }
+        streams = pl.Series([codes.get(text) for text in gpu["stream"]], dtype=pl.Int64)
+    gpu = gpu.with_columns(
+        streams.alias("stream"),
+        pl.lit(0, pl.Int32).alias("process"),
+        pl.lit(0, pl.Int32).alias("device"),
+        (pl.col("start") + pl.col("duration")).alias("end"),
+        pl.when(sure).then(pl.int_range(1, pl.len() + 1, dtype=pl.Int64)).alias("correlation"),
+        pl.col("name").str.contains(_COPY).alias("copied"),
+    )
+    place = ["process", "device", "stream", "start", "end", "correlation"]
+    calls = gpu.filter(pl.col("correlation").is_not_null()).select(
+        "process", "thread", pl.col("launched").alias("start"), pl.col("launched").alias("end"),
+        "name", "correlation",
+    )  # fmt: skip
+    source = (
+        pl.col("name")
+        .str.extract(r"(?i)(Host|Device|H|D)(?:To|2)")
+        .str.slice(0, 1)
+        .str.to_uppercase()
+    )
+    target = (
+        pl.col("name")
+        .str.extract(r"(?i)(?:To|2)(Host|Device|H|D)")
+        .str.slice(0, 1)
+        .str.to_uppercase()
+    )
+    return {
+        "kernels": gpu.filter(~pl.col("copied")).select(*place, "name", "grid", "block"),
+        "memops": gpu.filter(pl.col("copied")).select(
+            *place,
+            pl.when(pl.col("name").str.contains(_SET)).then(pl.lit("memset"))
+            .otherwise(pl.format("{}to{}", source, target)).alias("kind"),
+            "bytes",
+        ),
+        "calls": calls,
+    }  # fmt: skip

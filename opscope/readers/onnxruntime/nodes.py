@@ -1,0 +1,298 @@
+"""Find the call of every node event: from the shapes that the profile has, and from the model if there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.node_names import layer_in
+from opscope.core.onnx import dtypes
+from opscope.core.onnx.actual import call_of_run
+from opscope.core.onnx.model import Model, Node
+from opscope.core.rangetext import format_tensor
+from opscope.core.schema import Arg, Dim, OpCall, ParamValue, TensorSpec
+from opscope.core.tables.intervals import nest
+
+#: Ops that run a graph of their own, whose nodes lie inside them in time.
+CONTROL: Final = ("If", "Loop", "Scan", "SequenceMap")
+#: Execution provider → device of its calls; others are called after the provider.
+_DEVICES: Final = {
+    "CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda",
+    "NvTensorRTRTXExecutionProvider": "cuda", "ROCMExecutionProvider": "hip",
+    "MIGraphXExecutionProvider": "hip", "DmlExecutionProvider": "dml", "DnnlExecutionProvider": "cpu",
+    "XnnpackExecutionProvider": "cpu", "ACLExecutionProvider": "cpu", "ArmNNExecutionProvider": "cpu",
+    "AzureExecutionProvider": "cpu",
+}  # fmt: skip
+#: Providers that hand their work to a GPU and go on: a node's time is then that of its launch.
+ON_GPU: Final = (
+    "CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider",
+    "ROCMExecutionProvider", "MIGraphXExecutionProvider", "DmlExecutionProvider",
+    "WebGpuExecutionProvider", "JsExecutionProvider",
+)  # fmt: skip
+#: What the optimiser adds to the names of the nodes that it makes of others
+#: (onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc …).
+_ADDED: Final = re.compile(
+    r"\A(?:fused )?(.+?)(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z", re.DOTALL
+)
+#: Most dimensions of a tensor, and tensors of a node, that are read.
+_MOST: Final = 64
+_MOST_TENSORS: Final = 4096
+_KEY: Final = ["name", "op_name", "provider", "node_index", "inputs", "outputs", "holder"]
+
+_Shapes: TypeAlias = "tuple[TensorSpec, ...] | None"
+_decode = msgspec.json.Decoder(list[dict[str, list[int]]]).decode
+
+
+@dataclass(slots=True)
+class Explained:
+    """The calls of node events. ``call``: each row's place in ``calls``.
+
+    ``nodes``: the model's node of each call, None without one. ``missing``: names of nodes that the model
+    lacks, each once; ``unfit``: (name, the model's shapes, the profile's) where both have the node but the
+    shapes differ; ``by_order``: how many nodes without a name were matched by the order in which they ran;
+    ``known``: how many distinct nodes the profile has.
+    """
+
+    call: NDArray[np.int32]
+    calls: list[OpCall] = field(default_factory=list)
+    nodes: list[Node | None] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unfit: list[tuple[str, str, str]] = field(default_factory=list)
+    by_order: int = 0
+    known: int = 0
+
+
+def explained(frame: pl.DataFrame, model: Model | None = None) -> Explained:
+    """Return the calls of the ``kernel_time`` rows of ``events.Events.frame``, given in time order.
+
+    Rows of one node with the same shapes share a call. The model's shapes fill in what the profile lacks:
+    weights that a kernel packed before it ran, and everything where an old profile has no shapes.
+    """
+    keyed = frame.with_columns(holder=_holders(frame))
+    distinct = keyed.select(_KEY).unique(maintain_order=True)
+    numbers = distinct.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("number"))
+    rows = keyed.join(numbers, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    found = Explained(rows["number"].to_numpy())
+    each = [Ran(*row) for row in distinct.iter_rows()]
+    matcher = _Matcher(model, each) if model is not None else None
+    seen: dict[tuple[str, str], bool] = {}
+    for one in each:
+        node, call = matcher.match(one) if matcher is not None else (None, None)
+        named = (one.name, one.holder)
+        if matcher is not None and call is None:
+            if node is not None:
+                found.unfit.append((one.name, _shown(node.call.inputs), _shown(one.given or ())))
+            elif named not in seen:
+                found.missing.append(one.name)
+        seen.setdefault(named, True)
+        base = call if call is not None else _alone(one, node, matcher)
+        found.calls.append(_on(base, one.provider))
+        found.nodes.append(node if call is not None else None)
+    found.known = len(seen)
+    found.by_order = matcher.by_order if matcher is not None else 0
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One distinct kind of node event."""
+
+    name: str
+    op: str
+    provider: str | None
+    index: int | None
+    inputs: str | None
+    outputs: str | None
+    holder: str
+
+    @property
+    def given(self) -> _Shapes:
+        """The inputs in the profile."""
+        return shapes(self.inputs)
+
+    @property
+    def made(self) -> _Shapes:
+        """The outputs in the profile."""
+        return shapes(self.outputs)
+
+    @property
+    def is_nameless(self) -> bool:
+        """Whether the profiler named it, by its op and its index."""
+        return self.name == f"{self.op}_{self.index}"
+
+
+@lru_cache(maxsize=65_536)
+def shapes(text: str | None) -> _Shapes:
+    """Return the tensors of ``[{"float":[2,3]},…]``; None if there are none to read."""
+    if text is None:
+        return None
+    try:
+        each = _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    found = []
+    for one in each[:_MOST_TENSORS]:
+        for word, sizes in one.items():
+            dims: tuple[Dim, ...] = tuple(
+                dim if 0 <= dim < 1 << 62 else "?" for dim in sizes[:_MOST]
+            )
+            found.append(TensorSpec(dtypes.of_word(word), dims))
+    return tuple(found)
+
+
+def device_of(provider: str | None) -> str | None:
+    """Return the device of a provider's calls: ``cpu``, ``cuda``, or the provider's own name."""
+    if not provider:
+        return None
+    return _DEVICES.get(provider, provider.removesuffix("ExecutionProvider").lower()[:64] or None)
+
+
+def _on(call: OpCall, provider: str | None) -> OpCall:
+    device = device_of(provider)
+    if device in (None, "cpu", "cuda") and provider in (
+        None,
+        "CPUExecutionProvider",
+        "CUDAExecutionProvider",
+    ):
+        return replace(call, device=device)
+    return replace(call, device=device, params=(*call.params, ("provider", provider)))
+
+
+def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
+    """Return the call as the profile alone shows it; the layer is in the node's name."""
+    origin = matcher.origin(one) if matcher is not None else None
+    params: list[tuple[str, ParamValue]] = [("node", one.name)]
+    layer = None if one.is_nameless else layer_in(one.name.split("/")[:-1])
+    frames = ()
+    if node is not None:  # of another layout, such as channels last: its attributes still hold
+        params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]
+        layer, frames = node.layer or layer, node.call.frames
+    elif origin is not None:
+        params.append(("origins", (origin.key,)))
+        layer, frames = origin.layer or layer, origin.call.frames
+    if layer:
+        params.append(("layer", layer))
+    inputs: tuple[Arg, ...] = one.given or ()
+    if (
+        one.op == "Gemm"
+        and len(inputs) in (1, 2)
+        and sum(len(t.shape) == 2 for t in one.given or ()) == 1
+    ):
+        inputs = (inputs[0], None, *inputs[1:])  # the packed weight is in no profile
+    return OpCall(one.op or "?", inputs, one.made, tuple(params), None, frames)
+
+
+def _shown(args: Sequence[Arg]) -> str:
+    return ", ".join(format_tensor(arg) if isinstance(arg, TensorSpec) else "_" for arg in args[:8])
+
+
+# ------------------------------------------------------------------------------------- models
+
+
+class _Matcher:
+    """Finds the nodes of a model that a profile's events are of."""
+
+    def __init__(self, model: Model, each: Sequence[Ran]) -> None:
+        self._model = model
+        self._makers = {name: node for node in model.nodes for name in node.outputs if name}
+        self._order = self._by_order(each)
+        self.by_order = len(self._order)
+
+    def match(self, one: Ran) -> tuple[Node | None, OpCall | None]:
+        """Return the node and its call; a node alone where the shapes of the run are not its own."""
+        if one.is_nameless and self._model.saved:
+            node = self._order.get((one.name, one.holder))
+            nodes: Sequence[Node] = () if node is None else (node,)
+        else:
+            nodes = [
+                node
+                for node in self._model.by_key.get(one.name, ())
+                if node.op == one.op or _plain(one.op) == node.op
+            ]
+            held = [node for node in nodes if node.holder == one.holder]
+            nodes = held or nodes
+        for node in nodes:
+            call = call_of_run(node, one.given, one.made)
+            if call is not None:
+                return node, call
+        return (nodes[0], None) if nodes else (None, None)
+
+    def origin(self, one: Ran) -> Node | None:
+        """Return the node that the optimiser made this one of, as far as its name tells."""
+        found = _ADDED.match(one.name[:4096])
+        stem = found.group(1) if found else one.name
+        for name in (stem, one.name):
+            for node in self._model.by_key.get(name, ()):
+                return node
+            if name in self._makers:
+                return self._makers[name]
+        return None
+
+    def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
+        """Match nodes without a name, of a model that ONNX Runtime saved, in the order in which they ran.
+
+        A saved model has other indices than the session that saved it. Only where an op occurs equally
+        often in both, per graph.
+        """
+        if not self._model.saved:
+            return {}
+        ran: dict[tuple[str, str], dict[str, None]] = {}
+        for one in each:
+            if one.is_nameless:
+                ran.setdefault((one.op, one.holder), {})[one.name] = None
+        there: dict[tuple[str, str], list[Node]] = {}
+        for node in self._model.nodes:
+            if not node.name:
+                there.setdefault((node.op, node.holder), []).append(node)
+        renumbered = {node.key: node for node in self._model.nodes if not node.name}
+        found = {}
+        for (op, holder), names in ran.items():
+            nodes = there.get((op, holder), [])
+            if len(nodes) != len(names) and not holder:
+                continue
+            # in a subgraph the key of its holder, if nameless, differs too
+            if len(nodes) != len(names):
+                nodes = [node for node in renumbered.values() if node.op == op and node.holder]
+                if len(nodes) != len(names):
+                    continue
+            for name, node in zip(names, nodes, strict=True):
+                found[name, holder] = node
+        return found
+
+
+def _plain(op: str) -> str:
+    """Return an op's name without the suffix that forks add for a layout (``QLinearConv_nhwc``)."""
+    return op.removesuffix("_nhwc")
+
+
+def _holders(frame: pl.DataFrame) -> pl.Series:
+    """Return the name of the node in whose graph each node ran; empty in the main graph."""
+    names = frame["name"]
+    control = frame["op_name"].is_in(CONTROL)
+    if not control.any():
+        return pl.Series([""], dtype=pl.String).new_from_index(0, len(frame))
+    start = frame["start"].to_numpy()
+    end = frame["end"].to_numpy()
+    thread = frame["tid"].fill_null(-1).to_numpy()
+    holder = np.full(len(frame), -1, np.int64)
+    of_control = np.flatnonzero(control.to_numpy())
+    for number in np.unique(thread[of_control]).tolist():
+        mine = of_control[thread[of_control] == number]
+        here = np.flatnonzero(thread == number)
+        tree = nest(start[mine], end[mine])
+        inner = tree.innermost(start[here])
+        holder[here[inner >= 0]] = mine[inner[inner >= 0]]
+        # a control node that begins at its own start is inside the one around it
+        up = np.full(len(mine), -1, np.int64)
+        up[tree.order] = np.where(tree.parent >= 0, mine[tree.order[tree.parent]], -1)
+        holder[mine] = up
+    taken = names.gather(np.maximum(holder, 0))
+    return taken.zip_with(pl.Series(holder >= 0), pl.Series([""]).new_from_index(0, len(frame)))
