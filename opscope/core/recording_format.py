@@ -29,11 +29,10 @@ MEMORY: Final = "memory.bin"
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"
-#: Of ONNX Runtime's session number N: its profile, the model that it ran, and the one that it was given, both
-#: without the values of weights.
-ONNX_PROFILE: Final = "onnxruntime-{}.json"
-ONNX_MODEL: Final = "onnxruntime-{}.onnx"
-ONNX_ORIGINAL: Final = "onnxruntime-{}.original.onnx"
+#: The folder of ONNX Runtime's session number N: its profile, the model that it ran, and the one that it was
+#: given, both without the values of weights.
+ONNX_FOLDER: Final = "onnxruntime-{}"
+ONNX_PROFILE, ONNX_MODEL, ONNX_ORIGINAL = "profile.json", "model.onnx", "original.onnx"
 #: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
 #: that begin with it.
 PROBE: Final = "opscope.probe"

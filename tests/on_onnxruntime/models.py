@@ -72,14 +72,26 @@ def _input(*shape, dtype=np.float32):
 def cnn() -> Made:
     """Two convolutions with ReLU and pooling, and a dense layer; the batch is a symbol."""
     g = _Graph()
-    x = g("Conv", ["x", g.weight("w1", 8, 3, 3, 3), g.weight("b1", 8)], "c1", "/net/conv1/Conv", pads=[1] * 4)
+    x = g(
+        "Conv",
+        ["x", g.weight("w1", 8, 3, 3, 3), g.weight("b1", 8)],
+        "c1",
+        "/net/conv1/Conv",
+        pads=[1] * 4,
+    )
     x = g("Relu", [x], "r1", "/net/act1/Relu")
     x = g("MaxPool", [x], "p1", "/net/pool/MaxPool", kernel_shape=[2, 2], strides=[2, 2])
     x = g("Conv", [x, g.weight("w2", 16, 8, 3, 3)], "c2", "/net/conv2/Conv", strides=[2, 2])
     x = g("Relu", [x], "r2", "/net/act2/Relu")
     x = g("GlobalAveragePool", [x], "gap", "/net/gap/GlobalAveragePool")
     x = g("Flatten", [x], "flat", "/net/Flatten")
-    g("Gemm", [x, g.weight("wf", CLASSES, 16), g.weight("bf", CLASSES)], "y", "/net/fc/Gemm", transB=1)
+    g(
+        "Gemm",
+        [x, g.weight("wf", CLASSES, 16), g.weight("bf", CLASSES)],
+        "y",
+        "/net/fc/Gemm",
+        transB=1,
+    )
     proto = g.model(
         [_value("x", TensorProto.FLOAT, "N", 3, SIZE, SIZE)],
         [_value("y", TensorProto.FLOAT, "N", CLASSES)],
@@ -93,7 +105,12 @@ def cnn() -> Made:
 
 def _block(g: _Graph, x: str) -> str:
     def dense(x, name, inner, outer):
-        x = g("MatMul", [x, g.weight(f"{name}.w", inner, outer)], f"{name}.mm", f"/block/{name}/MatMul")
+        x = g(
+            "MatMul",
+            [x, g.weight(f"{name}.w", inner, outer)],
+            f"{name}.mm",
+            f"/block/{name}/MatMul",
+        )
         return g("Add", [x, g.weight(f"{name}.b", outer)], f"{name}.y", f"/block/{name}/Add")
 
     def heads(x, name, order):
@@ -102,7 +119,9 @@ def _block(g: _Graph, x: str) -> str:
 
     def norm(x, name):
         scale, bias = g.weight(f"{name}.s", WIDTH), g.weight(f"{name}.o", WIDTH)
-        return g("LayerNormalization", [x, scale, bias], f"{name}.y", f"/block/{name}/LayerNormalization")
+        return g(
+            "LayerNormalization", [x, scale, bias], f"{name}.y", f"/block/{name}/LayerNormalization"
+        )
 
     g.constant("split", np.array([0, 0, HEADS, WIDTH // HEADS], np.int64))
     g.constant("merge", np.array([0, 0, WIDTH], np.int64))
@@ -117,14 +136,26 @@ def _block(g: _Graph, x: str) -> str:
     scores = g("Div", [scores, "scale"], "scaled", "/block/attn/scores/Div")
     weights = g("Softmax", [scores], "weights", "/block/attn/Softmax", axis=-1)
     context = g("MatMul", [weights, v], "context", "/block/attn/context/MatMul")
-    context = g("Transpose", [context], "joined", "/block/attn/context/Transpose", perm=[0, 2, 1, 3])
+    context = g(
+        "Transpose", [context], "joined", "/block/attn/context/Transpose", perm=[0, 2, 1, 3]
+    )
     context = g("Reshape", [context, "merge"], "merged", "/block/attn/context/Reshape")
     x = g("Add", [x, dense(context, "attn/out", WIDTH, WIDTH)], "res1", "/block/Add")
     x = norm(x, "norm1")
     inner = dense(x, "ff/up", WIDTH, 4 * WIDTH)
-    erf = g("Erf", [g("Div", [inner, "two"], "gelu.d", "/block/ff/act/Div")], "gelu.e", "/block/ff/act/Erf")
+    erf = g(
+        "Erf",
+        [g("Div", [inner, "two"], "gelu.d", "/block/ff/act/Div")],
+        "gelu.e",
+        "/block/ff/act/Erf",
+    )
     one = g("Add", [erf, "one"], "gelu.1", "/block/ff/act/Add")
-    inner = g("Mul", [g("Mul", [inner, one], "gelu.m", "/block/ff/act/Mul"), "half"], "gelu", "/block/ff/act/Mul_1")
+    inner = g(
+        "Mul",
+        [g("Mul", [inner, one], "gelu.m", "/block/ff/act/Mul"), "half"],
+        "gelu",
+        "/block/ff/act/Mul_1",
+    )
     x = g("Add", [x, dense(inner, "ff/down", 4 * WIDTH, WIDTH)], "res2", "/block/Add_1")
     return norm(x, "norm2")
 
@@ -169,15 +200,30 @@ def quantised() -> Made:
     def scaled(name, x, scale, zero, axis=None):
         g.constant(f"{name}.scale", np.float32(scale))
         g.constant(f"{name}.zero", zero)
-        quantised = g("QuantizeLinear", [x, f"{name}.scale", f"{name}.zero"], f"{name}.q", f"/{name}/QuantizeLinear")
-        return g("DequantizeLinear", [quantised, f"{name}.scale", f"{name}.zero"], f"{name}.dq", f"/{name}/DequantizeLinear")
+        quantised = g(
+            "QuantizeLinear",
+            [x, f"{name}.scale", f"{name}.zero"],
+            f"{name}.q",
+            f"/{name}/QuantizeLinear",
+        )
+        return g(
+            "DequantizeLinear",
+            [quantised, f"{name}.scale", f"{name}.zero"],
+            f"{name}.dq",
+            f"/{name}/DequantizeLinear",
+        )
 
     def weight(name, *shape):
         values = np.random.default_rng(2).integers(-100, 100, shape).astype(np.int8)
         g.constant(name, values)
         g.constant(f"{name}.scale", np.float32(0.01))
         g.constant(f"{name}.zero", np.int8(0))
-        return g("DequantizeLinear", [name, f"{name}.scale", f"{name}.zero"], f"{name}.dq", f"/{name}/DequantizeLinear")
+        return g(
+            "DequantizeLinear",
+            [name, f"{name}.scale", f"{name}.zero"],
+            f"{name}.dq",
+            f"/{name}/DequantizeLinear",
+        )
 
     x = scaled("in", "x", 0.02, np.uint8(128))
     x = g("Conv", [x, weight("w1", 8, 3, 3, 3)], "c1", "/net/conv/Conv", pads=[1] * 4)

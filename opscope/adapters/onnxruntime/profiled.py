@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from opscope.core.capture.recorder_sink import Recorder
-from opscope.core.recording_format import ONNX_MODEL, ONNX_ORIGINAL, ONNX_PROFILE
+from opscope.core.recording_format import ONNX_FOLDER, ONNX_MODEL, ONNX_ORIGINAL, ONNX_PROFILE
 
 from .known import KnownSession, KnownSessions
 
@@ -35,7 +35,7 @@ UNASKED: Final = (
     "the session is made, or opscope run"
 )
 BEFORE: Final = "sessions without node times: they were made before opscope.init()"
-SPENT: Final = "sessions without node times: a session is profiled once, and an earlier capture has that profile"
+SPENT: Final = "sessions without node times: each is profiled once, and an earlier capture has that"
 THEIRS: Final = (
     "sessions without node times: the program profiles them itself and has not ended that profile within "
     "the capture"
@@ -232,14 +232,16 @@ class Profiles:
         if folder is None:
             return  # nothing at all was recorded
         number = profile.known.number
-        with (folder / ONNX_PROFILE.format(number)).open("wb") as target:
+        folder = folder / ONNX_FOLDER.format(number)
+        folder.mkdir(exist_ok=True)
+        with (folder / ONNX_PROFILE).open("wb") as target:
             shutil.copyfileobj(written, target, 1 << 20)
         for name, model in (
             (ONNX_MODEL, profile.optimised),
             (ONNX_ORIGINAL, profile.original),
         ):
             if model is not None:
-                (folder / name.format(number)).write_bytes(model)
+                (folder / name).write_bytes(model)
         recorder.fact(
             onnxruntime=number,
             model=profile.known.name,
