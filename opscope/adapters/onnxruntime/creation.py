@@ -5,7 +5,8 @@ session copies them. What the session then shows of its options is what the prog
 
 The nodes that run are those of the model after fusion, which ONNX Runtime saves if asked. To ask the
 program's own session would print a warning, keep its weights in memory, and refuse providers that compile
-nodes; so the model is loaded twice, first by a session that is thrown away.
+nodes; so the model is loaded twice, first by a session that is thrown away. Both give the nodes the same
+names, but for the changes of layout that ONNX Runtime inserts, which it names in the order of addresses.
 """
 
 from __future__ import annotations
