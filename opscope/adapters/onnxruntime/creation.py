@@ -27,7 +27,7 @@ from onnxruntime.capi import _pybind_state as native
 
 from .known import KnownSessions
 from .profiled import REFUSED, UNASKED, Profile, Profiles
-from .stripped import Stripped, of_bytes, of_file
+from .stripped import OrtFormat, Stripped, of_bytes, of_file
 
 #: Providers that leave nodes as they are. Those that compile nodes cannot save what they run.
 PLAIN: Final = frozenset(
@@ -101,6 +101,7 @@ class _Attempt:
         self._session = session
         self._failed = failed
         self._folder: Path | None = None
+        self._refused = False
         self._theirs = False
         self._given: Stripped | None = None
         self._optimised: Stripped | None = None
@@ -122,6 +123,8 @@ class _Attempt:
             return
         try:
             self._given = self._model_given()
+            if self._refused:
+                return
             options = self._session._sess_options
             if options is not None and options.optimized_model_filepath:
                 return  # the program's own session saves it
@@ -135,9 +138,14 @@ class _Attempt:
 
     def _model_given(self) -> Stripped | None:
         path, data = self._session._model_path, self._session._model_bytes
-        with contextlib.suppress(OSError, ValueError):
+        try:
             return of_bytes(data) if path is None else of_file(path)
-        return None
+        except OrtFormat:
+            return None
+        except (OSError, ValueError):
+            # the program's session will not be made, and a profile that was begun for it would say so too
+            self._refused = True
+            return None
 
     def _saved(self, original: Any, args: Any, kwargs: Any) -> Stripped | None:
         assert self._folder is not None
@@ -157,6 +165,7 @@ class _Attempt:
             try:
                 original(ours, *args, **kwargs)
             except Exception:  # noqa: BLE001 - the program's own session says what is wrong
+                self._refused = True
                 return None
         del ours
         with contextlib.suppress(OSError, ValueError):
@@ -167,7 +176,7 @@ class _Attempt:
     def options(self) -> Iterator[None]:
         """Turn the profiler on in the session's options; afterwards they are as before."""
         session, given = self._session, self._session._sess_options
-        if self._folder is None:
+        if self._folder is None or self._refused:
             yield
             return
         if given is not None and given.enable_profiling:
@@ -193,7 +202,7 @@ class _Attempt:
     def profile(self, known: Any) -> Profile | None:
         """Return the profile that has begun; None if none has."""
         session = self._session
-        if self._folder is None:
+        if self._folder is None or self._refused:
             return None
         inner, file = session._sess, None
         began = int(inner.get_profiling_start_time_ns)

@@ -74,7 +74,8 @@ class Profile:
 
     def hold(self, events_per_run: int) -> None:
         """Bound the profile, given how many events a run makes."""
-        self.left = max(1, MAX_EVENTS // max(1, events_per_run))
+        # counted when a run begins: the profile ends before the run that would not fit
+        self.left = max(1, MAX_EVENTS // max(1, events_per_run)) + 1
 
 
 class Profiles:
@@ -226,9 +227,7 @@ class Profiles:
             self._drop(profile)
 
     def _write(self, profile: Profile, recorder: Recorder, written: Any) -> None:
-        if recorder.folder is None:
-            recorder.flush()
-        folder = recorder.folder
+        folder = recorder.written_folder()
         if folder is None:
             return  # nothing at all was recorded
         number = profile.known.number

@@ -52,6 +52,10 @@ _WIDTH: Final = {
 _Field = tuple[int, int, int, int]
 
 
+class OrtFormat(ValueError):
+    """The model is in ONNX Runtime's own format, which only ONNX Runtime reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stripped:
     """A model without values: its bytes, how many nodes it has, and how many bytes its weights take."""
@@ -73,7 +77,7 @@ def of_file(path: str | os.PathLike[str]) -> Stripped:
 def of_bytes(data: Any) -> Stripped:
     """Return the model in ``data`` (bytes or a mapped file). Raises ValueError for what is no ONNX model."""
     if data[4:8] == _ORT_FORMAT:
-        raise ValueError("the model is in ONNX Runtime's own format")
+        raise OrtFormat("the model is in ONNX Runtime's own format")
     return _Copy(data).model()
 
 
