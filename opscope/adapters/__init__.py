@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from opscope.core.capture import session
@@ -64,6 +65,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
     with _lock:
         targets = available()
         names = list(targets) if frameworks is None else _named(frameworks, targets)
+        options = replace(options, profiler=frameworks is not None)
         allowed = _allowed()
         if allowed is not None:
             if frameworks is not None:

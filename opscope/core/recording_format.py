@@ -8,7 +8,7 @@ A recording is a folder with one part per process (``part-<host>-<pid>-<start ti
   the stop; one object per line;
 * ``events.bin``: chunks of 16-byte records, each two little-endian int64 ``(code, value)``;
 * ``memory.bin``, if memory is recorded: a sequence of ``MEMORY_RECORD``;
-* the trace of a framework's own profiler, if one ran beside the recorder.
+* the trace of a framework's own profiler, if one ran beside the recorder; ONNX Runtime has one a session.
 
 Every file but the first is only appended to, and strings are written before the events that use them, so
 a killed process leaves a readable part. ``core.capture.recorder_sink`` writes this format,
@@ -29,6 +29,10 @@ MEMORY: Final = "memory.bin"
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"
+#: The folder of ONNX Runtime's session number N: its profile, the model that it ran, and the one that it was
+#: given, both without the values of weights.
+ONNX_FOLDER: Final = "onnxruntime-{}"
+ONNX_PROFILE, ONNX_MODEL, ONNX_ORIGINAL = "profile.json", "model.onnx", "original.onnx"
 #: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
 #: that begin with it.
 PROBE: Final = "opscope.probe"

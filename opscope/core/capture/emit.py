@@ -211,6 +211,17 @@ class Emitter:
             domain = self._nvtx.domain
             domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
 
+    def past(self, prepared: Prepared, start: int, end: int) -> None:
+        """Record a range of this thread that is over, from ``start`` to ``end`` (perf_counter_ns).
+
+        It begins after all that this thread has recorded. An NVTX tool gets nothing: its ranges begin when
+        they are pushed.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            log = getattr(recorder.local, "log", None) or recorder.new_thread()
+            log(TWO_RECORDS.pack(prepared.id, start, pop_code(self._number), end))
+
     def push_numbered(self, word: str, number: int, category: str) -> None:
         """Push a range with the text ``word number``, such as a step's.
 

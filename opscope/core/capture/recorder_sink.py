@@ -209,6 +209,16 @@ class Recorder:
         finally:
             self._lock.release()
 
+    def written_folder(self) -> Path | None:
+        """Return the part's folder once something is in it; None while nothing has been recorded.
+
+        Unlike ``flush`` this waits for another thread that is writing.
+        """
+        with self._lock:
+            if self.folder is None and not self._busy:
+                self._flush()
+            return self.folder
+
     def _flush_idle(self) -> None:
         """Flush on the idle writer's thread, if a flush is due; write nothing if nothing is new."""
         if not self._lock.acquire(blocking=False):

@@ -210,6 +210,11 @@ def reserve(capture: Capture) -> None:
     _reserved = capture
 
 
+def is_run() -> bool:
+    """Whether ``opscope run`` records this process, which asks for all that can be recorded."""
+    return _reserved is not None
+
+
 def is_reserved(what: object) -> bool:
     """Whether ``opscope run`` records this process, so that the program's own capture ``what`` is skipped.
 

@@ -27,11 +27,12 @@ DOMAIN: Final = "opscope.onnxruntime"
 #: Domain of a framework's runtime internals, which are neither ops nor the user's.
 _RUNTIME: Final = "runtime"
 #: One run of a session (onnxruntime/core/session/inference_session.cc).
-_RUN: Final = "model_run"
+RUN: Final = "model_run"
 _SET_UP: Final = r"^(?:model_loading|session_initialization)"
 _MICROSECOND: Final = 1000
+WHOLE: Final = "times are whole microseconds"
 STEPS: Final = "steps are the runs of the session (inferred), because ONNX Runtime marks none"
-_NO_STEPS: Final = "runs of the session overlap in time, so they are not shown as steps"
+NO_STEPS: Final = "runs of the session overlap in time, so they are not shown as steps"
 _NO_MODEL: Final = (
     "weights that kernels packed are not in the profile: give the model that ran (--model), best the one "
     "that SessionOptions.optimized_model_filepath saves, for their shapes, attributes and FLOPs"
@@ -70,7 +71,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     else:
         calls = explained(nodes)
     on_host, extended = _nested(on_host)
-    runs = on_host.filter((pl.col("cat") == "Session") & (pl.col("name") == _RUN)).sort("start")
+    runs = on_host.filter((pl.col("cat") == "Session") & (pl.col("name") == RUN)).sort("start")
     stepped = not _overlap(runs)
     device = device_tables(frame)
     # ``nodes`` again, with ends that were extended
@@ -99,7 +100,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     trace = sound_trace(tables, origin)
     _note(trace, found, nodes, calls, of_model, extended)
     if len(runs):
-        trace.note("info", STEPS if stepped else _NO_STEPS, len(runs))
+        trace.note("info", STEPS if stepped else NO_STEPS, len(runs))
     if on_gpu and "kernels" not in device:
         trace.note(
             "warning",
@@ -176,7 +177,7 @@ def _ranges(
     )  # fmt: skip
     # a fence of no length says nothing: most are
     rest = others.filter((pl.col("cat") != "Node") | (pl.col("duration") > 0))
-    is_run = (pl.col("cat") == "Session") & (pl.col("name") == _RUN) & pl.lit(stepped)
+    is_run = (pl.col("cat") == "Session") & (pl.col("name") == RUN) & pl.lit(stepped)
     set_up = (pl.col("cat") == "Session") & pl.col("name").str.contains(_SET_UP)
     step = pl.format("step {}", is_run.cum_sum() - 1)
     rest = rest.sort("start").select(
@@ -225,7 +226,7 @@ def _note(
             "ends of runs and loops were moved by 1 µs, to which the profiler rounds",
             extended,
         ),
-        ("info", "times are whole microseconds", 1),
+        ("info", WHOLE, 1),
         ("info", _NO_SHAPES, int(model is None and bool(shapeless))),
         ("info", _NO_MODEL, int(model is None and not shapeless and len(nodes) > 0)),
         ("warning", _NOT_IN_MODEL.format(names=names), len(calls.missing) if model else 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +87,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "recorded": (facts.start, stop),
         "profiling": facts.profiling,
         "window": facts.window,
+        "onnxruntime": facts.sessions,
     }
     return sound_trace(tables, origin)
 
@@ -187,6 +188,9 @@ class _Facts:
     profiling: tuple[int, str] | None = None
     #: the window that the profiler captured: start, end, steps, why it ended, whether it was chosen
     window: dict[str, Any] | None = None
+    #: ONNX Runtime's sessions that were profiled, by number: the model's name, when the profile began (Unix
+    #: ns; None if it was not written), and whether it was full
+    sessions: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
@@ -235,6 +239,13 @@ class _Facts:
                 elif "setup" in line:
                     begin, end = map(_int, line["setup"])
                     facts.set_up += max(0, end - begin)
+                elif "onnxruntime" in line:
+                    began = line.get("began")
+                    facts.sessions[_int(line["onnxruntime"])] = {
+                        "model": _text(line["model"])[:256],
+                        "began": None if began is None else _int(began),
+                        "full": line.get("full") is True,
+                    }
                 elif "versions" in line:
                     facts.versions = _texts_of(line["versions"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -380,7 +391,11 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
 
 def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
     versions = dict(facts.versions or meta.get("versions") or {})
-    frameworks = [name for name in ("torch", "tensorflow", "jax", "mindspore") if name in versions]
+    frameworks = [
+        name
+        for name in ("torch", "tensorflow", "jax", "mindspore", "onnxruntime")
+        if name in versions
+    ]
     return pl.DataFrame(
         {
             "process": [0],

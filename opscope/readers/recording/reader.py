@@ -16,7 +16,7 @@ from opscope.core.tables.redacted import redacted
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput, NoneReadable
 from opscope.readers.kineto import reader as kineto
-from opscope.readers.recording import with_kineto, with_xplane
+from opscope.readers.recording import with_kineto, with_onnxruntime, with_xplane
 from opscope.readers.recording.parts import parts
 from opscope.readers.recording.process_part import read_part
 from opscope.readers.recording.windows import with_windows
@@ -96,6 +96,12 @@ def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
 def _whole(part: Path, failed: list[BadInput]) -> Trace:
     """Read a part with its profiler's trace; if that trace is damaged, the part's ranges are still read."""
     trace = read_part(part)
+    sessions = trace.origin.pop("onnxruntime")
+    trace = _with_profiler(part, trace, failed)
+    return with_onnxruntime.merge(trace, part, sessions, failed) if sessions else trace
+
+
+def _with_profiler(part: Path, trace: Trace, failed: list[BadInput]) -> Trace:
     for name, read_profiler, merge in _PROFILERS:
         found = part / name
         if found.is_file():

@@ -1,0 +1,244 @@
+"""The hook that makes sessions: where node times are asked for, it turns ONNX Runtime's profiler on.
+
+The program's ``SessionOptions`` are changed while the session is made, and are as before when it is: a
+session copies them. What the session then shows of its options is what the program had set.
+
+The nodes that run are those of the model after fusion, which ONNX Runtime saves if asked. To ask the
+program's own session would print a warning, keep its weights in memory, and refuse providers that compile
+nodes; so the model is loaded twice, first by a session that is thrown away. Both give the nodes the same
+names, but for the changes of layout that ONNX Runtime inserts, which it names in the order of addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Final
+
+import onnxruntime
+from onnxruntime.capi import _pybind_state as native
+
+from .known import KnownSessions
+from .profiled import REFUSED, UNASKED, Profile, Profiles
+from .stripped import OrtFormat, Stripped, of_bytes, of_file
+
+#: Providers that leave nodes as they are. Those that compile nodes cannot save what they run.
+PLAIN: Final = frozenset(
+    (
+        "CPUExecutionProvider",
+        "CUDAExecutionProvider",
+        "ROCMExecutionProvider",
+        "AzureExecutionProvider",
+    )
+)
+#: Models whose weights take more bytes are not loaded a second time; protobuf could not save them either.
+MAX_WEIGHTS: Final = 1 << 30
+#: The level at which ONNX Runtime logs fatal errors alone.
+_SILENT: Final = 4
+#: Events of a node: versions before 1.18 also write one before and one after it.
+_EVENTS: Final = 3 if onnxruntime.__version__.startswith("1.17.") else 1
+
+
+class Creation:
+    """The hook of ``InferenceSession._create_inference_session``."""
+
+    def __init__(
+        self,
+        known: KnownSessions,
+        profiles: Profiles,
+        profiling: Callable[[], bool],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._known = known
+        self._profiles = profiles
+        self._profiling = profiling
+        self._failed = failed
+        #: Held while a session is made: sessions may share the options that are changed meanwhile.
+        self._lock = threading.RLock()
+
+    def around(self, original: Any) -> Any:
+        """Return the replacement of ``_create_inference_session``."""
+
+        @functools.wraps(original)
+        def _create_inference_session(session: Any, *args: Any, **kwargs: Any) -> Any:
+            self._profiles.made_again(session)
+            if not self._profiling():
+                result = original(session, *args, **kwargs)
+                self._known.anew(session).without = UNASKED
+                return result
+            with self._lock, _Attempt(session, self._failed) as attempt:
+                attempt.save_optimised(original, args, kwargs)
+                with attempt.options():
+                    result = original(session, *args, **kwargs)
+                try:
+                    self._made(session, attempt)
+                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                    self._failed("a session that is profiled could not be described")
+            return result
+
+        return _create_inference_session
+
+    def _made(self, session: Any, attempt: _Attempt) -> None:
+        known = self._known.anew(session)
+        profile = attempt.profile(known)
+        if profile is None:
+            known.without = REFUSED
+            return
+        self._profiles.add(session, profile)
+
+
+class _Attempt:
+    """One session being made, with the folder that its files are in meanwhile."""
+
+    def __init__(self, session: Any, failed: Callable[[str], None]) -> None:
+        self._session = session
+        self._failed = failed
+        self._folder: Path | None = None
+        self._refused = False
+        self._theirs = False
+        self._given: Stripped | None = None
+        self._optimised: Stripped | None = None
+
+    def __enter__(self) -> _Attempt:
+        with contextlib.suppress(OSError):  # a full disk: then there are no node times
+            self._folder = Path(mkdtemp(prefix="opscope-"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---------------------------------------------------------------- before the session is made
+
+    def save_optimised(self, original: Any, args: Any, kwargs: Any) -> None:
+        """Let a session of ours save the model that runs, if it can. Never raises."""
+        if self._folder is None:
+            return
+        try:
+            self._given = self._model_given()
+            if self._refused:
+                return
+            options = self._session._sess_options
+            if options is not None and options.optimized_model_filepath:
+                return  # the program's own session saves it
+            if self._given is None or self._given.weights > MAX_WEIGHTS:
+                return
+            if not PLAIN.issuperset(_providers(args, kwargs)):
+                return
+            self._optimised = self._saved(original, args, kwargs)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("the model that a session runs could not be saved")
+
+    def _model_given(self) -> Stripped | None:
+        path, data = self._session._model_path, self._session._model_bytes
+        try:
+            return of_bytes(data) if path is None else of_file(path)
+        except OrtFormat:
+            return None
+        except (OSError, ValueError):
+            # the program's session will not be made, and a profile that was begun for it would say so too
+            self._refused = True
+            return None
+
+    def _saved(self, original: Any, args: Any, kwargs: Any) -> Stripped | None:
+        assert self._folder is not None
+        target = self._folder / "optimised.onnx"
+        ours = object.__new__(type(self._session))
+        ours.__dict__.update(self._session.__dict__)
+        ours._enable_fallback = False
+        options = self._session._sess_options or native.get_default_session_options()
+        ours._sess_options = ours._sess_options_initial = options
+        changes = {
+            "optimized_model_filepath": str(target),
+            "enable_profiling": False,
+            "log_severity_level": _SILENT,
+        }
+        with warnings.catch_warnings(), _changed(options, changes):
+            warnings.simplefilter("ignore")
+            try:
+                original(ours, *args, **kwargs)
+            except Exception:  # noqa: BLE001 - the program's own session says what is wrong
+                self._refused = True
+                return None
+        del ours
+        with contextlib.suppress(OSError, ValueError):
+            return of_file(target)
+        return None
+
+    @contextlib.contextmanager
+    def options(self) -> Iterator[None]:
+        """Turn the profiler on in the session's options; afterwards they are as before."""
+        session, given = self._session, self._session._sess_options
+        if self._folder is None or self._refused:
+            yield
+            return
+        if given is not None and given.enable_profiling:
+            self._theirs = True
+            yield
+            return
+        options = native.get_default_session_options() if given is None else given
+        prefix = options.profile_file_prefix
+        changes = {"enable_profiling": True, "profile_file_prefix": str(self._folder / "profile")}
+        session._sess_options = options
+        try:
+            with _changed(options, changes):
+                yield
+        except BaseException:
+            session._sess_options = given
+            raise
+        # a copy, which the session shows and which nothing else reads
+        shown = session._sess_options
+        shown.enable_profiling, shown.profile_file_prefix = False, prefix
+
+    # ---------------------------------------------------------------- when it is made
+
+    def profile(self, known: Any) -> Profile | None:
+        """Return the profile that has begun; None if none has."""
+        session = self._session
+        if self._folder is None or self._refused:
+            return None
+        inner, file = session._sess, None
+        began = int(inner.get_profiling_start_time_ns)
+        if not self._theirs:
+            found = [*self._folder.glob("profile*")]
+            if not found:
+                return None
+            file = os.open(found[0], os.O_RDONLY | os.O_CLOEXEC)
+            session._profiling_start_time_ns = 0
+        profile = Profile(known, inner, began, file)
+        path = session._sess_options.optimized_model_filepath
+        if path:
+            with contextlib.suppress(OSError, ValueError):
+                self._optimised = of_file(path)
+        profile.original = None if self._given is None else self._given.data
+        if self._optimised is not None:
+            profile.optimised = self._optimised.data
+        if file is not None and self._optimised is not None:
+            # two more for the run itself; what a loop repeats is not known
+            profile.hold(self._optimised.nodes * _EVENTS + 2)
+        return profile
+
+
+@contextlib.contextmanager
+def _changed(options: Any, changes: dict[str, Any]) -> Iterator[None]:
+    before = {name: getattr(options, name) for name in changes}
+    try:
+        for name, value in changes.items():
+            setattr(options, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(options, name, value)
+
+
+def _providers(args: Any, kwargs: Any) -> list[str]:
+    """Return the names of the providers that a session is made for."""
+    chosen = (args[0] if args else kwargs.get("providers")) or native.get_available_providers()
+    return [one[0] if isinstance(one, tuple) else one for one in chosen]

@@ -1,0 +1,282 @@
+"""Push a range around each run of a session: its inputs and outputs, model, provider and source line."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any, Final
+
+from opscope.adapters.shared.source import NOWHERE, Source, Sources
+from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.schema import OpCall
+
+from .bindings import Bindings
+from .known import KnownSession, KnownSessions
+from .profiled import Profiles
+from .values import Key, key_of, spec_of
+
+#: Distinct calls to remember. When there are more, all are forgotten and prepared again.
+MAX_CALLS: Final = 16_384
+#: The class whose methods are hooked, as the ranges' names begin.
+OWNER: Final = "InferenceSession"
+#: Names and keys of what a run takes or gives.
+Named = tuple[tuple[str, Key], ...]
+
+
+class _Run:
+    """A call that is open: its range, and what its outputs are added to."""
+
+    __slots__ = ("complete", "known", "prepared", "what")
+
+    def __init__(self, known: KnownSession, what: OpCall, prepared: Prepared) -> None:
+        self.known = known
+        self.what = what
+        self.prepared = prepared
+        #: The range with outputs, by the outputs: what they are may depend on the data.
+        self.complete: dict[Named, Prepared] = {}
+
+
+class Runs:
+    """The hooks of the methods that run a session."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        sources: Sources | None,
+        shapes: bool,
+        known: KnownSessions,
+        bindings: Bindings,
+        profiles: Profiles,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._emitter = emitter
+        self._sources = sources
+        self._shapes = shapes
+        self._known = known
+        self._bindings = bindings
+        self._profiles = profiles
+        self._failed = failed
+        self._runs: dict[Any, _Run] = {}
+        #: Where the last run that was recorded on a thread of ONNX Runtime's ended.
+        self._last = threading.local()
+        #: What replaces each method of Session.
+        self.hooks: dict[str, Callable[[Any], Any]] = {
+            "run": self._around("run", _feed, self._outputs),
+            "run_with_ort_values": self._around("run_with_ort_values", _ort_feed, self._outputs),
+            "run_with_iobinding": self._around("run_with_iobinding", self._bound, _bound_outputs),
+            "run_with_ortvaluevector": self._around(
+                "run_with_ortvaluevector", _vector, _vector_outputs
+            ),
+            "run_async": self._around_async,
+        }
+
+    def _around(
+        self,
+        method: str,
+        inputs: Callable[[Any, Any], Iterable[tuple[str, Key]]],
+        outputs: Callable[[KnownSession, Any, Any, Any], Named],
+    ) -> Callable[[Any], Any]:
+        def around(original: Any) -> Any:
+            emitter = self._emitter
+
+            @functools.wraps(original)
+            def run(session: Any, *args: Any, **kwargs: Any) -> Any:
+                # Check this first: another thread may have entered the hook before it was removed.
+                if not emitter.active:
+                    self._profiles.ran(session)
+                    return original(session, *args, **kwargs)
+                call = self._begin(method, session, inputs, args, kwargs, sys._getframe(1))
+                try:
+                    result = original(session, *args, **kwargs)
+                except BaseException:  # a run that raises has also ended, without outputs
+                    if call is not None:
+                        emitter.pop()
+                    raise
+                if call is not None:
+                    self._end(call, outputs, args, kwargs, result)
+                return result
+
+            return run
+
+        return around
+
+    def _around_async(self, original: Any) -> Any:
+        """Return the replacement of ``run_async``: a range around the call, and one of the run.
+
+        The run is on a thread of ONNX Runtime's, and is known when that calls back.
+        """
+        emitter = self._emitter
+
+        @functools.wraps(original)
+        def run_async(session: Any, *args: Any, **kwargs: Any) -> Any:
+            if not emitter.active:
+                self._profiles.ran(session)
+                return original(session, *args, **kwargs)
+            frame = sys._getframe(1)
+            call = self._begin("run_async", session, _feed, args, kwargs, frame)
+            try:
+                if call is not None:
+                    args, kwargs = self._calling_back(session, args, kwargs, frame)
+                return original(session, *args, **kwargs)
+            finally:
+                if call is not None:
+                    emitter.pop()
+
+        return run_async
+
+    def _calling_back(self, session: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Return the arguments of ``run_async`` with a callback that records the run, then calls theirs."""
+        try:
+            run = self._run("run", session, _feed, args, kwargs, frame)
+            theirs = _argument(args, kwargs, 2, "callback")
+            begin, caller = perf_counter_ns(), threading.get_ident()
+
+            def callback(results: Any, *others: Any) -> Any:
+                end = perf_counter_ns()
+                if self._emitter.active and threading.get_ident() != caller:
+                    self._ran(run, begin, end, args, kwargs, results)
+                return theirs(results, *others)
+
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a run could not be described")
+            return args, kwargs
+        if len(args) > 2:
+            return (*args[:2], callback, *args[3:]), kwargs
+        return args, {**kwargs, "callback": callback}
+
+    def _ran(self, run: _Run, begin: int, end: int, args: Any, kwargs: Any, results: Any) -> None:
+        """Record a run that has ended on this thread of ONNX Runtime's."""
+        try:
+            prepared = run.prepared
+            if self._shapes and results:
+                given = self._outputs(run.known, args, kwargs, results)
+                prepared = run.complete.get(given) or self._complete(run, given)
+            self._emitter.past(prepared, max(begin, getattr(self._last, "end", 0)), end)
+            self._last.end = end
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a run could not be recorded")
+
+    def _begin(
+        self,
+        method: str,
+        session: Any,
+        inputs: Callable[[Any, Any], Iterable[tuple[str, Key]]],
+        args: Any,
+        kwargs: Any,
+        frame: FrameType,
+    ) -> _Run | None:
+        """Push the run. Return None on failure: a hook in the user's program never raises."""
+        try:
+            run = self._run(method, session, inputs, args, kwargs, frame)
+            self._profiles.runs(session, run.known)
+            self._emitter.push(run.prepared)
+            return run
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a run could not be described")
+            return None
+
+    def _run(
+        self,
+        method: str,
+        session: Any,
+        inputs: Callable[[Any, Any], Iterable[tuple[str, Key]]],
+        args: Any,
+        kwargs: Any,
+        frame: FrameType,
+    ) -> _Run:
+        known = self._known.of(session)
+        source = NOWHERE if self._sources is None else self._sources.find(frame)
+        taken = tuple(inputs(args, kwargs)) if self._shapes else ()
+        key = (known, method, source, taken)
+        run = self._runs.get(key)
+        if run is None:
+            run = self._remember(key, self._described(known, method, taken, source))
+        return run
+
+    def _described(self, known: KnownSession, method: str, taken: Named, source: Source) -> OpCall:
+        specs = tuple(spec_of(key, known.inputs.get(name)) for name, key in taken)
+        names = (("inputs", tuple(name for name, _ in taken)),) if taken else ()
+        return OpCall(
+            f"{OWNER}.{method}", specs, None, (*known.params, *names), known.device, source.frames
+        )
+
+    def _remember(self, key: Any, what: OpCall) -> _Run:
+        if len(self._runs) >= MAX_CALLS:
+            self._runs.clear()
+        run = self._runs[key] = _Run(key[0], what, self._emitter.prepare(what, "forward"))
+        return run
+
+    def _end(
+        self,
+        run: _Run,
+        outputs: Callable[[KnownSession, Any, Any, Any], Named],
+        args: Any,
+        kwargs: Any,
+        result: Any,
+    ) -> None:
+        """Pop the run with its outputs."""
+        complete = None
+        try:
+            if self._shapes:
+                given = outputs(run.known, args, kwargs, result)
+                complete = run.complete.get(given)
+                if complete is None:
+                    complete = self._complete(run, given)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("the outputs of a run could not be described")
+        self._emitter.pop(complete)
+
+    def _complete(self, run: _Run, given: Named) -> Prepared:
+        if len(run.complete) >= MAX_CALLS:
+            run.complete.clear()
+        what, known = run.what, run.known
+        specs = tuple(spec_of(key, known.outputs.get(name)) for name, key in given)
+        params = (*what.params, ("outputs", tuple(name for name, _ in given)))
+        whole = OpCall(what.name, what.inputs, specs, params, what.device, what.frames)
+        complete = run.complete[given] = self._emitter.prepare(whole, "forward")
+        return complete
+
+    def _outputs(self, known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+        """Return what ``run`` and ``run_with_ort_values`` return."""
+        names = args[0] if args else kwargs.get("output_names")
+        return tuple(zip(names or known.outputs, map(key_of, result), strict=False))
+
+    def _bound(self, args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
+        binding = args[0] if args else kwargs["iobinding"]
+        return self._bindings.of(binding).items()
+
+
+def _argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
+    return args[place] if len(args) > place else kwargs[name]
+
+
+def _feed(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
+    feed = _argument(args, kwargs, 1, "input_feed")
+    return [(name, key_of(value)) for name, value in feed.items()]
+
+
+def _ort_feed(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
+    feed = _argument(args, kwargs, 1, "input_dict_ort_values")
+    return [(name, key_of(value)) for name, value in feed.items()]
+
+
+def _vector(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
+    names = _argument(args, kwargs, 1, "feed_names")
+    return zip(names, map(key_of, _argument(args, kwargs, 2, "feeds")), strict=False)
+
+
+def _vector_outputs(known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+    names = _argument(args, kwargs, 3, "fetch_names")
+    return tuple(zip(names, map(key_of, _argument(args, kwargs, 4, "fetches")), strict=False))
+
+
+def _bound_outputs(known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+    binding = args[0] if args else kwargs["iobinding"]
+    # the names of the outputs that are bound are not to be had; most programs bind all, in the model's order
+    values = [key_of(value) for value in binding._iobinding.get_outputs()]
+    names = list(known.outputs) if len(values) == len(known.outputs) else [""] * len(values)
+    return tuple(zip(names, values, strict=True))

@@ -1,0 +1,204 @@
+"""Copy an ONNX model without the values of its weights: what is kept of it has its nodes and all sizes."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, varint
+
+#: Tensors up to this size keep their values: shapes are computed from small ones.
+KEPT: Final = 1 << 14
+#: The largest model that is copied, in bytes of what is left.
+MOST: Final = 256 << 20
+#: How deep graphs may nest.
+MAX_DEPTH: Final = 32
+_ORT_FORMAT: Final = b"ORTM"
+
+# Fields of the messages in onnx/onnx.proto.
+_MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_NODE_ATTRIBUTE: Final = 5
+_FUNCTION_NODE: Final = 7
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = (5, 10), (6, 11)
+_SPARSE_PARTS: Final = (1, 2)
+_TENSOR_VALUES: Final = (4, 5, 6, 7, 9, 10, 11)
+_TENSOR_DIMS, _TENSOR_TYPE = 1, 2
+#: ``data_location = EXTERNAL``: a tensor may lack its values only where they lie elsewhere.
+_ELSEWHERE: Final = bytes((14 << 3 | VARINT, 1))
+#: Bytes of an element, by TensorProto.DataType, of the types that weights have; 4 for the rest.
+_WIDTH: Final = {
+    2: 1,
+    3: 1,
+    4: 2,
+    5: 2,
+    7: 8,
+    9: 1,
+    10: 2,
+    11: 8,
+    13: 8,
+    16: 2,
+    17: 1,
+    18: 1,
+    19: 1,
+}
+
+#: A field: its number, where it begins, its payload, its end.
+_Field = tuple[int, int, int, int]
+
+
+class OrtFormat(ValueError):
+    """The model is in ONNX Runtime's own format, which only ONNX Runtime reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stripped:
+    """A model without values: its bytes, how many nodes it has, and how many bytes its weights take."""
+
+    data: bytes
+    nodes: int
+    weights: int
+
+
+def of_file(path: str | os.PathLike[str]) -> Stripped:
+    """Return the model in a file. Raises OSError, and ValueError for what is no ONNX model."""
+    with (
+        Path(path).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return of_bytes(data)
+
+
+def of_bytes(data: Any) -> Stripped:
+    """Return the model in ``data`` (bytes or a mapped file). Raises ValueError for what is no ONNX model."""
+    if data[4:8] == _ORT_FORMAT:
+        raise OrtFormat("the model is in ONNX Runtime's own format")
+    return _Copy(data).model()
+
+
+class _Copy:
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._nodes = 0
+        self._weights = 0
+        self._left = MOST
+
+    def model(self) -> Stripped:
+        whole = self._message(
+            (0, 0, 0, len(self._data)),
+            {_MODEL_GRAPH: lambda at: self._graph(at, 0), _MODEL_FUNCTIONS: self._function},
+        )
+        return Stripped(whole, self._nodes, self._weights)
+
+    def _graph(self, field: _Field, depth: int) -> bytes:
+        if depth > MAX_DEPTH:
+            raise WireError(f"graphs are nested more than {MAX_DEPTH} deep")
+        return self._message(
+            field,
+            {
+                _GRAPH_NODE: lambda at: self._node(at, depth),
+                _GRAPH_INITIALIZER: self._tensor,
+                _GRAPH_SPARSE: lambda at: self._message(
+                    at, dict.fromkeys(_SPARSE_PARTS, self._tensor)
+                ),
+            },
+        )
+
+    def _function(self, field: _Field) -> bytes:
+        return self._message(field, {_FUNCTION_NODE: lambda at: self._node(at, 0)})
+
+    def _node(self, field: _Field, depth: int) -> bytes:
+        self._nodes += 1
+        return self._message(field, {_NODE_ATTRIBUTE: lambda at: self._attribute(at, depth)})
+
+    def _attribute(self, field: _Field, depth: int) -> bytes:
+        return self._message(
+            field,
+            {
+                **dict.fromkeys(_ATTRIBUTE_TENSORS, self._tensor),
+                **dict.fromkeys(_ATTRIBUTE_GRAPHS, lambda at: self._graph(at, depth + 1)),
+            },
+        )
+
+    def _tensor(self, field: _Field) -> bytes:
+        _, _, start, end = field
+        dims: list[int] = []
+        width, kept, values = 4, [], False
+        for number, begin, payload, stop in _walk(self._data, start, end):
+            if number in _TENSOR_VALUES:
+                values = True
+                continue
+            kept.append(self._data[begin:stop])
+            if number == _TENSOR_DIMS:
+                dims += _numbers(self._data, begin, payload, stop)
+            elif number == _TENSOR_TYPE:
+                width = _WIDTH.get(varint(self._data, payload, stop)[0], 4)
+        self._weights += math.prod(dims) * width if all(0 <= d < 1 << 40 for d in dims) else 0
+        if end - start <= KEPT or not values:
+            return self._taken(self._data[start:end])
+        return self._taken(b"".join((*kept, _ELSEWHERE)))
+
+    def _message(self, field: _Field, inner: dict[int, Callable[[_Field], bytes]]) -> bytes:
+        """Return the payload of a message with the fields in ``inner`` copied by their functions."""
+        _, _, start, end = field
+        data, parts = self._data, []
+        for each in _walk(data, start, end):
+            number, begin, _, stop = each
+            copy = inner.get(number)
+            if copy is None or data[begin] & 7 != LENGTH:
+                parts.append(self._taken(data[begin:stop]))
+                continue
+            content = copy(each)
+            parts += (_varint(number << 3 | LENGTH), _varint(len(content)), content)
+        return b"".join(parts)
+
+    def _taken(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise WireError(f"the model has more than {MOST} bytes beside its weights")
+        return data
+
+
+def _walk(data: Any, start: int, end: int) -> Iterator[_Field]:
+    """Yield the fields of a message. Raises WireError."""
+    at = start
+    while at < end:
+        begin = at
+        tag, at = varint(data, at, end)
+        kind, payload = tag & 7, at
+        if kind == VARINT:
+            _, at = varint(data, at, end)
+        elif kind == LENGTH:
+            size, payload = varint(data, at, end)
+            at = payload + size
+        elif kind in (FIXED64, FIXED32):
+            at += 8 if kind == FIXED64 else 4
+        else:
+            raise WireError(f"a field has the unknown wire type {kind}, at byte {begin}")
+        if at > end or not tag >> 3:
+            raise WireError(f"not a protobuf message, at byte {begin}")
+        yield tag >> 3, begin, payload, at
+
+
+def _numbers(data: Any, begin: int, payload: int, stop: int) -> Iterator[int]:
+    """Yield the numbers of a repeated int64 field, packed or not."""
+    if data[begin] & 7 != LENGTH:
+        yield varint(data, payload, stop)[0]
+        return
+    while payload < stop:
+        one, payload = varint(data, payload, stop)
+        yield one
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
