@@ -25,7 +25,7 @@ GROUP: Final = "opscope.readers"
 #: Our readers, in the order in which they are asked. The order matters: a recording is a folder with a
 #: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
 #: recognised by its file name.
-_FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof")
+_FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "mindspore")
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)
 #: How many bytes of a file are read to recognise its format.

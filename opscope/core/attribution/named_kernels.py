@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.known import NamedOps
+from opscope.core.dialects import mindspore
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
@@ -23,6 +24,8 @@ from opscope.core.tables.trace import Trace, conform, next_range_id
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Columns that identify a stream; the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
+#: The domains of ops by the frameworks of their specs; XLA's for the others.
+_DOMAINS: Final = {"mindspore": mindspore.DOMAIN}
 
 
 def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:
@@ -160,6 +163,10 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
             pl.col("key").cast(pl.String),
         ).alias("key"),
         pl.col("text").cast(pl.String),
+        pl.col("framework")
+        .cast(pl.String)
+        .replace_strict(_DOMAINS, default=None, return_dtype=pl.String)
+        .alias("theirs"),
     )
     specs = specs.unique(["process", "key"], keep="last", maintain_order=True)
     joined = wanted.join(specs, on=["process", "key"], how="left", nulls_equal=True)
@@ -172,7 +179,7 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     return joined.join(named, on="key", how="left").select(
         "process",
         "key",
-        pl.col("domain").fill_null("xla"),
+        pl.coalesce("theirs", "domain", pl.lit("xla")).alias("domain"),
         pl.coalesce("text", "own").alias("text"),
     )
 

@@ -24,8 +24,11 @@ _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
 #: Words of a path that say how the operator came there, and name no cell.
-_NOT_CELLS: Final = re.compile(r"(?:Default|Gradients|recompute_\w*|Grad_\w+)\Z")
-_GRADIENT_OF: Final = re.compile(r"Grad_(\w+)\Z")
+_NOT_CELLS: Final = re.compile(
+    r"(?:Default|Gradients|recompute_\w*|Grad_\w+|grad[A-Z]\w*(?:-expand)?)\Z"
+)
+#: ``Grad_Conv2D``; before 2.0 ``gradConv2D``.
+_GRADIENT_OF: Final = re.compile(r"(?:Grad_|grad(?=[A-Z]))(\w+?)(?:-expand)?\Z")
 _OPTIMIZERS: Final = OPTIMIZERS | {"momentum", "ftrl", "lars", "rprop", "asgd", "thor", "lazyadam",
                                    "adasumbycellwrapper", "adamoffload", "proximaladagrad"}  # fmt: skip
 #: Operators that update a parameter.
@@ -35,7 +38,7 @@ _UPDATES: Final = re.compile(
 )
 _BACKWARD: Final = re.compile(r"Grad(?:$|With|V[0-9]|Ext|Grad|_)|Backprop|Backward")
 #: Operators that wait for the program's data.
-_INPUT: Final = re.compile(r"(?:GetNext\w*|InitDataSetQueue|Dataset\w*)\Z")
+_INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|Dataset\w*)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,6 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading(
         "op",
         replace(call, name=known.op, params=params),
-        direction if direction in DIRECTIONS else known.direction,  # type: ignore[arg-type]
+        direction if direction in DIRECTIONS else known.direction,
         layer=layer if isinstance(layer, str) and layer else known.layer,
     )
