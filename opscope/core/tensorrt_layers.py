@@ -286,7 +286,9 @@ def _split(name: str) -> list[str]:
     while pending and len(found) < _MOST:
         text = pending.pop().strip()
         inner = _POINTWISE.match(text)
-        pieces = _outside_brackets(inner[1] if inner else text, (", ", " + ") if inner else (" + ",))
+        pieces = _outside_brackets(
+            inner[1] if inner else text, (", ", " + ") if inner else (" + ",)
+        )
         if inner or len(pieces) > 1:
             pending += reversed(pieces)
         else:

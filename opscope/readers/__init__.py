@@ -93,12 +93,16 @@ def _join(
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
     of_engines, paths = _of_engines([Path(path) for path in paths])
-    _refuse_twice(of_engines, content=False)  # two engines may have been built with the same options
+    _refuse_twice(
+        of_engines, content=False
+    )  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
     if of_engines and model is not None:
-        raise BadInput(model, "files of a TensorRT engine take no model: give its layer info as one of them")
+        raise BadInput(
+            model, "files of a TensorRT engine take no model: give its layer info as one of them"
+        )
     if of_engines:
         from . import tensorrt  # lazy: it loads decoders
 
@@ -139,7 +143,9 @@ def _of_engines(paths: Sequence[Path]) -> tuple[list[Path], list[str | os.PathLi
             found = None if path.is_dir() else find(path)
         except BadInput:  # opening it reports the error
             found = None
-        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(path)
+        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(
+            path
+        )
     return ours, others
 
 

@@ -26,7 +26,7 @@ GROUP: Final = "opscope.readers"
 #: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
 #: recognised by its file name.
 _FIRST: Final = (
-    "recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime", "tensorrt",
+    "recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime", "tensorrt", "mindspore",
 )  # fmt: skip
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)

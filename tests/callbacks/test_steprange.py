@@ -152,3 +152,23 @@ def test_a_capture_that_cannot_start_never_reaches_the_training(
 def test_impossible_windows_are_refused(window: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError):
         StepRange(*window)
+
+
+@given(windows, st.lists(st.integers(1, 9), max_size=12))
+def test_of_steps_that_run_together_all_that_hold_one_of_a_window_are_captured(
+    window: dict[str, int], runs: list[int]
+) -> None:
+    steprange = StepRange(**window, make=lambda k: Fake([], k))
+    start, stop, repeat = window["start"], window["stop"], window["repeat"]
+    number, captured, wanted = 0, [], []
+    for many in runs:
+        steprange.at(number, many)
+        if session.capturing() is not None:
+            captured.append(number)
+        inside = range(number, number + many)
+        if any(n % stop >= start and (not repeat or n // stop < repeat) for n in inside):
+            wanted.append(number)
+        number += many
+        steprange.at(number)
+    steprange.finish()
+    assert captured == wanted

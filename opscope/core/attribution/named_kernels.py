@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.known import NamedOps
+from opscope.core.dialects import mindspore, tensorrt
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
@@ -24,6 +25,8 @@ from opscope.core.tensorrt_layers import FRAMEWORK
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Columns that identify a stream; the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
+#: The domains of ops by the frameworks of their specs; XLA's for the others.
+_DOMAINS: Final = {"mindspore": mindspore.DOMAIN, FRAMEWORK: tensorrt.DOMAIN}
 
 
 def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:
@@ -155,16 +158,24 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     ).unique()
     framework = pl.col("framework").cast(pl.String)
     figures = framework.str.starts_with(f"{FRAMEWORK}.").fill_null(False)
-    specs = trace["specs"].filter(~figures).select(
-        "process",
-        pl.concat_str(
-            pl.col("graph").cast(pl.String).fill_null(""),
-            pl.lit("/"),
-            pl.col("key").cast(pl.String),
-        ).alias("key"),
-        pl.col("text").cast(pl.String),
-        (framework == FRAMEWORK).fill_null(False).alias("tensorrt"),
-        pl.col("key").cast(pl.String).alias("layer"),
+    specs = (
+        trace["specs"]
+        .filter(~figures)
+        .select(
+            "process",
+            pl.concat_str(
+                pl.col("graph").cast(pl.String).fill_null(""),
+                pl.lit("/"),
+                pl.col("key").cast(pl.String),
+            ).alias("key"),
+            pl.col("text").cast(pl.String),
+            (framework == FRAMEWORK).fill_null(False).alias("tensorrt"),
+            pl.col("key").cast(pl.String).alias("layer"),
+            pl.col("framework")
+            .cast(pl.String)
+            .replace_strict(_DOMAINS, default=None, return_dtype=pl.String)
+            .alias("theirs"),
+        )
     )
     specs = specs.unique(["process", "key"], keep="last", maintain_order=True)
     joined = wanted.join(specs, on=["process", "key"], how="left", nulls_equal=True)
@@ -179,7 +190,7 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     return joined.join(named, on="key", how="left").select(
         "process",
         "key",
-        pl.when(layer).then(pl.lit("TensorRT")).otherwise("domain").fill_null("xla").alias("domain"),
+        pl.coalesce("theirs", "domain", pl.lit("xla")).alias("domain"),
         pl.when(layer).then("layer").otherwise(pl.coalesce("text", "own")).alias("text"),
     )
 

@@ -18,7 +18,7 @@ from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
 #: The dialects in the order in which they are tried; a text that none can read is a user range.
-DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "tsl", "tensorrt", "hlo")
+DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "mindspore", "tsl", "tensorrt", "hlo")
 ROLES: Final = (
     "op",
     "layer",

@@ -1,0 +1,237 @@
+"""Count the steps and epochs of ``Model.train`` and ``Model.fit``, by callbacks that are added to the user's.
+
+``install`` hooks the two methods, ``uninstall`` restores them. While one of them runs, ``is_training`` is
+true on its thread: nothing else should count steps there. Callbacks that wait
+(``opscope.callbacks.mindspore.StepRange.attach``) are added too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from mindspore.train import Model
+from mindspore.train.callback import Callback
+
+from opscope.adapters.shared.patch import Patches
+from opscope.core.capture import session, trainings
+from opscope.core.capture.emit import Emitter
+
+NAME: Final = "mindspore"
+_patches = Patches()
+
+
+class _Training(threading.local):
+    depth = 0
+
+
+_training = _Training()
+
+
+def is_training() -> bool:
+    """Whether this thread is in ``Model.train`` or ``Model.fit``, whose steps are counted here."""
+    return _training.depth > 0
+
+
+def install(emitter: Emitter, failed: Callable[[str], None], steps: bool = True) -> None:
+    """Hook ``Model.train`` and ``Model.fit``. A second call does nothing.
+
+    ``failed`` is the adapter's. Without ``steps`` no steps are counted, and only waiting callbacks are added.
+    """
+    if _patches:
+        return
+    for name in ("train", "fit"):
+        _patches.wrap(Model, name, lambda of: _with_callbacks(of, emitter, failed, steps))
+
+
+def uninstall() -> None:
+    """Restore both methods. A training that runs ends without counting further steps."""
+    _patches.restore()
+
+
+def _with_callbacks(
+    original: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
+) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        ours = None
+        try:
+            call = signature.bind(*args, **kwargs)
+            added = _added(call.arguments.get("callbacks"), emitter, failed, steps)
+            if added is not None:
+                call.arguments["callbacks"], ours = added
+        except TypeError:
+            return original(*args, **kwargs)  # raises what it raises without us
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            failed("callbacks could not be added to a training")
+        if ours is None:
+            return original(*args, **kwargs)
+        _training.depth += 1
+        try:
+            return original(*call.args, **call.kwargs)
+        finally:
+            _training.depth -= 1
+            ours.over()
+
+    return train
+
+
+def _added(
+    users: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
+) -> tuple[Any, Steps] | None:
+    """Return the user's callbacks with ours around them; None if they are not callbacks, and left alone.
+
+    A step ends before, and begins after the callbacks of the user run: one that starts or stops a capture
+    there records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
+    stays, as MindSpore checks the methods of those in a list.
+    """
+    if users is None:
+        users = []
+    elif isinstance(users, Callback):
+        users = [users]
+    if not isinstance(users, (list, tuple)):
+        return None
+    counts = Steps(emitter, failed, steps)
+    have = {id(one) for one in users}
+    waiting = [one for one in trainings.waiting(NAME) if id(one) not in have]
+    both = [Ends(counts), *users, *waiting, counts]
+    return (both if isinstance(users, list) else tuple(both)), counts
+
+
+class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
+    """Counts steps over all epochs, and opens a range for each epoch and evaluation.
+
+    With dataset sink in graph mode MindSpore calls back once for all steps that it sinks: one range covers
+    them.
+    """
+
+    def __init__(self, emitter: Emitter, failed: Callable[[str], None], counts: bool) -> None:
+        super().__init__()
+        self._emitter = emitter
+        self._failed = failed
+        self._counts = counts
+        self._open: list[bool] = []
+        self._number = 0
+        self._done = 0
+        self._many = 1
+        self._begun = False
+        self._noted: Any = None
+        self._idle = False
+        self._entered = 0
+
+    def __enter__(self) -> Steps:
+        self._entered += 1  # an evaluation between epochs enters the callbacks again
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close what an exception left open, before a callback of the user's ends its capture."""
+        self._entered -= 1
+        if not self._entered:
+            self.over()
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Continue the step numbers of an earlier training."""
+        self._guarded(self._begin, run_context)
+
+    def on_train_epoch_begin(self, run_context: Any) -> None:
+        """Open a range for the epoch."""
+        self._guarded(self._epoch, run_context)
+
+    def on_train_epoch_end(self, run_context: Any) -> None:
+        """Close the epoch's range."""
+        self._guarded(self._leave)
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """Begin the step, or the first of several steps that MindSpore runs together."""
+        self._guarded(self._step, run_context)
+
+    def on_eval_begin(self, run_context: Any) -> None:
+        """Open a range for the evaluation that ``fit`` makes between epochs."""
+        self._guarded(self._enter, "evaluate")
+
+    def on_eval_end(self, run_context: Any) -> None:
+        """Close the evaluation's range."""
+        self._guarded(self._leave)
+
+    def ended(self) -> None:
+        """End the step, or the last of several."""
+        self._guarded(self._end)
+
+    def over(self) -> None:
+        """Close what an exception left open: a step that did not end is not counted."""
+        self._guarded(self._close)
+
+    def _begin(self, run_context: Any) -> None:
+        self._number = session.current_step() + 1
+        # a training that MindSpore resumes after a fault begins at the number that it reached
+        self._done = int(run_context.original_args().cur_step_num)
+
+    def _epoch(self, run_context: Any) -> None:
+        self._enter(f"epoch {int(run_context.original_args().cur_epoch_num) - 1}")
+
+    def _step(self, run_context: Any) -> None:
+        # the number of the last step that now runs, counted from 1
+        last = int(run_context.original_args().cur_step_num)
+        self._many = max(last - self._done, 1)
+        self._done = last
+        if self._counts and not session.steps_by_user:
+            session.begin_step(self._number)
+            self._begun = True
+
+    def _end(self) -> None:
+        self._number += self._many
+        if not self._begun:
+            return
+        self._begun = False
+        session.end_step()
+        recorder = session.recorder()
+        if self._many > 1 and recorder is not None and recorder is not self._noted:
+            self._noted = recorder
+            recorder.note(
+                "info",
+                f"MindSpore ran {self._many} steps at a time (dataset sink): each step range covers that "
+                "many steps and has the number of the first",
+            )
+
+    def _close(self) -> None:
+        if self._begun:
+            self._begun = False
+            session.leave_step()
+        while self._open:
+            self._leave()
+
+    def _enter(self, text: str) -> None:
+        active = self._emitter.active
+        self._open.append(active)
+        if active:
+            self._emitter.push(self._emitter.prepare(text, "phase"))
+
+    def _leave(self) -> None:
+        if self._open and self._open.pop():
+            self._emitter.pop()
+
+    def _guarded(self, act: Callable[..., None], *args: Any) -> None:
+        if self._idle:
+            return
+        try:
+            act(*args)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._idle = True
+            self._failed("the steps of a training could not be counted")
+
+
+class Ends(Callback):  # type: ignore[misc] # mindspore is not typed here
+    """Ends each step. It is the first callback, so a step has ended when another callback stops a capture."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """End the step."""
+        self._steps.ended()

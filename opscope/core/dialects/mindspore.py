@@ -1,0 +1,106 @@
+"""Read the names of MindSpore's operators (domain ``mindspore``): the kind, the layer and the direction.
+
+    Gradients/Default/network-WithLossCell/_backbone-LeNet/c1-Conv2d/Grad_Conv2D/Conv2DBackpropFilter-op0
+
+In graph mode a name is the path of the cells (``attribute-Class``) and the operator; a gradient's path begins
+with ``Gradients`` and ends with the operator that it differentiates. In PyNative mode only the operator is
+there, ``Default/Conv2D-op0`` or ``MatMul``. A text is a call with such a name, or the name alone:
+``NAME(f32[32,84], ?[84,120])``. The parameters ``layer`` and ``direction`` say what a name does not.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from opscope.core.dialects import OPTIMIZERS, Reading
+from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.schema import DIRECTIONS, OpCall
+
+DOMAIN: Final = "mindspore"
+_LIMIT: Final = 64 * 1024
+_NUMBER: Final = re.compile(r"-op[0-9]+\Z")
+_CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
+#: Words of a path that say how the operator came there, and name no cell.
+_NOT_CELLS: Final = re.compile(
+    r"(?:Default|Gradients|recompute_\w*|Grad_\w+|grad[A-Z]\w*(?:-expand)?)\Z"
+)
+#: ``Grad_Conv2D``; before 2.0 ``gradConv2D``.
+_GRADIENT_OF: Final = re.compile(r"(?:Grad_|grad(?=[A-Z]))(\w+?)(?:-expand)?\Z")
+_OPTIMIZERS: Final = OPTIMIZERS | {"momentum", "ftrl", "lars", "rprop", "asgd", "thor", "lazyadam",
+                                   "adasumbycellwrapper", "adamoffload", "proximaladagrad"}  # fmt: skip
+#: Operators that update a parameter.
+_UPDATES: Final = re.compile(
+    r"(?:Fused|Sparse|Fused?Sparse|Resource)*Apply[A-Z]\w*\Z|(?:FusedSparse|FusedCast|Fused)?"
+    r"(?:Adam|AdamW|AdamWeightDecay|LazyAdam|Ftrl|ProximalAdagrad|SGD|Lamb\w*|Lion)\Z"
+)
+_BACKWARD: Final = re.compile(r"Grad(?:$|With|V[0-9]|Ext|Grad|_)|Backprop|Backward")
+#: Operators that wait for the program's data.
+_INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|Dataset\w*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """What an operator's name says: ``op``, its kind; ``layer``, the cells' path (``network.c1``) or None;
+    ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
+
+    op: str
+    layer: str | None
+    direction: str | None
+    gradient_of: str | None
+
+
+@lru_cache(maxsize=65_536)
+def node_name(name: str) -> NodeName:
+    """Return what the operator's full name says."""
+    *path, last = name.split("/")
+    op = _NUMBER.sub("", last)
+    cells: list[str] = []
+    gradient_of: str | None = None
+    optimizer = False
+    for word in path:
+        of = _GRADIENT_OF.match(word)
+        if of is not None:
+            gradient_of = of[1]
+        if not word or _NOT_CELLS.match(word):
+            continue
+        cell = _CELL.match(word)
+        attribute = word if cell is None else cell[1]
+        cells.append(attribute)
+        kind = "" if cell is None else word[len(attribute) + 1 :]
+        optimizer |= attribute == "optimizer" or kind.lower() in _OPTIMIZERS
+    direction = None
+    if _INPUT.match(op):
+        direction = "input"
+    elif "Gradients" in path:
+        direction = "backward"
+    elif optimizer or _UPDATES.match(op):
+        direction = "optimizer"
+    elif path[1:]:  # a graph's path would begin with Gradients
+        direction = "forward"
+    elif _BACKWARD.search(op):
+        direction = "backward"
+    return NodeName(op, ".".join(cells) or None, direction, gradient_of)
+
+
+def read(domain: str, text: str) -> Reading | None:
+    """Return the reading of an operator's range; None in other domains."""
+    if domain != DOMAIN or not text or len(text) > _LIMIT:
+        return None
+    try:
+        call = parse(text)
+    except RangeTextError:
+        call = OpCall(text)
+    known = node_name(call.name)
+    layer, direction = call.param("layer"), call.param("direction")
+    params = tuple(param for param in call.params if param[0] not in ("layer", "direction"))
+    if call.name != known.op and not any(key == "node" for key, _ in params):
+        params += (("node", call.name),)
+    return Reading(
+        "op",
+        replace(call, name=known.op, params=params),
+        direction if direction in DIRECTIONS else known.direction,
+        layer=layer if isinstance(layer, str) and layer else known.layer,
+    )

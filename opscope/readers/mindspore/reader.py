@@ -1,0 +1,447 @@
+"""Read one file or one folder of MindSpore's profiler: choose the files that tell most, and join them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from opscope.core.dialects.mindspore import DOMAIN
+from opscope.core.schema import STEP
+from opscope.core.tables.trace import Trace, concat
+from opscope.readers.errors import BadInput
+from opscope.readers.sound import sound_trace
+
+from . import cpu_files, nodes, tables, timeline, totals
+from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, what_without
+from .timeline import Timeline
+
+#: Most timelines of one device; CANN writes one for each iteration.
+_MOST_FILES: Final = 1000
+_VERSIONS: Final = "opscope knows those of MindSpore 1.2 to 2.10 (docs/mindspore-files.md)"
+_ONE_OP: Final = (
+    "kernels whose op is the first that ran a kernel of that name: MindSpore's profiler of GPUs keeps one op "
+    "for each kernel name, so a kernel that several ops share is shown in one of them"
+)
+_OTHER_CLOCK: Final = "steps left out: the times of ascend_timeline_display begin at 0, and no file here tells when that was"
+_NO_TIMES_BUT_STEPS: Final = "steps left out: no file here has the times of ops, only their totals"
+_TWO_CLOCKS: Final = (
+    "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
+)
+_TASKS: Final = re.compile(r"(task_time|hccl|step_trace)_([0-9_]+\.json)\Z")
+_WHOLE: Final = re.compile(r"msprof_(?:slice_[0-9]+_)?[0-9]{14,20}\.json\Z")
+_WRITTEN: Final = re.compile(r"[0-9]{14,20}\.json\Z")
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What the files of one rank tell."""
+
+    number: int | None
+    ran: list[pl.DataFrame] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    users: list[tuple[str, int, int, int]] = field(default_factory=list)
+    cpu: list[tuple[str, int, int, int]] = field(default_factory=list)
+    host_ops: list[pl.DataFrame] = field(default_factory=list)
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+    made_up: bool = False
+    device_name: str | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+def read(path: Path) -> Trace:
+    """Return the trace in a file or a folder of MindSpore's profiler. Raises BadInput."""
+    return _folder(path) if path.is_dir() else _file(path)
+
+
+# -------------------------------------------------------------------------------------- files
+
+
+def _file(path: Path) -> Trace:
+    with path.open("rb") as file:
+        kind = kind_of(file.read(4096), path.name)
+    if kind in (None, "without"):
+        what = what_without(path.name) or "nothing that opscope knows"
+        raise BadInput(
+            path,
+            f"a file of MindSpore's profiler with {what}, and no times of ops: open the folder that it is in",
+        )
+    if kind in ("shapes", "aicpu", "gpu_ops", "cpu_totals", "points", "gpu_shapes"):
+        raise BadInput(
+            path,
+            "a file of MindSpore's profiler that only explains others: open the folder that it is in",
+        )
+    rank = rank_of(path)
+    if kind == "cpu":
+        return _cpu_trace([cpu_files.executions(path)], path)
+    found = _Rank(rank)
+    _take(found, [File(path, str(kind), rank)])
+    return _trace(path, [found], [path])
+
+
+def _folder(path: Path) -> Trace:
+    known = files_in(path)
+    single = [one for one in known if one.kind in _USED]
+    if not single:
+        inner = processes_in(path)
+        if inner:
+            return concat([_folder(one) for one in inner])
+        raise BadInput(
+            path,
+            f"output of MindSpore's profiler without a file of ops that opscope knows: {_VERSIONS}; "
+            "output that was not analysed yet needs mindspore.profiler.profiler.analyse(path)",
+        )
+    if all(one.kind in ("cpu", "shapes", "cpu_totals") or _only_cpu(one) for one in single):
+        return cpu_files.tables_of(path)
+    by_rank: dict[int | None, list[File]] = defaultdict(list)
+    for one in single:
+        by_rank[one.rank].append(one)
+    if None in by_rank and len(by_rank) == 2:  # the files without a number belong to the only rank
+        only = next(rank for rank in by_rank if rank is not None)
+        by_rank[only] += by_rank.pop(None)
+    ranks = []
+    for number in sorted(by_rank, key=lambda one: -1 if one is None else one):
+        found = _Rank(number)
+        _take(found, by_rank[number])
+        _describe(found, path, number)
+        if found.ran or found.steps or found.cpu or found.host_ops:
+            ranks.append(found)
+    if not ranks:
+        raise BadInput(path, "files of MindSpore's profiler without any op or step")
+    return _trace(path, ranks, [one.path for one in single])
+
+
+_USED: Final = frozenset(
+    ("kernels", "timeline", "timestamps", "activities", "cpu", "ticks", "points", *TOTALS)
+)
+
+
+def _only_cpu(one: File) -> bool:
+    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone."""
+    if one.path.name != cpu_files.VIEW:
+        return False
+    with one.path.open("rb") as file:
+        head = file.read(4096)
+    return b'"CPU OP"' in head and not re.search(rb'"(?:Ascend Hardware|CANN|MindSpore)"', head)
+
+
+# ---------------------------------------------------------------------------------- one rank
+
+
+def _take(rank: _Rank, files: Sequence[File]) -> None:
+    """Add to ``rank`` what its files tell, each thing from the file that tells most of it."""
+    device = rank.number or 0
+    of: dict[str, list[Path]] = defaultdict(list)
+    for one in files:
+        of[one.kind].append(one.path)
+    lines = _timelines(rank, _chosen(of["timeline"]), device)
+    details = of["kernels"]
+    for path in _details(details):
+        ran, steps = tables.kernel_details(path, device)
+        rank.ran.append(ran)
+        if not any(line.steps for line in lines):
+            rank.steps += steps
+    offset: int | None = None
+    if not sum(len(ran) for ran in rank.ran):
+        relative = [line for line in lines if line.relative]
+        offset = _offset(of, relative, device) if relative else None
+        for line in lines:
+            shift = offset if line.relative else 0
+            if shift is None and len(relative) < len(lines):
+                rank.notes.append(("warning", _TWO_CLOCKS, len(line.ran)))
+            else:
+                rank.ran.append(line.ran.with_columns(pl.col("start", "end") + (shift or 0)))
+    timed = sum(len(ran) for ran in rank.ran)
+    if not timed:
+        for path in of["timestamps"]:
+            rank.ran.append(tables.timestamps(path, device))
+        for path in of["activities"]:
+            about = next(iter(of["activity"]), None)
+            rank.ran.append(tables.activities(path, about, device))
+        timed = sum(len(ran) for ran in rank.ran)
+    one_op = sum(
+        int(((ran["core"] == "GPU") & ran["node"].is_not_null()).sum()) for ran in rank.ran
+    )
+    if one_op:
+        rank.notes.append(("info", _ONE_OP, one_op))
+    if not rank.steps:
+        _steps(
+            rank, of, device, any(line.relative for line in lines) and offset is None, bool(timed)
+        )
+    timed = sum(len(ran) for ran in rank.ran)
+    if not timed and not (of["cpu"] or rank.cpu):
+        _totals(rank, of, device)
+    for path in of["shapes"]:
+        known = tables.framework_raw(path)
+        rank.ran = [tables.with_shapes(ran, known) for ran in rank.ran]
+    for path in of["cpu"]:
+        part = cpu_files.executions(path)
+        rank.notes += part.notes
+        rank.cpu = []  # a timeline has them without shapes
+        rank.host_ops.append(cpu_files.ranges(part.table, 0).drop("id", strict=False))
+
+
+def _chosen(paths: Sequence[Path]) -> list[Path]:
+    """Leave out the parts of a whole timeline: ``msprof_0_2_1.json`` holds ``task_time_0_2_1.json``."""
+    names = {path.name for path in paths}
+    whole = [path for path in paths if path.name == cpu_files.VIEW]
+    if whole:
+        return whole
+    # newer ones end in the time at which each was written
+    timed = {path.parent for path in paths if _WHOLE.match(path.name)}
+    kept = []
+    for path in paths:
+        part = _TASKS.match(path.name)
+        if part and part.group(1) != "step_trace" and f"msprof_{part.group(2)}" in names:
+            continue
+        if part and path.parent in timed and _WRITTEN.match(part.group(2)):
+            continue
+        kept.append(path)
+    return kept
+
+
+def _details(paths: Sequence[Path]) -> list[Path]:
+    """Prefer MindSpore's ``kernel_details.csv`` to CANN's ``op_summary``, of which it is made."""
+    made = [path for path in paths if path.name.startswith("kernel_details")]
+    return made or list(paths)
+
+
+def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline]:
+    if len(paths) > _MOST_FILES:
+        raise BadInput(paths[0].parent, f"more than {_MOST_FILES} timelines: point to one of them")
+    found = [timeline.read(path, device) for path in paths]
+    seen: set[tuple[int, int, int]] = set()
+    for line in found:
+        # a step is told by its own file and by that of its iteration
+        rank.steps += [step for step in line.steps if step not in seen]
+        seen.update(line.steps)
+        rank.users += line.users
+        rank.cpu += line.cpu
+        rank.notes += [("info", what, many) for what, many in line.notes.items()]
+    return found
+
+
+def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -> int | None:
+    """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0; None if no file tells.
+
+    That is when the first op began; ``output_timeline_data`` has the time of each op,
+    ``aicpu_intermediate`` that
+    of those on the AI CPU (``run_start``, us), which the timeline has too.
+    """
+    ran = pl.concat([line.ran for line in lines]).drop_nulls(["node", "start"])
+    for path in of["timestamps"]:
+        known = tables.timestamps(path, device).drop_nulls(["node", "start"])
+        both = ran.sort("start").unique("node", keep="first").join(
+            known.sort("start").unique("node", keep="first"), on="node"
+        )  # fmt: skip
+        if len(both):
+            apart = (both["start_right"] - both["start"]).sort()
+            return int(apart[len(apart) // 2])
+    for path in of["aicpu"]:
+        frame = tables.csv_frame(path)
+        if "run_start" in frame.columns and ran["start"].min() == 0:
+            first = frame["run_start"].str.strip_chars().cast(pl.Int64, strict=False).min()
+            if isinstance(first, int) and 0 < first < 1 << 50:
+                return first * 1000
+    return None
+
+
+def _steps(
+    rank: _Rank, of: dict[str, list[Path]], device: int, other_clock: bool, timed: bool
+) -> None:
+    for path in of["ticks"]:
+        made, collectives = tables.steps(path, device)
+        if other_clock:
+            rank.notes.append(("warning", _OTHER_CLOCK, len(made)))
+            continue
+        rank.steps += made
+        if not timed:  # a timeline has them too
+            rank.ran.append(collectives)
+    if not of["ticks"]:
+        for path in of["points"]:
+            rank.steps += tables.gpu_steps(path)
+
+
+def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:
+    """Add what has no times: the first kind that is there."""
+    for kind in TOTALS:
+        if not of[kind]:
+            continue
+        found = totals.read(of[kind][0], kind, device)
+        rank.ran.append(found.ran)
+        if rank.steps and not found.steps:
+            rank.notes.append(("warning", _NO_TIMES_BUT_STEPS, len(rank.steps)))
+        rank.steps = found.steps
+        rank.made_up = True
+        rank.notes.append(("warning", totals.MADE_UP, len(found.ran)))
+        rank.notes += [("warning", what, many) for what, many in found.notes]
+        return
+
+
+def _describe(rank: _Rank, folder: Path, number: int | None) -> None:
+    """Add the device, the host and the process that CANN describes in ``info.json.N``."""
+    name = f"info.json.{number or 0}"
+    for path in sorted(
+        (*folder.glob(name), *folder.glob(f"*/{name}"), *folder.glob(f"*/*/{name}"))
+    )[:1]:
+        try:
+            if path.stat().st_size > 1 << 20:
+                return
+            about = json.loads(path.read_bytes())
+            cores = about["DeviceInfo"][0]["ai_core_num"]
+            host, pid = about.get("hostname"), str(about.get("pid"))
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            RecursionError,
+            AttributeError,
+        ):
+            rank.notes.append(
+                ("info", f"{name} cannot be read: the device's cores are not known", 1)
+            )
+            return
+        if isinstance(cores, int) and 0 < cores < 1000:
+            rank.device_name = f"Ascend NPU ({cores} AI cores)"
+        rank.host = host if isinstance(host, str) else None
+        rank.pid = int(pid) if pid.isdigit() and len(pid) < 10 else None
+
+
+# --------------------------------------------------------------------------------- the trace
+
+
+def _cpu_trace(parts: Sequence[cpu_files.Executions], path: Path) -> Trace:
+    rank = _Rank(parts[0].rank)
+    made = {
+        "processes": _process(rank, len(parts) > 1),
+        "ranges": cpu_files.ranges(parts[0].table, 0),
+    }
+    made["ranges"] = made["ranges"].with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id"))
+    made["clocks"] = _clock(parts[0].unix)
+    trace = sound_trace(made, _origin([path]))
+    for note in parts[0].notes:
+        trace.note(*note)
+    return trace
+
+
+def _origin(paths: Sequence[Path], made_up: bool = False) -> dict[str, object]:
+    origin: dict[str, object] = {
+        "format": "mindspore",
+        "tool": "mindspore.profiler",
+        "paths": [str(path) for path in paths],
+    }
+    if made_up:
+        origin["times"] = "made up"
+    return origin
+
+
+def _trace(path: Path, ranks: Sequence[_Rank], paths: Sequence[Path]) -> Trace:
+    several = len(ranks) > 1
+    return concat([_one(path, rank, several, paths) for rank in ranks])
+
+
+def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace:
+    ran = pl.concat([nodes.conform(one) for one in rank.ran]) if rank.ran else nodes.frame([])
+    # timelines of several iterations may tell the same task twice
+    ran = ran.unique(maintain_order=True) if len(rank.ran) > 1 else ran
+    made = {"processes": _process(rank, several), "clocks": _clock(_is_unix(ran, rank.cpu))}
+    if len(ran):
+        made |= nodes.tables_of(ran)
+        gpu = (ran["core"] == "GPU").any()
+        devices = ran["device"].drop_nulls().unique().sort()
+        name = rank.device_name or (None if gpu else "Ascend NPU")
+        made["devices"] = pl.DataFrame(
+            {
+                "process": pl.Series([0] * len(devices), dtype=pl.Int32),
+                "device": devices,
+                "name": pl.Series([name] * len(devices), dtype=pl.String),
+            }
+        )
+    ranges = [_steps_table(rank.steps)] if rank.steps else []
+    if rank.cpu:
+        ranges.append(_cpu_ranges(rank.cpu))
+    ranges += rank.host_ops
+    if rank.users:
+        ranges.append(_ranges([(*one, "user", None) for one in rank.users]))
+    if ranges:
+        made["ranges"] = pl.concat(ranges).with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
+        )
+    if not ranges and not len(ran):
+        raise BadInput(path, "no op, no step and no task of a device in it")
+    origin = _origin(paths, rank.made_up)
+    if not (rank.cpu or rank.host_ops):
+        origin["gpu"] = True  # steps of a device are told without its tasks
+    trace = sound_trace(made, origin)
+    for note in rank.notes:
+        trace.note(*note)
+    return trace
+
+
+def _is_unix(ran: pl.DataFrame, cpu: Sequence[tuple[str, int, int, int]]) -> bool:
+    first = ran["start"].min() if len(ran) else min((one[2] for one in cpu), default=0)
+    return isinstance(first, int) and first >= cpu_files.UNIX
+
+
+def _process(rank: _Rank, several: bool) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "process": pl.Series([0], dtype=pl.Int32),
+            "host": pl.Series([rank.host], dtype=pl.String),
+            "pid": pl.Series([rank.pid], dtype=pl.Int64),
+            "rank": pl.Series([rank.number if several else None], dtype=pl.Int32),
+            "clock_domain": pl.Series([0], dtype=pl.Int32),
+            "framework": ["mindspore"],
+        }
+    )
+
+
+def _clock(unix: bool) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "clock_domain": [0],
+            "kind": ["unix" if unix else "device"],
+            "to_unix_ns": pl.Series([0 if unix else None], dtype=pl.Int64),
+        }
+    )
+
+
+def _steps_table(steps: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
+    return _ranges(
+        [
+            (f"{STEP} {number}", 0, start, end, "opscope.step", "step")
+            for number, start, end in steps
+        ]
+    )
+
+
+def _cpu_ranges(cpu: Sequence[tuple[str, int, int, int]]) -> pl.DataFrame:
+    return _ranges([(*one, DOMAIN, None) for one in cpu])
+
+
+def _ranges(rows: Sequence[tuple[str, int, int, int, str, str | None]]) -> pl.DataFrame:
+    schema = {
+        "text": pl.String, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64, "domain": pl.String,
+        "category": pl.String,
+    }  # fmt: skip
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return frame.select(
+        pl.lit(0, pl.Int32).alias("process"),
+        "thread",
+        pl.col("thread").alias("end_thread"),
+        "start",
+        "end",
+        pl.col("domain").cast(pl.Categorical),
+        pl.col("category").cast(pl.Categorical),
+        pl.col("text").cast(pl.Categorical),
+        pl.lit("pushpop").cast(pl.Categorical).alias("kind"),
+    )

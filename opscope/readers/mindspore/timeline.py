@@ -1,0 +1,424 @@
+"""Read timelines of MindSpore and CANN: arrays of Chrome trace events.
+
+``trace_view.json`` (2.5 to 2.10), ``msprof_*.json`` and its parts ``task_time``, ``hccl`` and
+``step_trace`` (CANN's
+own) name their lanes by events ``process_name``. ``ascend_timeline_display_N.json`` and
+``gpu_timeline_display_N.json`` (1.x to 2.2) have numbers instead, which
+``mindspore/python/mindspore/profiler/parser/base_timeline_generator.py`` defines, and the op's full name
+and tensors
+in ``args``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from opscope.readers.errors import BadInput
+
+from . import nodes
+
+#: Largest file that is read, bytes: all events are in memory at once.
+LARGEST: Final = 1 << 30
+_AI_CPU, _COMMUNICATION, _HOST_CPU, _OVERLAP = 9000, 10000, 11000, 12000
+_STEPS_TID, _SCOPE_TID, _GPU_OPS_TID = 100000, 100001, 100002
+_NODE: Final = re.compile(r"-op[0-9]+(?:_[0-9]+)?\Z")
+_STREAM: Final = re.compile(r"(?:Stream\s*#?\s*)?([0-9]{1,9})(?:\s.*)?\Z")
+_RANKED: Final = re.compile(r"\s*(?:Rank\s*)?[0-9]*\Z")
+_STEP: Final = re.compile(
+    r"(?:ProfilerStep#|Iteration |(?:Model ID: ?\d+ )?Iteration ID: ?)([0-9]{1,18})\Z"
+)
+_STEP_LANE: Final = re.compile(r"Step Trace\b|Model ID:")
+#: The label of a device's lane, where a file has several.
+_LABEL: Final = re.compile(r"NPU[ _]?([0-9]{1,6})")
+_PLANE: Final = re.compile(r"Plane [0-9]+")
+_TENSOR: Final = re.compile(r"(input|output)_([0-9]{1,3})\Z")
+#: Sizes that are no rank: the collective has no peer there.
+_NOTIFY: Final = re.compile(r"(?i)notify")
+
+
+class _Event(msgspec.Struct):
+    ph: str = ""
+    name: str = ""
+    pid: int | str = -1
+    tid: int | str = 0
+    ts: str | float | None = None
+    dur: str | float | None = None
+    cat: str | None = None
+    args: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What a timeline tells. ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``:
+    text,
+    thread, start, end of the program's own ranges (mstx). ``cpu``: whether it has operators on the CPU.
+    ``relative``: times begin at 0 with the timeline. ``notes``: what was left out, and how often."""
+
+    ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    users: list[tuple[str, int, int, int]] = field(default_factory=list)
+    cpu: list[tuple[str, int, int, int]] = field(default_factory=list)
+    relative: bool = False
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+def read(path: Path, device: int) -> Timeline:
+    """Return what the timeline ``path`` tells of ``device``. Raises BadInput."""
+    return _of(path, _events(path), device)
+
+
+def _events(path: Path) -> list[_Event]:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadInput(
+                path, f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
+            )
+        return msgspec.json.decode(path.read_bytes(), type=list[_Event])
+    except msgspec.DecodeError as error:
+        cut = "truncated" in str(error)
+        what = "truncated: the JSON ends inside the timeline" if cut else f"not a timeline: {error}"
+        raise BadInput(path, what) from None
+    except RecursionError:
+        raise BadInput(path, "not a timeline: its JSON is nested too deeply") from None
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
+
+
+def _of(path: Path, events: Sequence[_Event], device: int) -> Timeline:
+    lanes: dict[int | str, str] = {}
+    threads: dict[tuple[int | str, int | str], str] = {}
+    devices: dict[int | str, int] = {}
+    for event in events:
+        if event.ph == "M" and event.args:
+            name = str(event.args.get("name", ""))
+            if event.name == "process_name":
+                lanes[event.pid] = name
+            elif event.name == "thread_name":
+                threads[event.pid, event.tid] = name
+            elif event.name == "process_labels":
+                of = _LABEL.fullmatch(str(event.args.get("labels", "")).strip())
+                if of:
+                    devices[event.pid] = int(of.group(1))
+    done = [event for event in events if event.ph == "X"]
+    found = Timeline()
+    if not done:
+        return found
+    start, end = _ns([event.ts for event in done]), _ns([event.dur for event in done])
+    times = pl.DataFrame({"start": start, "end": start + end})
+    odd = times["end"].is_null()
+    if odd.all():
+        raise BadInput(path, "not a timeline: no event has a time and a duration")
+    if odd.any():
+        found.notes["events whose time or duration is not a number, left out"] = int(odd.sum())
+    if lanes:
+        _named(found, done, times, lanes, threads, device, devices)
+    else:
+        _numbered(found, done, times, threads, device)
+    return found
+
+
+def _ns(values: Sequence[str | float | None]) -> pl.Series:
+    """Return µs as ns: exactly where they are texts, for a double holds no Unix time in ns."""
+    text = pl.Series([one if isinstance(one, str) else None for one in values], dtype=pl.String)
+    number = pl.Series(
+        [one if isinstance(one, (int, float)) else None for one in values], dtype=pl.Float64
+    )
+    parts = (
+        text.str.strip_chars()
+        .str.extract_groups(r"^([0-9]{1,16})(?:\.([0-9]{1,12}))?$")
+        .struct.unnest()
+    )
+    whole, rest = parts.get_columns()
+    exact = whole.cast(pl.Int64, strict=False) * 1000 + (
+        rest.fill_null("").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64, strict=False)
+    )
+    fits = number.is_finite() & (number.abs() < 1e16)
+    rounded = pl.select(pl.when(fits).then((number * 1000).round()).cast(pl.Int64)).to_series()
+    return pl.select(pl.coalesce(exact, rounded)).to_series()
+
+
+# ------------------------------------------------------------------- timelines with named lanes
+
+
+def _named(
+    found: Timeline,
+    events: Sequence[_Event],
+    times: pl.DataFrame,
+    lanes: dict[int | str, str],
+    threads: dict[tuple[int | str, int | str], str],
+    device: int,
+    devices: dict[int | str, int],
+) -> None:
+    tasks: list[dict[str, object]] = []
+    planes: list[dict[str, object]] = []
+    wholes: list[dict[str, object]] = []
+    other: Counter[str] = Counter()
+    for event, start, end in zip(events, times["start"], times["end"], strict=True):
+        if start is None or end is None:
+            continue
+        lane = lanes.get(event.pid, "")
+        args = event.args or {}
+        place = {"device": devices.get(event.pid, device), "start": start, "end": end}
+        if _step(found, event, threads, start, end):
+            continue
+        if lane.startswith("Ascend Hardware"):
+            if isinstance(event.cat, str) or _STEP_LANE.match(
+                threads.get((event.pid, event.tid), "")
+            ):
+                continue  # parts of a step
+            tasks.append(place | _task(event, args, threads))
+        elif _is_hccl(lane):
+            thread = threads.get((event.pid, event.tid), "")
+            if "task type" in args or _PLANE.match(thread):
+                planes.append(place | _plane(event, args))
+            else:
+                wholes.append(place | {"name": event.name})
+        elif lane.startswith("CPU OP"):
+            found.cpu.append((event.name, _int(event.tid), start, end))
+        elif lane in ("python", "python3") or lane.startswith(("MSTX", "msproftx")):
+            found.users.append((event.name, _int(event.tid), start, end))
+        elif not lane.startswith(("Overlap Analysis", "Scope Layer")):
+            other[lane or "a lane without a name"] += 1
+    for lane, many in other.items():
+        found.notes[
+            f"events of the lane {lane[:40]}, which are no work of the device, left out"
+        ] = many
+    found.ran = _with_collectives(tasks, planes, wholes)
+
+
+def _is_hccl(lane: str) -> bool:
+    return lane == "HCCL" or lane.startswith(("Communication", "HCCL "))
+
+
+def _step(
+    found: Timeline,
+    event: _Event,
+    threads: dict[tuple[int | str, int | str], str],
+    start: int,
+    end: int,
+) -> bool:
+    """Note a step, and return whether the event is one."""
+    number = _STEP.match(event.name)
+    if number is None:
+        return False
+    profiled = event.name.startswith("ProfilerStep#")
+    if not profiled and event.cat != "Iteration Time":
+        thread = threads.get((event.pid, event.tid), "")
+        if not (_STEP_LANE.match(thread) or thread == "Steps"):
+            return False
+    found.steps.append((int(number.group(1)), start, end))
+    return True
+
+
+def _task(
+    event: _Event, args: dict[str, Any], threads: dict[tuple[int | str, int | str], str]
+) -> dict[str, object]:
+    """Return a task of the device: an op where its name is one, else work of CANN's own."""
+    core = _text(args, "Task Type")
+    stream = _stream(args.get("Stream Id", args.get("Physic Stream Id")))
+    if stream is None:
+        stream = _stream(threads.get((event.pid, event.tid), event.tid))
+    own = core is not None and event.name.upper() == core.upper()
+    launched = _text(args, "mindspore_op")  # MindSpore's launch, as its parser joins them
+    return {
+        "stream": stream,
+        "name": event.name.rpartition("/")[2] or event.name,
+        "node": None if own else event.name,
+        "core": core,
+        "kind": None if _NODE.search(event.name) else _launched(launched),
+        "task": _stream(args.get("Task Id")),
+    }
+
+
+def _launched(text: str | None) -> str | None:
+    found = re.search(r"([A-Za-z_]\w*)-op[0-9]+\Z", text or "")
+    return found.group(1) if found else None
+
+
+def _plane(event: _Event, args: dict[str, Any]) -> dict[str, object]:
+    return {
+        "stream": _stream(args.get("stream id")),
+        "task": _stream(args.get("task id")),
+        "name": event.name,
+        "core": _text(args, "task type") or event.name,
+        "waits": bool(_NOTIFY.match(event.name)),
+    }
+
+
+def _with_collectives(
+    tasks: list[dict[str, object]], planes: list[dict[str, object]], wholes: list[dict[str, object]]
+) -> pl.DataFrame:
+    """Return the device's tasks, in which those of a collective have its name.
+
+    A collective (``Default/AllReduce-op534_0``, a row of ``Communication``) is done by tasks on several
+    streams,
+    which are told again in its planes. Those that move data are its kernels; those that wait for other ranks
+    are synchronisations. A collective without tasks is one kernel.
+    """
+    more = {**nodes.RAN, "task": pl.Int64, "waits": pl.Boolean}
+    ran = pl.DataFrame(tasks, schema=more, strict=False)
+    inner = pl.DataFrame(planes, schema=more, strict=False).sort("start", maintain_order=True)
+    outer = pl.DataFrame(wholes, schema=nodes.RAN, strict=False).sort("start", maintain_order=True)
+    if len(outer):
+        around = outer.select("start", from_start="start", whole="name", until="end")
+        inner = inner.join_asof(around, on="start", strategy="backward")
+        within = pl.col("start") < pl.col("until")
+        inner = inner.with_columns(pl.when(within).then("whole").alias("whole"))
+    else:
+        inner = inner.with_columns(
+            pl.lit(None, pl.String).alias("whole"), pl.lit(None, pl.Int64).alias("from_start")
+        )
+    used = inner.filter(pl.col("whole").is_not_null() & ~pl.col("waits"))
+    collective = inner.filter(pl.col("whole").is_not_null()).select(
+        "stream", "task", "start", "whole", "waits"
+    )
+    if len(ran) and len(collective):
+        joined = ran.drop("waits").join(
+            collective.unique(["stream", "task", "start"], keep="first"),
+            on=["stream", "task", "start"], how="left", maintain_order="left",
+        )  # fmt: skip
+        works = pl.col("whole").is_not_null() & ~pl.col("waits").fill_null(False)
+        ran = joined.with_columns(
+            pl.when(works).then("whole").otherwise("node").alias("node"),
+            pl.when(works).then(pl.lit("HCCL")).otherwise("core").alias("core"),
+        )
+    elif not len(ran) and len(inner):
+        works = pl.col("whole").is_not_null() & ~pl.col("waits")
+        ran = inner.with_columns(
+            pl.when(works).then("whole").alias("node"),
+            pl.when(works).then(pl.lit("HCCL")).otherwise("core").alias("core"),
+        )
+    lone = outer
+    if len(used) and len(outer):
+        has = used.select(start="from_start", name="whole").unique()
+        lone = outer.join(has, on=["start", "name"], how="anti")
+    lone = lone.with_columns(
+        pl.col("name").alias("node"),
+        pl.col("name").str.extract(r"([^/]*)\z", 1).alias("name"),
+        pl.lit("HCCL").alias("core"),
+    )
+    return pl.concat([nodes.conform(ran), nodes.conform(lone)])
+
+
+# ----------------------------------------------------------------- timelines with numbered lanes
+
+
+def _numbered(
+    found: Timeline,
+    events: Sequence[_Event],
+    times: pl.DataFrame,
+    threads: dict[tuple[int | str, int | str], str],
+    device: int,
+) -> None:
+    rows: list[dict[str, object]] = []
+    kernels: list[dict[str, object]] = []
+    other: Counter[str] = Counter()
+    for event, start, end in zip(events, times["start"], times["end"], strict=True):
+        if start is None or end is None:
+            continue
+        args = event.args or {}
+        lane = threads.get((event.pid, event.tid), str(event.tid))
+        place = {"device": device, "start": start, "end": end}
+        if event.tid == _STEPS_TID or lane == "Steps":
+            number = _STEP.match(event.name)
+            if event.name.isdigit() and len(event.name) < 19:
+                found.steps.append((int(event.name), start, end))
+            elif number:
+                found.steps.append((int(number.group(1)), start, end))
+        elif event.pid == _OVERLAP or event.tid == _SCOPE_TID or lane == "Scope Name":
+            continue  # derived from the others
+        elif event.pid == _HOST_CPU or lane.startswith(("HostCpuOps", "Host CPU")):
+            found.cpu.append((event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end))
+        elif "op_full_name" in args:
+            # what CUPTI saw of a GPU: a kernel, and the op that launched it
+            node = _text(args, "op_full_name") or None
+            kernels.append(
+                place
+                | {
+                    "stream": _stream(lane),
+                    "name": event.name,
+                    "node": node,
+                    "core": "GPU",
+                    "grid": _text(args, "grid_dim"),
+                    "block": _text(args, "block_dim"),
+                }
+            )
+        elif lane in ("Ops", "GpuOps") or event.tid == _GPU_OPS_TID or event.tid == "Ops":
+            other["operators on the host of a GPU (their kernels are read instead)"] += 1
+        elif event.pid == _COMMUNICATION:
+            rows.append(place | {"stream": _stream(lane), "name": event.name, "node": _reduce(event.name),
+                                 "core": "HCCL"})  # fmt: skip
+        else:
+            inputs, outputs = _tensors(args)
+            core = "AI_CPU" if event.pid == _AI_CPU else "AI_CORE"
+            rows.append(
+                place
+                | {
+                    "stream": _stream(lane),
+                    "name": event.name,
+                    "node": _text(args, "fullname") or event.name,
+                    "kind": _text(args, "type"),
+                    "core": core,
+                    "inputs": inputs,
+                    "outputs": outputs,
+                }
+            )
+    for what, many in other.items():
+        found.notes[f"{what}: left out"] = many
+    found.ran = nodes.frame([*rows, *kernels])
+    first = found.ran["start"].min()
+    found.relative = isinstance(first, int) and 0 <= first < 1_000_000_000
+
+
+def _reduce(name: str) -> str:
+    """Return the op in ``stream_48_0_Receive-op663``."""
+    return re.sub(r"\Astream_(?:ops_)?[0-9]+_[0-9]+_", "", name)
+
+
+def _tensors(args: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the tensors in ``input_0: {format, data_type, shape}`` … as ``nodes.shapes_text`` does."""
+    found: dict[str, dict[int, tuple[str, str, str]]] = {"input": {}, "output": {}}
+    for key, value in args.items():
+        place = _TENSOR.match(key)
+        if place and isinstance(value, dict):
+            found[place.group(1)][int(place.group(2))] = tensor_of(value)
+    sides = ([side[number] for number in sorted(side)] for side in found.values())
+    inputs, outputs = (nodes.shapes_text(side) for side in sides)
+    return inputs, outputs
+
+
+def tensor_of(value: dict[str, Any]) -> tuple[str, str, str]:
+    """Return (sizes, dtype, format) of MindSpore's description of a tensor."""
+    return (
+        str(value.get("shape", ""))[:256],
+        str(value.get("data_type", ""))[:64],
+        str(value.get("format", ""))[:64],
+    )
+
+
+# ------------------------------------------------------------------------------------- values
+
+
+def _text(args: dict[str, Any], key: str) -> str | None:
+    value = args.get(key)
+    return value if isinstance(value, str) and value != "N/A" else None
+
+
+def _int(value: int | str) -> int:
+    found = re.search(r"[0-9]{1,9}", str(value))
+    return int(found.group()) if found else 0
+
+
+def _stream(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    found = _STREAM.match(str(value))
+    return int(found.group(1)) if found else None
