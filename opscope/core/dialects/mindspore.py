@@ -23,6 +23,14 @@ DOMAIN: Final = "mindspore"
 _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
+#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. What they
+#: hold are models of their own.
+WRAPPERS: Final = frozenset(
+    "WithLossCell WithGradCell WithEvalCell TrainOneStepCell TrainOneStepWithLossScaleCell "
+    "_TrainGradAccuStepCell ForwardValueAndGrad _VirtualDatasetCell _OutputTo16 _OutputTo32 DataWrapper".split()
+)
+#: Attributes of a wrapper that a path may begin with: the path does not name the outermost cell itself.
+_HELD: Final = frozenset({"network", "_network", "_backbone", "optimizer", "_loss_fn", "_op"})
 #: Words of a path that say how the operator came there, and name no cell.
 _NOT_CELLS: Final = re.compile(r"(?:Default|Gradients|recompute_\w*|Grad_\w+)\Z")
 _GRADIENT_OF: Final = re.compile(r"Grad_(\w+)\Z")
@@ -40,7 +48,7 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitDataSetQueue|Dataset\w*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """What an operator's name says: ``op``, its kind; ``layer``, the cells' path (``network.c1``) or None;
+    """What an operator's name says: ``op``, its kind; ``layer``, the cells' path (``LeNet.c1``) or None;
     ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
 
     op: str
@@ -54,7 +62,7 @@ def node_name(name: str) -> NodeName:
     """Return what the operator's full name says."""
     *path, last = name.split("/")
     op = _NUMBER.sub("", last)
-    cells: list[str] = []
+    cells: list[tuple[str, str]] = []
     gradient_of: str | None = None
     optimizer = False
     for word in path:
@@ -65,8 +73,8 @@ def node_name(name: str) -> NodeName:
             continue
         cell = _CELL.match(word)
         attribute = word if cell is None else cell[1]
-        cells.append(attribute)
         kind = "" if cell is None else word[len(attribute) + 1 :]
+        cells.append((attribute, kind))
         optimizer |= attribute == "optimizer" or kind.lower() in _OPTIMIZERS
     direction = None
     if _INPUT.match(op):
@@ -79,7 +87,22 @@ def node_name(name: str) -> NodeName:
         direction = "forward"
     elif _BACKWARD.search(op):
         direction = "backward"
-    return NodeName(op, ".".join(cells) or None, direction, gradient_of)
+    return NodeName(op, _layer(cells), direction, gradient_of)
+
+
+def _layer(cells: list[tuple[str, str]]) -> str | None:
+    """Return the path of cells (attribute, class), from the model on: ``LeNet.c1``, or ``c1`` of a model whose
+    name the path does not tell."""
+    names = [attribute for attribute, _ in cells]
+    for place, (attribute, kind) in enumerate(cells):
+        if kind in WRAPPERS:
+            continue
+        held = bool(kind) and attribute in _HELD
+        names = [kind, *names[place + 1 :]] if held else names[place:]
+        break
+    else:
+        names = []
+    return ".".join(names) or None
 
 
 def read(domain: str, text: str) -> Reading | None:
