@@ -300,4 +300,3 @@ def _has_result(forward: _Node, backward: _Node) -> bool:
     """Whether a result of ``forward`` is like one of the inputs of ``backward``, as its gradient is."""
     outputs = forward.call.outputs or ()
     return any(isinstance(one, TensorSpec) and one in backward.call.inputs for one in outputs)
-

@@ -48,13 +48,34 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitDataSetQueue|Dataset\w*)\Z")
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """What an operator's name says: ``op``, its kind; ``layer``, the cells' path (``LeNet.c1``) or None;
+    """What an operator's name says: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
     ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
 
     op: str
-    layer: str | None
+    cells: tuple[tuple[str, str], ...]
     direction: str | None
     gradient_of: str | None
+
+    @property
+    def layer(self) -> str | None:
+        """The path of the cells, ``LeNet.c1``; ``c1`` of a model whose name is not told; None without cells."""
+        return self.layer_in(None)
+
+    def layer_in(self, root: str | None) -> str | None:
+        """Return the path of the cells in a graph of the cell (or function) ``root``.
+
+        A path begins with the model's class, as the adapter's layers do; wrappers around a model that trains
+        are left out.
+        """
+        names = [attribute for attribute, _ in self.cells]
+        if root is not None and root not in WRAPPERS:
+            return ".".join([root, *names])
+        for place, (attribute, kind) in enumerate(self.cells):
+            if kind in WRAPPERS:
+                continue
+            held = bool(kind) and attribute in _HELD
+            return ".".join([kind, *names[place + 1 :]] if held else names[place:])
+        return None
 
 
 @lru_cache(maxsize=65_536)
@@ -87,22 +108,7 @@ def node_name(name: str) -> NodeName:
         direction = "forward"
     elif _BACKWARD.search(op):
         direction = "backward"
-    return NodeName(op, _layer(cells), direction, gradient_of)
-
-
-def _layer(cells: list[tuple[str, str]]) -> str | None:
-    """Return the path of cells (attribute, class), from the model on: ``LeNet.c1``, or ``c1`` of a model whose
-    name the path does not tell."""
-    names = [attribute for attribute, _ in cells]
-    for place, (attribute, kind) in enumerate(cells):
-        if kind in WRAPPERS:
-            continue
-        held = bool(kind) and attribute in _HELD
-        names = [kind, *names[place + 1 :]] if held else names[place:]
-        break
-    else:
-        names = []
-    return ".".join(names) or None
+    return NodeName(op, tuple(cells), direction, gradient_of)
 
 
 def read(domain: str, text: str) -> Reading | None:
@@ -121,6 +127,6 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading(
         "op",
         replace(call, name=known.op, params=params),
-        direction if direction in DIRECTIONS else known.direction,  # type: ignore[arg-type]
+        str(direction) if direction in DIRECTIONS else known.direction,
         layer=layer if isinstance(layer, str) and layer else known.layer,
     )

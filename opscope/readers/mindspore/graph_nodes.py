@@ -20,9 +20,7 @@ from .cpu_files import Executions, executions, find, inputs_of
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
 #: Operators of which several graphs have one of the same name, with other dtypes or shapes.
-AMBIGUOUS: Final = (
-    "executions of operators that several compiled graphs have, with other calls: their dtypes are not known"
-)
+AMBIGUOUS: Final = "executions of operators that several compiled graphs have, with other calls: their dtypes are not known"
 
 _SCHEMA: Final = {
     "graph": pl.String,

@@ -8,6 +8,7 @@ framework's internals (domain ``runtime``).
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +25,7 @@ from opscope.core.tables.clockfit import ClockFit
 from opscope.core.tables.intervals import Ints, nest
 from opscope.core.tables.trace import Trace, next_range_id
 from opscope.readers.mindspore import gradients
+from opscope.readers.mindspore.cpu_files import SHAPELESS
 from opscope.readers.mindspore.graph_nodes import (
     AMBIGUOUS,
     Captured,
@@ -40,10 +42,11 @@ ADAPTER: Final = "opscope.mindspore"
 FIRST_THREAD: Final = -(1 << 20)
 #: How far an operator may seem to outlast the range that it ran in: the error of the clocks.
 EDGE_NS: Final = 20_000
+#: The number that the adapter gives to another graph of the same name.
+_NUMBERED: Final = re.compile(r"(?<=.)_[0-9]+\Z")
 _PLACED: Final = "operators are placed by the system's clock, which both recorded, to within {} ns"
-_OUTSIDE: Final = (
-    "operators that ran before or after the recording: the clocks may not be what they are taken for"
-)
+_UNKNOWN: Final = "operators whose shapes or dtypes are not known: no graph and no range of the adapter tells them"
+_OUTSIDE: Final = "operators that ran before or after the recording: the clocks may not be what they are taken for"
 
 
 def merge(ranges: Trace, captured: Captured) -> Trace:
@@ -70,8 +73,11 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
         "paths": [str(captured.executions.path)],
         "executions": len(table),
     }
-    for note in captured.executions.notes:
-        merged.note(*note)
+    for severity, what, how_many in captured.executions.notes:
+        if what != SHAPELESS:  # the adapter, or a graph, may know them
+            merged.note(severity, what, how_many)
+    if operators.unknown:
+        merged.note("warning", _UNKNOWN, operators.unknown)
     merged.note("info", _PLACED.format(clock.error_ns))
     if ambiguous:
         merged.note("warning", AMBIGUOUS, ambiguous)
@@ -178,17 +184,17 @@ class _Operators:
         held &= end <= runs["end"].to_numpy()[np.maximum(inside, 0)]
         held &= self._is([one.in_graph for one in self.known])
         self.lane[held] = runs["thread"].to_numpy()[inside[held]]
-        around = _layers(own, runs)
-        for run, text in enumerate(around.to_list()):
-            if text is None:
-                continue
-            mine = np.flatnonzero(held & (inside == run))
-            for number in np.unique(self.which[mine]).tolist():
-                one = self.known[number]
-                layer = one.layer or node_name(one.node).layer
-                path = text if layer is None else f"{text}.{layer}"
-                made = self._add(replace(one, layer=path))
-                self.which[mine[self.which[mine] == number]] = made
+        graphs = [_NUMBERED.sub("", text) for text in runs["text"].cast(pl.String)]
+        phases = _innermost(own, "phase", runs)
+        rows = np.flatnonzero(held)
+        around = inside[rows].tolist()
+        code, kinds = _rows_of([graphs[run] for run in around], [phases[run] for run in around])
+        pairs, inverse = np.unique(np.stack((self.which[rows], code)), axis=1, return_inverse=True)
+        made = [
+            self._add(_in_run(self.known[number], *kinds[kind]))
+            for number, kind in pairs.T.tolist()
+        ]
+        self.which[rows] = np.array(made, np.int64)[inverse.reshape(-1)]
 
     def pair(self) -> None:
         """Give an operator of a graph's gradient the number of the one that it differentiates."""
@@ -214,6 +220,16 @@ class _Operators:
             at = np.searchsorted(theirs, mine) - 1
             found[mine[at >= 0]] = theirs[at[at >= 0]]
         return found
+
+    @property
+    def unknown(self) -> int:
+        """How many executions have inputs of unknown dtype, or none that are known."""
+        bare = [
+            (not one.call.inputs and one.call.outputs is None)
+            or any(tensor is not None and tensor.dtype == "?" for tensor in one.call.input_leaves())
+            for one in self.known
+        ]
+        return int(self._is(bare).sum())
 
     def ranges(self, first: int) -> pl.DataFrame:
         """Return the ranges of the operators, with one text for each distinct description."""
@@ -327,21 +343,43 @@ def _codes(texts: pl.Series) -> tuple[list[str], Ints]:
     return distinct.to_list(), frame["place"].to_numpy().astype(np.int64)
 
 
-def _layers(own: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-    """Return the innermost of the adapter's layers open on the thread of each row at its start."""
+def _innermost(own: pl.DataFrame, category: str, rows: pl.DataFrame) -> list[str | None]:
+    """Return the text of the innermost range of a category open on the thread of each row at its start."""
     found: list[str | None] = [None] * len(rows)
-    layers = own.filter((pl.col("category").cast(pl.String) == "layer").fill_null(False))
-    if len(layers) and len(rows):
-        threads = rows["thread"].to_numpy()
-        start = rows["start"].to_numpy()
-        for (thread,), part in layers.group_by("thread"):
-            mine = np.flatnonzero(threads == thread)
-            tree = nest(part["start"].to_numpy(), part["end"].to_numpy())
-            inside = tree.innermost(start[mine])
-            texts = part["text"].cast(pl.String).to_list()
-            for row, at in zip(mine[inside >= 0].tolist(), inside[inside >= 0].tolist(), strict=True):
-                found[row] = texts[at]
-    return pl.Series("layer", found, dtype=pl.String)
+    ranges = own.filter((pl.col("category").cast(pl.String) == category).fill_null(False))
+    threads, start = rows["thread"].to_numpy(), rows["start"].to_numpy()
+    for (thread,), part in ranges.group_by("thread"):
+        mine = np.flatnonzero(threads == thread)
+        inside = nest(part["start"].to_numpy(), part["end"].to_numpy()).innermost(start[mine])
+        texts = part["text"].cast(pl.String).to_list()
+        for row, at in zip(mine[inside >= 0].tolist(), inside[inside >= 0].tolist(), strict=True):
+            found[row] = texts[at]
+    return found
+
+
+def _rows_of(
+    graphs: list[str], phases: list[str | None]
+) -> tuple[Ints, list[tuple[str, str | None]]]:
+    """Return the distinct pairs of graph and phase, and for each row the place of its pair."""
+    places: dict[tuple[str, str | None], int] = {}
+    code = [places.setdefault(pair, len(places)) for pair in zip(graphs, phases, strict=True)]
+    return np.array(code, np.int64), list(places)
+
+
+def _in_run(one: Known, graph: str, phase: str | None) -> Known:
+    """Return the operator in a run of ``graph``: its layer within it, and the direction of the phase.
+
+    A function that is compiled loses the cells' names; then the owner of its parameter is the layer.
+    """
+    said = node_name(one.node)
+    direction = one.direction or said.direction
+    if direction in (None, "forward") and phase in DIRECTIONS:
+        direction = phase
+    if said.cells or direction == "optimizer":
+        layer = said.layer_in(graph)
+    else:
+        layer = graph if one.layer is None else f"{graph}.{one.layer}"
+    return replace(one, layer=layer, direction=direction)
 
 
 def _without(own: pl.DataFrame, taken: pl.Series) -> pl.DataFrame:
