@@ -24,6 +24,7 @@ from opscope.core.capture.emit import Emitter
 
 from . import mstx
 from .dispatch import Modes
+from .entry import EntryPoints
 from .graphs import Graphs
 from .layers import Layers
 from .ops import Ops
@@ -50,6 +51,7 @@ class MindSporeAdapter(Adapter):
         self._sync: Synchronous | None = None
         self._ops: Ops | None = None
         self._modes: Modes | None = None
+        self._entry: EntryPoints | None = None
         self._layers: Layers | None = None
         self._phases: Phases | None = None
         self._graphs: Graphs | None = None
@@ -76,6 +78,7 @@ class MindSporeAdapter(Adapter):
         ops = Ops(marked, threads, sources, options.shapes, failed, sync.device, sync.wait)
         self._ops = ops
         self._modes = Modes(ops)
+        self._entry = None if self._modes.available else EntryPoints(ops)
         self._phases = Phases(marked, threads, ops, steps, failed)
         self._graphs = Graphs(marked, threads, ops, steps, failed)
         entering, leaving = self._phases.entering, self._phases.leaving
@@ -119,6 +122,8 @@ class MindSporeAdapter(Adapter):
             graphs.install(self._while_active)
         sync.begin()
         modes.install()
+        if self._entry is not None:
+            self._entry.install()
 
     def _stop(self) -> None:
         for part in (self._ops, self._layers, self._phases, self._graphs):
@@ -127,6 +132,8 @@ class MindSporeAdapter(Adapter):
         self._while_active.restore()
         if self._modes is not None:
             self._modes.uninstall()
+        if self._entry is not None:
+            self._entry.uninstall()
         if self._sync is not None:
             self._sync.end()
         self._recording = None
@@ -140,7 +147,7 @@ class MindSporeAdapter(Adapter):
         while self._undo:
             self._undo.pop()()
         atexit.unregister(self._exits)
-        self._emitter = self._ops = self._modes = self._layers = None
+        self._emitter = self._ops = self._modes = self._entry = self._layers = None
         self._phases = self._graphs = self._sync = None
 
     def withdraw(self) -> None:

@@ -24,9 +24,11 @@ _NAMES: Final = {
 _DTYPE: Final = re.compile(r"[a-z]\w*\Z")
 #: Attributes of a Primitive to leave out: they repeat the arguments, or only matter to MindSpore itself.
 _OMITTED: Final = frozenset(
-    "input_names output_names out_channel kernel_size_ primitive_target visited IsFeatureMapOutput "
-    "IsFeatureMapInputList side_effect_mem side_effect_io side_effect_hidden use_locking "
-    "inter_op_parallel _op_impl_yaml_name dynamic_shape_depends groups offset_a format_".split()
+    {
+        *("input_names", "output_names", "out_channel", "primitive_target", "visited", "groups"),
+        *("IsFeatureMapOutput", "IsFeatureMapInputList", "use_locking", "dynamic_shape_depends"),
+        *("side_effect_mem", "side_effect_io", "side_effect_hidden", "_op_impl_yaml_name"),
+    }
 )
 #: Types of arguments that enter the key of a call by type and value.
 PLAIN: Final = frozenset({int, float, bool, str, type(None)})

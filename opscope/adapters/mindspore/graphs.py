@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from mindspore import context, nn
+from mindspore import nn
 from mindspore.experimental import optim
 from mindspore.nn import Cell
 
@@ -25,7 +25,6 @@ from opscope.core.schema import COMPILE, OpCall
 
 from .api import api
 from .call import is_tensor, tensor_spec
-from .layers import wrapper_of
 from .ops import Ops
 from .state import Threads
 from .steps import Steps
@@ -150,9 +149,9 @@ class Graphs:
             self._ops.wait()
             self._emitter.pop()
         try:
-            if known.trains and self._steps is not None:
-                if not (state.around or state.optimizing or session.steps_by_user):
-                    session.next_step()
+            counts = known.trains and self._steps is not None and not session.steps_by_user
+            if counts and not (state.around or state.optimizing):
+                session.next_step()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a step could not be counted")
 
@@ -186,11 +185,6 @@ class Graphs:
 def _name(obj: Any, function: Any) -> str:
     """Return the name of a graph: of the cell's class, or of the function."""
     if function is None or (isinstance(obj, Cell) and function.__name__ == "construct"):
-        while isinstance(obj, Cell) and wrapper_of(obj) is not None:
-            inner = [one for one in obj.cells() if not isinstance(one, _OPTIMIZERS)]
-            if len(inner) != 1:
-                break
-            break
         return type(obj).__name__
     return str(getattr(function, "__name__", "graph"))
 
@@ -252,8 +246,3 @@ def _trains(obj: Any, function: Any) -> bool:
             return True
         pending += [other for other in refers if inspect.isfunction(other)]
     return False
-
-
-def in_graph_mode() -> bool:
-    """Whether cells are compiled as a whole."""
-    return bool(context._get_mode() == context.GRAPH_MODE)

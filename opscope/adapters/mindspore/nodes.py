@@ -3,8 +3,8 @@
 Once a function's autograd graph is built, its nodes are walked from the results, in the order of their
 sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
 result. Hooks on a node tell when its gradient begins and ends. So the ops of a backward pass have their
-forward op. The gradients of ops that MindSpore runs through a Primitive (``Conv2D``, ``MaxPool``) run ops that
-no dispatch mode sees: their ranges are the nodes' own.
+forward op. No dispatch mode sees the ops that differentiate what MindSpore runs through a Primitive
+(``Conv2D``, ``MaxPool``): their ranges are the nodes' own.
 
 MindSpore has had these nodes since 2.8.
 """
@@ -24,7 +24,9 @@ MAX_NODES: Final = 100_000
 _LEAF: Final = 2**64 - 1
 _VIEW: Final = "View"
 #: Ops whose gradients run nothing: they hand on what they get.
-_PASSES: Final = frozenset("Add AddExt AddV2 OnesLike Identity Contiguous StopGradient".split())
+_PASSES: Final = frozenset(
+    {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
+)
 
 
 def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
@@ -58,21 +60,18 @@ def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
 def _walk(results: Any) -> list[tuple[int, Any]]:
     """Return the inner nodes of a graph with their sequence numbers, in their order."""
     pending = [getattr(one, "_grad_node", None) for one in _tensors(results)]
-    found: dict[int, tuple[int, Any]] = {}
+    found: dict[int, Any] = {}
     while pending and len(found) < MAX_NODES:
         node = pending.pop()
         if node is None or node.is_leaf():
             continue
-        number = node._unique_id()
+        number = node._sequence_nr()
         if number in found:
             continue
-        found[number] = (node._sequence_nr(), node)
+        found[number] = node
         pending += [one for one, _ in node.next_functions or ()]
-    return sorted((one for one in found.values() if one[0] < _LEAF), key=_number)
-
-
-def _number(one: tuple[int, Any]) -> int:
-    return one[0]
+    found.pop(_LEAF, None)
+    return sorted(found.items())
 
 
 def _tensors(values: Any) -> Iterable[Any]:
@@ -84,7 +83,7 @@ def _tensors(values: Any) -> Iterable[Any]:
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    for one in node._input_metadata or ():
+    for one in getattr(node, "_input_metadata", None) or ():  # since 2.9
         if one is not None:
             return tuple(one.shape)
     return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.own_cost import Cost
-from opscope.core.schema import Arg, OpCall
+from opscope.core.schema import Arg, OpCall, TensorSpec
 
 from .call import argument, attributes, described, dtype_name, is_tensor, sign
 from .state import MAX_MADE, Entry, State, Threads
@@ -26,9 +27,19 @@ MAX_VARIANTS: Final = 32
 MAX_PRIMITIVES: Final = 4_096
 #: What MindSpore runs as a Primitive in Python and that works on types or on the control flow.
 UNRECORDED: Final = frozenset(
-    "typeof isinstance_ hasattr make_tuple tuple_getitem Depend UpdateState Load J StopGradient "
-    "stop_gradient PyExecute HookBackward CellBackwardHook InsertGradientOf is_constant "
-    "CheckValid_".split()
+    {
+        *(
+            "typeof",
+            "isinstance_",
+            "hasattr",
+            "make_tuple",
+            "tuple_getitem",
+            "Depend",
+            "UpdateState",
+        ),
+        *("Load", "J", "StopGradient", "stop_gradient", "PyExecute", "HookBackward", "is_constant"),
+        *("CellBackwardHook", "InsertGradientOf"),
+    }
 )
 _COMMUNICATION: Final = (
     *("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "AllToAll", "Barrier"),
@@ -72,10 +83,13 @@ class Ops:
             return self.threads.current()
         return state
 
-    def begin(self, name: str, primitive: Any, args: Any, depth: int) -> Entry | None:
-        """Push the range of an op. ``depth``: frames between this call and the first that may be the user's.
+    def begin(
+        self, name: str, primitive: Any, args: Any, depth: int, named: bool = True
+    ) -> Entry | None:
+        """Push the range of an op. ``depth``: frames from this call to the first that may be the user's.
 
-        ``primitive``: the Primitive that the op is run through, None if MindSpore's newer way is taken.
+        ``primitive``: the Primitive that the op is run through, None if MindSpore's newer way is taken. If
+        not ``named``, a result's autograd node tells the op's name.
         Return None, and push nothing, for what is no op.
         """
         if name in UNRECORDED:
@@ -99,6 +113,7 @@ class Ops:
         entry = self._entries.get(found)
         if entry is None:
             entry = self._enter(found, name, primitive, args, category, source)
+            entry.named = named
         if state.graphs and category == "forward":
             seq = state.seq = state.seq + 1
             number = state.number
@@ -129,10 +144,15 @@ class Ops:
 
     # ------------------------------------------------------------------- gradients of hidden ops
 
-    def begin_gradient(self, of: Entry, grads: Any) -> Entry:
-        """Push the range of the gradient of a forward op, given the gradients of its results."""
+    def begin_gradient(
+        self, of: Entry, grads: Any, needed: tuple[bool, ...] | None = None
+    ) -> Entry:
+        """Push the range of the gradient of a forward op, given the gradients of its results.
+
+        ``needed``: for each tensor of the op whether its gradient is computed, if that is known.
+        """
         seq, number, source = self.state().node
-        key: list[Any] = ["gradient of", of.call, source]
+        key: list[Any] = ["gradient of", of.call, source, needed]
         if self._shapes:
             sign(key, grads)
         found = tuple(key)
@@ -146,8 +166,14 @@ class Ops:
             call = OpCall(
                 f"{known.name}Backward", inputs, None, known.params, known.device, source.frames
             )
+            if needed is not None and self._shapes:
+                tensors = (one for one in known.inputs if isinstance(one, TensorSpec))
+                found_here = zip(tensors, needed, strict=False)
+                outputs = tuple(_row_major(one) if is_so else None for one, is_so in found_here)
+                call = replace(call, outputs=outputs)
             prepared = self.emitter.prepare(call, "backward")
             entry = self._entries[found] = Entry(call, "backward", prepared, source, True)
+            entry.known = call.outputs is not None
         if seq >= 0:
             self.emitter.push(entry.prepared, seq, number)
         else:
@@ -223,10 +249,12 @@ class Ops:
         outputs = tuple(map(argument, flat)) if result is not None else ()
         while outputs and outputs[-1] is None:
             outputs = outputs[:-1]
+        first = next((one for one in flat if is_tensor(one)), None)
+        if not entry.named and first is not None:
+            _rename(entry, first)
         call = entry.call
         whole = OpCall(call.name, call.inputs, outputs, call.params, call.device, call.frames)
         complete = self.emitter.prepare(whole, entry.category)
-        first = next((one for one in flat if is_tensor(one)), None)
         if first is not None:
             dtype_name(first._dtype)
             entry.shape, entry.dtype = first._shape, id(first._dtype)
@@ -237,6 +265,18 @@ class Ops:
             entry.prepared = complete
             entry.known = True
         return complete
+
+
+def _row_major(tensor: TensorSpec) -> TensorSpec:
+    return TensorSpec(tensor.dtype, tensor.shape)
+
+
+def _rename(entry: Entry, result: Any) -> None:
+    """Give an entry the name of the op that made ``result``, if its autograd node tells it."""
+    node = getattr(result, "_grad_node", None)
+    if node is not None and not node.is_leaf():
+        entry.call = replace(entry.call, name=str(node.name()))
+        entry.named = True
 
 
 def _anchor(state: State, entry: Entry, result: Any) -> None:

@@ -13,8 +13,9 @@ from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
-from . import nodes
+from . import nodes, results
 from .api import api
+from .entry import HAS_NODES
 from .layers import close, in_layer, wrapper_of
 from .ops import Ops
 from .state import State, Threads
@@ -97,6 +98,7 @@ class Phases:
                         state.graphs.clear()
                         state.made = []
                         state.anchors = {}
+                        state.results = {}
                     state.graphs.append(id(obj))
                     if self._steps is not None and not state.backward:
                         self._steps.begin()
@@ -117,7 +119,8 @@ class Phases:
                     state = self._threads.current()
                     while state.graphs and state.graphs.pop() != id(obj):
                         pass
-                    nodes.link(self._ops, state, output, self._opaque)
+                    if HAS_NODES:
+                        nodes.link(self._ops, state, output, self._opaque)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("backward ops could not be paired with their forward ops")
             return result
@@ -179,6 +182,7 @@ class Phases:
             return
         try:
             if name == BACKWARD:
+                results.finish(self._ops, state)
                 state.backward = max(0, state.backward - 1)
                 if not state.backward:
                     state.nodes.clear()

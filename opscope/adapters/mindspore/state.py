@@ -22,6 +22,7 @@ class Entry:
         "category",
         "dtype",
         "known",
+        "named",
         "opaque",
         "prepared",
         "results",
@@ -38,6 +39,8 @@ class Entry:
         self.source = source
         #: Whether MindSpore runs the op through a Primitive: no hook sees the ops of its gradient.
         self.opaque = opaque
+        #: Whether ``call`` has the op's own name; else that of the function that was called.
+        self.named = True
         #: Whether ``prepared`` has the outputs.
         self.known = False
         #: Shape and dtype (its id) of the result, if it is one tensor; else of the first.
@@ -56,6 +59,7 @@ class State:
         "backward",
         "category",
         "entered",
+        "gradient",
         "graphs",
         "made",
         "nodes",
@@ -63,6 +67,7 @@ class State:
         "open",
         "optimizing",
         "paused",
+        "results",
         "run",
         "seen",
         "seq",
@@ -94,6 +99,10 @@ class State:
         self.made: list[tuple[int, Entry]] = []
         #: Sequence number of an autograd node, where it could be read → its op's place in ``made``.
         self.anchors: dict[int, int] = {}
+        #: In version 2.7: by id, results of ops of the autograd graph; and the gradient that runs: the
+        #: sequence number of its op, and the range with its outputs.
+        self.results: dict[int, Any] = {}
+        self.gradient: tuple[int, Prepared | None] | None = None
         #: The objects whose autograd graphs are being built, outermost first.
         self.graphs: list[int] = []
         #: Runs of compiled graphs within each other.
