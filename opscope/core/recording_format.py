@@ -33,6 +33,10 @@ KINETO: Final = "kineto.json"
 #: given, both without the values of weights.
 ONNX_FOLDER: Final = "onnxruntime-{}"
 ONNX_PROFILE, ONNX_MODEL, ONNX_ORIGINAL = "profile.json", "model.onnx", "original.onnx"
+#: The folder of what MindSpore's profiler writes; the file in it that tells the compiled graphs' nodes, a
+#: JSON object a line (``graph``, ``nodes``: name, call, layer, direction, forward node).
+MINDSPORE: Final = "mindspore"
+MINDSPORE_GRAPHS: Final = "graphs.jsonl"
 #: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
 #: that begin with it.
 PROBE: Final = "opscope.probe"
