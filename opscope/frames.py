@@ -614,7 +614,10 @@ def _frames() -> Iterator[Frame]:
                 "compute, reformat, quantize, dequantize, no-op, constant or plugin; null if the engine gives"
                 " names only",
             ),
-            precision=("text", "dtype of the layer's first input; tf32 if the tactic's name says so"),
+            precision=(
+                "text",
+                "dtype of the layer's first input; tf32 if the tactic's name says so",
+            ),
             mean=("ns", "mean time of one run of the layer; null if nothing timed it"),
             median=("ns", "median time of one run of the layer"),
             share=("fraction", "total / the total of all layers of the engine"),
@@ -624,7 +627,10 @@ def _frames() -> Iterator[Frame]:
                 "text",
                 "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; null if not stated",
             ),
-            tactic=("text", "the tactic's name: the kernel, or the family of kernels, that computes it"),
+            tactic=(
+                "text",
+                "the tactic's name: the kernel, or the family of kernels, that computes it",
+            ),
             origins=("text", "layers of the original network that it computes"),
             matrix_flops=("FLOP", "part of flops in products and convolutions, of one run"),
             vector_flops=("FLOP", "part of flops in other operations, of one run"),
@@ -660,7 +666,10 @@ def _frames() -> Iterator[Frame]:
             p95=("ns", "95th percentile of the runs, by trtexec's rule"),
             p99=("ns", "99th percentile of the runs, by trtexec's rule"),
             total=("ns", "all runs added up"),
-            wall_time=("ns", "from the first run's start to the last run's end, on the host's clock"),
+            wall_time=(
+                "ns",
+                "from the first run's start to the last run's end, on the host's clock",
+            ),
             throughput=("1/s", "runs / wall_time"),
         ),
     )

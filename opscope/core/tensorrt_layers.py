@@ -204,8 +204,9 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and abs(value) < 1 << 62 else None  # type: ignore[operator, return-value]
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if abs(value) < 1 << 62 else None
 
 
 # ------------------------------------------------------------------------------ what a layer is
@@ -243,7 +244,7 @@ QUANTIZED: Final = frozenset({"i8", "u8", "i4", "u4", "f8e4m3fn", "f8e5m2", "f4e
 def _precision(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], tactic: str
 ) -> str | None:
-    """Return the element type in which the layer computes: its first input's, or TF32 if its tactic says so."""
+    """Return the element type in which the layer computes: its first input's; TF32 if its tactic says so."""
     known = [tensor.dtype for tensor in (*inputs, *outputs) if tensor.dtype != "?"]
     if not known:
         return None
@@ -286,7 +287,9 @@ def _split(name: str) -> list[str]:
     while pending and len(found) < _MOST:
         text = pending.pop().strip()
         inner = _POINTWISE.match(text)
-        pieces = _outside_brackets(inner[1] if inner else text, (", ", " + ") if inner else (" + ",))
+        pieces = _outside_brackets(
+            inner[1] if inner else text, (", ", " + ") if inner else (" + ",)
+        )
         if inner or len(pieces) > 1:
             pending += reversed(pieces)
         else:

@@ -76,7 +76,9 @@ def _join(
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
     of_engines, paths = _of_engines([Path(path) for path in paths])
-    _refuse_twice(of_engines, content=False)  # two engines may have been built with the same options
+    _refuse_twice(
+        of_engines, content=False
+    )  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
@@ -120,7 +122,9 @@ def _of_engines(paths: Sequence[Path]) -> tuple[list[Path], list[str | os.PathLi
             found = None if path.is_dir() else find(path)
         except BadInput:  # opening it reports the error
             found = None
-        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(path)
+        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(
+            path
+        )
     return ours, others
 
 

@@ -22,7 +22,9 @@ def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     location = Path(path)
     found = find(location)
     if found is None or not found.ours or found.name != "tensorrt":
-        raise BadInput(location, "not a model that belongs to a trace: the layer info of a TensorRT engine")
+        raise BadInput(
+            location, "not a model that belongs to a trace: the layer info of a TensorRT engine"
+        )
     from .tensorrt.beside import with_layers  # lazy: it loads Polars
 
     return with_layers(trace, location)

@@ -54,7 +54,7 @@ class TensorRTAdapter(Adapter):
         self._trt: Any = None
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the creation of contexts and the building of engines; runs are hooked while something listens."""
+        """Hook the creation of contexts and the building of engines; runs only while something listens."""
         if self._emitter is not None:
             return
         trt = sys.modules["tensorrt"]
@@ -67,7 +67,9 @@ class TensorRTAdapter(Adapter):
         if os.environ.get(LAYER_TIMES) == "1":
             self._times = LayerTimes(trt, self.failed)
         self._runs = Runs(emitter, self._engines, options.shapes, self._times, self.failed)
-        created = [one for one in dir(trt.ICudaEngine) if one.startswith("create_execution_context")]
+        created = [
+            one for one in dir(trt.ICudaEngine) if one.startswith("create_execution_context")
+        ]
         for method in created:
             self._patches.wrap(trt.ICudaEngine, method, self._engines.around_creation)
         if os.environ.get(VERBOSITY) != "0":

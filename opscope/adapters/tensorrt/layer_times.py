@@ -109,7 +109,9 @@ class LayerTimes:
                     (("runs", one.runs), ("total_ms", one.total),
                      ("mean_ms", one.total / one.runs), ("median_ms", median(one.each))),
                 )  # fmt: skip
-                self._emitter.mark(self._emitter.prepare(format_spec(graph, layer, figures), "spec"))
+                self._emitter.mark(
+                    self._emitter.prepare(format_spec(graph, layer, figures), "spec")
+                )
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the times of an engine's layers could not be told")
 

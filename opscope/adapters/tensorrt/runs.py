@@ -85,7 +85,12 @@ class Runs:
             return None
 
     def _call(
-        self, method: str, context: Any, engine: Engine, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        method: str,
+        context: Any,
+        engine: Engine,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Prepared:
         shapes = tuple(
             tuple(context.get_tensor_shape(one.name)) if one.varies else one.shape

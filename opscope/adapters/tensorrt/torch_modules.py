@@ -24,9 +24,7 @@ MODULE: Final = "torch_tensorrt.dynamo.runtime._TorchTensorRTModule"
 class TorchModules:
     """The hook of ``TorchTensorRTModule.forward``."""
 
-    def __init__(
-        self, emitter: Emitter, engines: Engines, failed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, emitter: Emitter, engines: Engines, failed: Callable[[str], None]) -> None:
         self._emitter = emitter
         self._engines = engines
         self._failed = failed

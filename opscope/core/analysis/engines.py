@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.perf.table import columns as costs_of
 from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.tables.columns import distinct_values
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import FRAMEWORK, PREFIX, RECORDED, SAMPLE, STATED, TIMES
 
@@ -30,15 +31,17 @@ RUNS: Final = {
 }  # fmt: skip
 #: What a run's time is made of, in the order of trtexec's summary.
 MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time", "D2H Latency")
-_NAMES_ONLY: Final = "the engine gives only the layer's name (it was not built with detailed verbosity)"
+_NAMES_ONLY: Final = (
+    "the engine gives only the layer's name (it was not built with detailed verbosity)"
+)
 _PERCENTILES: Final = (90, 95, 99)
 
 
 def has_engines(trace: Trace) -> bool:
     """Whether the trace describes engines or runs of them."""
     named = trace["specs"]["framework"].cast(pl.String)
-    domain = trace["ranges"]["domain"].cat.get_categories().to_list()
-    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domain
+    domains = distinct_values(trace["ranges"]["domain"]).cast(pl.String).to_list()
+    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domains
 
 
 def engine_layers(
@@ -47,8 +50,8 @@ def engine_layers(
     """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
 
     Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
-    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``; ``kernels``, ``ops``: the profile's
-    frames; ``efficiency``: what ``op_efficiency`` returns.
+    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``;
+    ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
     """
     layers = _specs(specs, FRAMEWORK)
     if layers.is_empty():
@@ -56,7 +59,11 @@ def engine_layers(
     calls = [_call(text) for text in layers["text"]]
     rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
     rows = pl.concat(
-        [rows, pl.DataFrame([_described(call) for call in calls], schema=_DESCRIBED), _costs(calls)],
+        [
+            rows,
+            pl.DataFrame([_described(call) for call in calls], schema=_DESCRIBED),
+            _costs(calls),
+        ],
         how="horizontal",
     )
     keys = ["process", "engine", "layer"]
@@ -67,7 +74,10 @@ def engine_layers(
     rows = rows.with_columns(
         pl.when(stated).then("stated_total").otherwise("seen_total").alias("total"),
         pl.when(stated).then("stated_runs").otherwise("seen_runs").alias("runs"),
-        pl.when(stated).then("stated_mean").otherwise(pl.col("seen_total") / pl.col("seen_runs")).alias("mean"),
+        pl.when(stated)
+        .then("stated_mean")
+        .otherwise(pl.col("seen_total") / pl.col("seen_runs"))
+        .alias("mean"),
         pl.when(stated).then("stated_median").otherwise("seen_median").alias("median"),
     )
     whole = pl.col("total").sum().over("process", "engine")
@@ -85,7 +95,17 @@ def engine_layers(
 
 _DESCRIBED: Final = {
     name: LAYERS[name]
-    for name in ("op", "layer_type", "role", "precision", "inputs", "outputs", "formats", "tactic", "origins")
+    for name in (
+        "op",
+        "layer_type",
+        "role",
+        "precision",
+        "inputs",
+        "outputs",
+        "formats",
+        "tactic",
+        "origins",
+    )
 }
 
 
@@ -127,7 +147,10 @@ def _costs(calls: Sequence[OpCall | None]) -> pl.DataFrame:
     row = pl.Series([None if call is None else place[call] for call in known], dtype=pl.UInt32)
     found = table[row.fill_null(0)] if len(table) else table.clear(len(row))
     return found.with_columns(
-        pl.when(row.is_null()).then(pl.lit(_NAMES_ONLY) if name == "reason" else None).otherwise(name).alias(name)
+        pl.when(row.is_null())
+        .then(pl.lit(_NAMES_ONLY) if name == "reason" else None)
+        .otherwise(name)
+        .alias(name)
         for name in wanted
     )
 
@@ -191,10 +214,14 @@ def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
         found.with_columns(pl.col("layer").cast(pl.String), pl.col("bound").cast(pl.String))
         .group_by("process", "layer")
         .agg(
-            (pl.col("ideal_time").filter(rated).sum() / pl.col("duration").filter(rated).sum()).alias("efficiency"),
+            (
+                pl.col("ideal_time").filter(rated).sum() / pl.col("duration").filter(rated).sum()
+            ).alias("efficiency"),
             pl.col("bound").filter(rated).sort_by(pl.col("duration").filter(rated)).last(),
         )
-        .with_columns(pl.when(pl.col("efficiency").is_finite()).then("efficiency").alias("efficiency"))
+        .with_columns(
+            pl.when(pl.col("efficiency").is_finite()).then("efficiency").alias("efficiency")
+        )
     )
 
 
@@ -204,13 +231,12 @@ def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
 def engine_runs(specs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measure of a run's time: as the runs were recorded, and as a summary states it.
 
-    The columns are ``RUNS``; ``specs`` as for ``engine_layers``, ``samples`` the trace's table. Times are in ns, the throughput in runs per second. The statistics of recorded
-    runs follow trtexec: of n runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
+    The columns are ``RUNS``; times are in ns, the throughput in runs per second. ``specs`` as for
+    ``engine_layers``, ``samples``: the trace's table. The statistics of recorded runs follow trtexec: of n
+    runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
     """
     rows: list[dict[str, Any]] = []
-    named = {
-        process: (graph, figures) for process, graph, _, figures in _figures(specs, RECORDED)
-    }
+    named = {process: (graph, figures) for process, graph, _, figures in _figures(specs, RECORDED)}
     values = samples.with_columns(pl.col("name").cast(pl.String))
     for process, (engine, figures) in named.items():
         mine = values.filter(pl.col("process") == process)
@@ -218,7 +244,12 @@ def engine_runs(specs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
         for measure in MEASURES:
             one = mine.filter(pl.col("name") == SAMPLE.format(measure))["value"].drop_nulls().sort()
             if len(one):
-                row = {"process": process, "engine": engine, "measure": measure, "measured": "recorded"}
+                row = {
+                    "process": process,
+                    "engine": engine,
+                    "measure": measure,
+                    "measured": "recorded",
+                }
                 rows.append({**row, **_statistics(one), **_rate(len(one), wall)})
     stated: dict[tuple[int | None, str], dict[str, dict[str, Any]]] = {}
     for process, engine, name, figures in _figures(specs, STATED):

@@ -155,16 +155,20 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     ).unique()
     framework = pl.col("framework").cast(pl.String)
     figures = framework.str.starts_with(f"{FRAMEWORK}.").fill_null(False)
-    specs = trace["specs"].filter(~figures).select(
-        "process",
-        pl.concat_str(
-            pl.col("graph").cast(pl.String).fill_null(""),
-            pl.lit("/"),
-            pl.col("key").cast(pl.String),
-        ).alias("key"),
-        pl.col("text").cast(pl.String),
-        (framework == FRAMEWORK).fill_null(False).alias("tensorrt"),
-        pl.col("key").cast(pl.String).alias("layer"),
+    specs = (
+        trace["specs"]
+        .filter(~figures)
+        .select(
+            "process",
+            pl.concat_str(
+                pl.col("graph").cast(pl.String).fill_null(""),
+                pl.lit("/"),
+                pl.col("key").cast(pl.String),
+            ).alias("key"),
+            pl.col("text").cast(pl.String),
+            (framework == FRAMEWORK).fill_null(False).alias("tensorrt"),
+            pl.col("key").cast(pl.String).alias("layer"),
+        )
     )
     specs = specs.unique(["process", "key"], keep="last", maintain_order=True)
     joined = wanted.join(specs, on=["process", "key"], how="left", nulls_equal=True)
@@ -179,7 +183,11 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     return joined.join(named, on="key", how="left").select(
         "process",
         "key",
-        pl.when(layer).then(pl.lit("TensorRT")).otherwise("domain").fill_null("xla").alias("domain"),
+        pl.when(layer)
+        .then(pl.lit("TensorRT"))
+        .otherwise("domain")
+        .fill_null("xla")
+        .alias("domain"),
         pl.when(layer).then("layer").otherwise(pl.coalesce("text", "own")).alias("text"),
     )
 

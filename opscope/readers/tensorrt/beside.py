@@ -45,7 +45,9 @@ def with_layers(trace: Trace, path: Path) -> Trace:
             f"not the layers of the engine that ran: none of its {len(known)} layers is among the trace's"
             f" {ran['text'].n_unique()} ranges of TensorRT",
         )
-    calls = {name: None if call is None else format_call(call, None) for name, call in known.items()}
+    calls = {
+        name: None if call is None else format_call(call, None) for name, call in known.items()
+    }
     processes = matched["process"].unique().to_list()
     rows = [
         {"process": process, "framework": FRAMEWORK, "graph": stem(path), "key": name, "text": text}
@@ -53,13 +55,18 @@ def with_layers(trace: Trace, path: Path) -> Trace:
         for name, text in calls.items()
         if text is not None
     ]
-    schema = {"process": pl.Int32, **dict.fromkeys(("framework", "graph", "key", "text"), pl.String)}
+    schema = {
+        "process": pl.Int32,
+        **dict.fromkeys(("framework", "graph", "key", "text"), pl.String),
+    }
     added = conform("specs", pl.DataFrame(rows, schema=schema))
     joined = trace.replace(specs=pl.concat([trace["specs"], added]))
     bare = sum(call is None for call in known.values())
     if bare:
         joined.note(
-            "warning", f"layers of {path.name} that tell only their names: no shapes, formats, FLOPs", bare
+            "warning",
+            f"layers of {path.name} that tell only their names: no shapes, formats, FLOPs",
+            bare,
         )
     ran_names = set(matched["text"])
     joined.note("info", f"layers of {path.name} that ran in the trace", len(ran_names))

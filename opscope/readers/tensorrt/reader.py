@@ -28,12 +28,10 @@ from .runs import samples, without_warm_up
 
 _NUMBER: Final = re.compile(r"[\d.]+")
 MEANS: Final = (
-    "times of layers are means over {runs} runs, one kernel a layer, laid end to end in the order of the "
+    "times of layers are means over {runs}, one kernel a layer, laid end to end in the order of the "
     "engine: not events on a timeline, so gaps, overlaps and launches are not known"
 )
-_NAMES_ONLY: Final = (
-    "layers of which the engine gives only the name: it was not built with detailed profiling verbosity"
-)
+_NAMES_ONLY: Final = "layers of which the engine gives only the name: it was not built with detailed profiling verbosity"
 
 
 def read(path: Path) -> Trace:
@@ -70,7 +68,7 @@ def _trace(engine: Engine) -> Trace:
         tables["kernels"] = _kernels(name, layers, times_of.times.layers, times_of.times.runs)
         specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
         runs = times_of.times.runs
-        notes.append(("info", MEANS.format(runs="an unknown number of" if runs is None else f"{runs:,}"), len(tables["kernels"])))
+        notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         notes += _unmatched(layers, times_of.times.layers)
     timed = engine.first("runs")
     if timed is not None:
@@ -88,7 +86,12 @@ def _trace(engine: Engine) -> Trace:
             "framework": [FRAMEWORK],
             "versions": [json.dumps({"tensorrt": versions[0]}) if versions else None],
         },
-        schema={"process": pl.Int32, "name": pl.String, "framework": pl.String, "versions": pl.String},
+        schema={
+            "process": pl.Int32,
+            "name": pl.String,
+            "framework": pl.String,
+            "versions": pl.String,
+        },
     )
     origin = {
         "format": "tensorrt", "tool": "TensorRT", "version": versions[0] if versions else None,
@@ -98,6 +101,12 @@ def _trace(engine: Engine) -> Trace:
     for note in notes:
         trace.note(*note)
     return trace
+
+
+def _many(runs: int | None) -> str:
+    if runs is None:
+        return "an unknown number of runs"
+    return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
 # ------------------------------------------------------------------------------ specs
@@ -116,9 +125,7 @@ def _layer_specs(
         yield FRAMEWORK, engine, layer.name, format_call(call, None)
 
 
-def _time_specs(
-    engine: str, runs: int | None, times: Sequence[LayerTime]
-) -> Iterator[_Spec]:
+def _time_specs(engine: str, runs: int | None, times: Sequence[LayerTime]) -> Iterator[_Spec]:
     for one in times:
         params: dict[str, ParamValue] = {
             "runs": runs, "total_ms": one.total_ms, "mean_ms": one.mean_ms,
@@ -143,16 +150,22 @@ def _stated_specs(engine: Engine, name: str) -> Iterator[_Spec]:
     for part in (*engine.parts, *engine.beside):
         options.update(part.options)
     for key, value in options.items():
-        yield FRAMEWORK + ".options", name, key, format_call(
-            OpCall("trt::option", (), None, (("value", value),)), None
+        yield (
+            FRAMEWORK + ".options",
+            name,
+            key,
+            format_call(OpCall("trt::option", (), None, (("value", value),)), None),
         )
 
 
 def _recorded_spec(engine: str, runs: Sequence[Mapping[str, float]], warm_up: int) -> _Spec:
     from .runs import wall_ms
 
-    return RECORDED, engine, "runs", _figures(
-        {"runs": len(runs), "warm_up_runs": warm_up, "wall_ms": wall_ms(runs)}
+    return (
+        RECORDED,
+        engine,
+        "runs",
+        _figures({"runs": len(runs), "warm_up_runs": warm_up, "wall_ms": wall_ms(runs)}),
     )
 
 
@@ -197,7 +210,9 @@ def _kernels(
         {
             "start": end - length,
             "end": end,
-            "name": pl.Series([_kernel_name(one.name, calls.get(one.name)) for one in taken], dtype=pl.String),
+            "name": pl.Series(
+                [_kernel_name(one.name, calls.get(one.name)) for one in taken], dtype=pl.String
+            ),
             "op_key": pl.Series([f"{engine}/{one.name}" for one in taken], dtype=pl.String),
             "stream": pl.Series([_stream(calls.get(one.name)) for one in taken], dtype=pl.Int64),
         }

@@ -58,7 +58,11 @@ def without_warm_up(runs: Sequence[Run], engine: Engine) -> tuple[list[Run], int
         (n for n, run in enumerate(runs) if run.get("startComputeMs", length) >= length), len(runs)
     )
     if begin == len(runs):
-        return list(runs), 0, ("warning", "runs that all begin within the warm-up: all are counted", begin)
+        return (
+            list(runs),
+            0,
+            ("warning", "runs that all begin within the warm-up: all are counted", begin),
+        )
     if not begin:
         return list(runs), 0, None
     how = "as the log states" if known else "trtexec's default, as nothing states another"
@@ -88,10 +92,15 @@ def samples(runs: Sequence[Run]) -> pl.DataFrame:
             continue
         frames.append(
             pl.DataFrame(
-                {"time": (time.fill_null(0.0) * 1e6).round().cast(pl.Int64, strict=False), "value": value * 1e6}
+                {
+                    "time": (time.fill_null(0.0) * 1e6).round().cast(pl.Int64, strict=False),
+                    "value": value * 1e6,
+                }
             ).with_columns(pl.lit(SAMPLE.format(ours)).alias("name"))
         )
-    frames = frames or [pl.DataFrame(schema={"time": pl.Int64, "value": pl.Float64, "name": pl.String})]
+    frames = frames or [
+        pl.DataFrame(schema={"time": pl.Int64, "value": pl.Float64, "name": pl.String})
+    ]
     return pl.concat(frames).with_columns(
         pl.lit(0, pl.Int32).alias("process"), pl.lit(0, pl.Int32).alias("device")
     )

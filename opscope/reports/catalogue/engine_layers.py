@@ -11,7 +11,9 @@ from opscope.reports.report import Report
 
 def _by_time(profile: Profile) -> pl.DataFrame:
     """The engine's order, the longest first where times are known."""
-    return profile.engine_layers().sort("mean", descending=True, nulls_last=True, maintain_order=True)
+    return profile.engine_layers().sort(
+        "mean", descending=True, nulls_last=True, maintain_order=True
+    )
 
 
 REPORT = Report(
