@@ -31,7 +31,10 @@ MEANS: Final = (
     "times of layers are means over {runs}, one kernel a layer, laid end to end in the order of the "
     "engine: not events on a timeline, so gaps, overlaps and launches are not known"
 )
-_NAMES_ONLY: Final = "layers of which the engine gives only the name: it was not built with detailed profiling verbosity"
+_NAMES_ONLY: Final = (
+    "layers of which the engine gives only the name: it was not built with detailed profiling"
+    " verbosity"
+)
 
 
 def read(path: Path) -> Trace:
