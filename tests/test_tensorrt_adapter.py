@@ -335,7 +335,7 @@ def test_versions_are_checked(trt, version, fits):
     if fits:
         TensorRTAdapter.check_version()
     else:
-        with pytest.raises(AdapterError, match="8.6"):
+        with pytest.raises(AdapterError, match=r"needs >=8\.6"):
             TensorRTAdapter.check_version()
 
 

@@ -53,7 +53,7 @@ _POINTWISE: Final = re.compile(r"\APWN\((.*)\)\Z", re.S)
 _FOREIGN: Final = re.compile(r"\A\{?ForeignNode\[(.*)\]\}?\Z", re.S)
 _COPY: Final = re.compile(r"\AReformatting CopyNode for (?:Input|Output) Tensor")
 #: Parts of a kernel that Myelin generated: ``__myl_AddMaxrSubExpSum_myl4_2``
-_GENERATED: Final = re.compile(r"\A__myl_([A-Za-z0-9]+)_")
+_GENERATED: Final = re.compile(r"\A__myl_(?:bb\d+_\d+_)?([A-Z][A-Za-z0-9]*)(?:_|\Z)")
 _PART: Final = re.compile(r"[A-Z][a-z0-9]*")
 _TENSORS: Final = ("Inputs", "Outputs")
 
@@ -221,7 +221,7 @@ def _role(
 ) -> str:
     """Return what the layer is for, by its types, its ``Origin`` and the element types on both sides."""
     lower, origin = subtype.lower(), str(one.get("Origin") or "").upper()
-    if lower == "noop":
+    if lower in ("noop", "wait", "signal"):
         return "no-op"
     if lower == "constant":
         return "constant"

@@ -34,6 +34,7 @@ MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time",
 _NAMES_ONLY: Final = (
     "the engine gives only the layer's name (it was not built with detailed verbosity)"
 )
+_ONLY_TIMES: Final = "nothing describes the layer: only its time is known (trtexec --exportLayerInfo)"
 _PERCENTILES: Final = (90, 95, 99)
 
 
@@ -53,10 +54,14 @@ def engine_layers(
     its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``;
     ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
     """
-    layers = _specs(specs, FRAMEWORK)
+    where = ["process", "graph", "key"]
+    layers, timed = _specs(specs, FRAMEWORK), _specs(specs, TIMES)
+    timed = timed.join(layers, on=where, how="anti", nulls_equal=True)
+    bare = timed.with_columns(pl.lit(None, pl.String).alias("text"))
+    layers = pl.concat([layers, bare])
     if layers.is_empty():
         return pl.DataFrame(schema=LAYERS)
-    calls = [_call(text) for text in layers["text"]]
+    calls = [None if text is None else _call(text) for text in layers["text"]]
     rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
     rows = pl.concat(
         [
@@ -65,6 +70,10 @@ def engine_layers(
             _costs(calls),
         ],
         how="horizontal",
+    )
+    only_times = pl.Series(layers["text"].is_null())
+    rows = rows.with_columns(
+        pl.when(only_times).then(pl.lit(_ONLY_TIMES)).otherwise("reason").alias("reason")
     )
     keys = ["process", "engine", "layer"]
     rows = rows.unique(keys, keep="last", maintain_order=True)

@@ -230,9 +230,9 @@ def moved(call: OpCall) -> Cost:
     return cost(list[Part](results), results)
 
 
-@op(*_named("NoOp"), family="view", source="0: nothing runs", view=True)
+@op(*_named("NoOp wait signal"), family="view", source="0: nothing runs", view=True)
 def nothing(call: OpCall) -> Cost:
-    """The engine keeps the layer's name and runs nothing for it."""
+    """The engine keeps the layer's name and computes nothing for it; some wait for another stream."""
     return Cost()
 
 
