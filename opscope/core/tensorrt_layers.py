@@ -53,7 +53,7 @@ _POINTWISE: Final = re.compile(r"\APWN\((.*)\)\Z", re.S)
 _FOREIGN: Final = re.compile(r"\A\{?ForeignNode\[(.*)\]\}?\Z", re.S)
 _COPY: Final = re.compile(r"\AReformatting CopyNode for (?:Input|Output) Tensor")
 #: Parts of a kernel that Myelin generated: ``__myl_AddMaxrSubExpSum_myl4_2``
-_GENERATED: Final = re.compile(r"\A__myl_([A-Za-z0-9]+)_")
+_GENERATED: Final = re.compile(r"\A__myl_(?:bb\d+_\d+_)?([A-Z][A-Za-z0-9]*)(?:_|\Z)")
 _PART: Final = re.compile(r"[A-Z][a-z0-9]*")
 _TENSORS: Final = ("Inputs", "Outputs")
 
@@ -204,8 +204,9 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and abs(value) < 1 << 62 else None  # type: ignore[operator, return-value]
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if abs(value) < 1 << 62 else None
 
 
 # ------------------------------------------------------------------------------ what a layer is
@@ -220,7 +221,7 @@ def _role(
 ) -> str:
     """Return what the layer is for, by its types, its ``Origin`` and the element types on both sides."""
     lower, origin = subtype.lower(), str(one.get("Origin") or "").upper()
-    if lower == "noop":
+    if lower in ("noop", "wait", "signal"):
         return "no-op"
     if lower == "constant":
         return "constant"
@@ -243,7 +244,7 @@ QUANTIZED: Final = frozenset({"i8", "u8", "i4", "u4", "f8e4m3fn", "f8e5m2", "f4e
 def _precision(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], tactic: str
 ) -> str | None:
-    """Return the element type in which the layer computes: its first input's, or TF32 if its tactic says so."""
+    """Return the element type in which the layer computes: its first input's; TF32 if its tactic says so."""
     known = [tensor.dtype for tensor in (*inputs, *outputs) if tensor.dtype != "?"]
     if not known:
         return None

@@ -54,7 +54,7 @@ class TensorRTAdapter(Adapter):
         self._trt: Any = None
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the creation of contexts and the building of engines; runs are hooked while something listens."""
+        """Hook the creation of contexts and the building of engines; runs only while something listens."""
         if self._emitter is not None:
             return
         trt = sys.modules["tensorrt"]

@@ -76,8 +76,8 @@ class Verbosity:
             if not self._said:
                 self._said = True
                 _log.info(
-                    "opscope: engines are built with profiling_verbosity DETAILED, so that their layers can be"
-                    " described (OPSCOPE_TENSORRT_VERBOSITY=0 leaves it as it is)"
+                    "opscope: engines are built with profiling_verbosity DETAILED, so that their layers can"
+                    " be described (OPSCOPE_TENSORRT_VERBOSITY=0 leaves it as it is)"
                 )
             return config, before
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program

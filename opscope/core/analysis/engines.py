@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.perf.table import columns as costs_of
 from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.tables.columns import distinct_values
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import FRAMEWORK, PREFIX, RECORDED, SAMPLE, STATED, TIMES
 
@@ -33,14 +34,15 @@ MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time",
 _NAMES_ONLY: Final = (
     "the engine gives only the layer's name (it was not built with detailed verbosity)"
 )
+_ONLY_TIMES: Final = "nothing describes the layer: only its time is known (trtexec --exportLayerInfo)"
 _PERCENTILES: Final = (90, 95, 99)
 
 
 def has_engines(trace: Trace) -> bool:
     """Whether the trace describes engines or runs of them."""
     named = trace["specs"]["framework"].cast(pl.String)
-    domain = trace["ranges"]["domain"].cat.get_categories().to_list()
-    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domain
+    domains = distinct_values(trace["ranges"]["domain"]).cast(pl.String).to_list()
+    return bool(named.str.starts_with(FRAMEWORK).any()) or f"opscope.{FRAMEWORK}" in domains
 
 
 def engine_layers(
@@ -49,13 +51,17 @@ def engine_layers(
     """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
 
     Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
-    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``; ``kernels``, ``ops``: the profile's
-    frames; ``efficiency``: what ``op_efficiency`` returns.
+    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``;
+    ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
     """
-    layers = _specs(specs, FRAMEWORK)
+    where = ["process", "graph", "key"]
+    layers, timed = _specs(specs, FRAMEWORK), _specs(specs, TIMES)
+    timed = timed.join(layers, on=where, how="anti", nulls_equal=True)
+    bare = timed.with_columns(pl.lit(None, pl.String).alias("text"))
+    layers = pl.concat([layers, bare])
     if layers.is_empty():
         return pl.DataFrame(schema=LAYERS)
-    calls = [_call(text) for text in layers["text"]]
+    calls = [None if text is None else _call(text) for text in layers["text"]]
     rows = layers.select("process", pl.col("graph").alias("engine"), pl.col("key").alias("layer"))
     rows = pl.concat(
         [
@@ -64,6 +70,10 @@ def engine_layers(
             _costs(calls),
         ],
         how="horizontal",
+    )
+    only_times = pl.Series(layers["text"].is_null())
+    rows = rows.with_columns(
+        pl.when(only_times).then(pl.lit(_ONLY_TIMES)).otherwise("reason").alias("reason")
     )
     keys = ["process", "engine", "layer"]
     rows = rows.unique(keys, keep="last", maintain_order=True)
@@ -230,8 +240,9 @@ def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
 def engine_runs(specs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per measure of a run's time: as the runs were recorded, and as a summary states it.
 
-    The columns are ``RUNS``; ``specs`` as for ``engine_layers``, ``samples`` the trace's table. Times are in ns, the throughput in runs per second. The statistics of recorded
-    runs follow trtexec: of n runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
+    The columns are ``RUNS``; times are in ns, the throughput in runs per second. ``specs`` as for
+    ``engine_layers``, ``samples``: the trace's table. The statistics of recorded runs follow trtexec: of n
+    runs in order the percentile p is run n − 1 − ⌊n · (1 − p)⌋.
     """
     rows: list[dict[str, Any]] = []
     named = {process: (graph, figures) for process, graph, _, figures in _figures(specs, RECORDED)}

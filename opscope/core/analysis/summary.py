@@ -66,10 +66,11 @@ def summary(
     are those of the window.
 
     ``launched_share``: device time (kernels, copies, sets) with a launch record over all device time.
-    ``flops_share``: device time with known FLOPs over device time with a launch record (over all device
-    time where the source records no launches at all); copies count in both, since their FLOPs are known to be 0. ``kernel_flops_share``: the same among kernels alone.
-    ``bytes_share``: like ``flops_share``, for known bytes. ``tensor_core_undetermined_time``: time of
-    kernels for which neither name nor op shows whether they use Tensor Cores.
+    ``flops_share``: device time with known FLOPs over device time with a launch record, or over all device
+    time if the source records no launches; copies count in both, since their FLOPs are known to be 0.
+    ``kernel_flops_share``: the same among kernels alone. ``bytes_share``: like ``flops_share``, for known
+    bytes. ``tensor_core_undetermined_time``: time of kernels for which neither name nor op shows whether
+    they use Tensor Cores.
     ``coverage.missing_costs`` lists what the shares leave out.
 
     ``own_time`` is opscope's own time, of all parts and processes; ``own_share`` is that time over the

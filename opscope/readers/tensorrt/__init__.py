@@ -20,6 +20,8 @@ _ARRAY: Final = re.compile(
     rb'|"name"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"timeMs"\s*:'
     rb'|"Name"\s*:\s*"[^"]*"\s*,\s*"ComputeCapability"\s*:)'
 )
+#: How TensorRT's logger and trtexec begin a line; a log may have lost its first lines.
+_LINE: Final = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[EWIV]\] ")
 _LOG: Final = re.compile(
     rb"&&&& RUNNING TensorRT\.trtexec|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[EWIV]\] "
     rb"|^\[I\] === (?:Model|Build|Inference|Reporting) Options ===",
@@ -30,7 +32,7 @@ _LOG: Final = re.compile(
 def recognise(head: bytes, path: Path) -> bool:
     """Whether the file is one of trtexec's, TREx's or the engine inspector's. Never raises."""
     head = head.removeprefix(b"\xef\xbb\xbf")
-    if _OBJECT.match(head) or _ARRAY.match(head):
+    if _OBJECT.match(head) or _ARRAY.match(head) or _LINE.match(head):
         return True
     return b"TensorRT" in head and _LOG.search(head) is not None
 

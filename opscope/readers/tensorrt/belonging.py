@@ -108,15 +108,14 @@ def together(paths: Sequence[Path]) -> tuple[list[Engine], list[BadInput]]:
         if why is not None:
             raise BadInput(path, why)
         engine.parts.append(part)
-    engines = _merged(list(named.values()))
     given = {path.resolve() for path in paths}
-    for engine in engines:
+    for engine in named.values():
         for part in list(engine.parts):
             for other in found_beside(part.path):
                 if other.resolve() not in given:
                     given.add(other.resolve())
                     _add_beside(engine, other)
-    return engines, failed
+    return _merged(list(named.values())), failed
 
 
 def _merged(engines: list[Engine]) -> list[Engine]:

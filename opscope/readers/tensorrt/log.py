@@ -21,7 +21,8 @@ _PREFIX: Final = re.compile(
 _SECTION: Final = re.compile(r"=== (.{1,80}?) ===\s*\Z")
 _PAIR: Final = re.compile(r"([A-Za-z][\w ()/\[\]-]{0,60}?): ?(.*)\Z")
 _MEASURE: Final = re.compile(
-    r"(min|max|mean|median|percentile)(?:\((\d{1,2}(?:\.\d+)?)%\))? ?[:=] ?([\d.eE+-]{1,24}) ms(?: at (\d{1,2})%)?"
+    r"(min|max|mean|median|percentile)(?:\((\d{1,2}(?:\.\d+)?)%\))? ?[:=] ?"
+    r"([\d.eE+-]{1,24}) ms(?: at (\d{1,2})%)?"
 )
 _NUMBER: Final = re.compile(r"([\d.eE+-]{1,24}) ?(?:qps|s|ms)\b")
 _VERSION: Final = re.compile(r"TensorRT version: (\d[\w.]{0,30})")

@@ -20,6 +20,8 @@ from opscope.readers.kineto.json_events import read_blocks
 LARGEST: Final = 512 << 20
 #: The most runs that a timing file may have: an hour of 1 kHz.
 MOST_RUNS: Final = 20_000_000
+#: How a log may begin, which is no list of JSON.
+_LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|[EWIV]\] )")
 _NAN: Final = re.compile(rb":\s*-?(?:nan|inf)\b")
 
 
@@ -73,7 +75,7 @@ def decode(path: Path) -> Part:
     """Return what the file says. Raises BadInput, which says what is wrong with it."""
     body = _bytes(path)
     text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] not in (b"{", b"["):
+    if text[:1] not in (b"{", b"[") or _LINE.match(text):
         from . import log  # lazy: most files are JSON
 
         return log.read(path, body)

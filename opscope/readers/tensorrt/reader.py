@@ -28,10 +28,13 @@ from .runs import samples, without_warm_up
 
 _NUMBER: Final = re.compile(r"[\d.]+")
 MEANS: Final = (
-    "times of layers are means over {runs} runs, one kernel a layer, laid end to end in the order of the "
+    "times of layers are means over {runs}, one kernel a layer, laid end to end in the order of the "
     "engine: not events on a timeline, so gaps, overlaps and launches are not known"
 )
-_NAMES_ONLY: Final = "layers of which the engine gives only the name: it was not built with detailed profiling verbosity"
+_NAMES_ONLY: Final = (
+    "layers of which the engine gives only the name: it was not built with detailed profiling"
+    " verbosity"
+)
 
 
 def read(path: Path) -> Trace:
@@ -68,13 +71,7 @@ def _trace(engine: Engine) -> Trace:
         tables["kernels"] = _kernels(name, layers, times_of.times.layers, times_of.times.runs)
         specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
         runs = times_of.times.runs
-        notes.append(
-            (
-                "info",
-                MEANS.format(runs="an unknown number of" if runs is None else f"{runs:,}"),
-                len(tables["kernels"]),
-            )
-        )
+        notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         notes += _unmatched(layers, times_of.times.layers)
     timed = engine.first("runs")
     if timed is not None:
@@ -107,6 +104,12 @@ def _trace(engine: Engine) -> Trace:
     for note in notes:
         trace.note(*note)
     return trace
+
+
+def _many(runs: int | None) -> str:
+    if runs is None:
+        return "an unknown number of runs"
+    return "1 run" if runs == 1 else f"{runs:,} runs"
 
 
 # ------------------------------------------------------------------------------ specs

@@ -11,12 +11,10 @@ from typing import Final
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
-    NO_SHAPES,
     Part,
     as_ints,
     cost,
     need,
-    need_output,
     numel,
     outputs,
     product,
@@ -232,9 +230,9 @@ def moved(call: OpCall) -> Cost:
     return cost(list[Part](results), results)
 
 
-@op(*_named("NoOp"), family="view", source="0: nothing runs", view=True)
+@op(*_named("NoOp wait signal"), family="view", source="0: nothing runs", view=True)
 def nothing(call: OpCall) -> Cost:
-    """The engine keeps the layer's name and runs nothing for it."""
+    """The engine keeps the layer's name and computes nothing for it; some wait for another stream."""
     return Cost()
 
 
@@ -243,14 +241,15 @@ def nothing(call: OpCall) -> Cost:
 #: Parts of generated kernels that compute one operation for each element.
 _EACH: Final = frozenset(
     words(
-        "Add Sub Mul Div Neg Abs Exp Log Sqrt Rsqr Rsqrt Rcp Recip Pow Powr Relu Sigm Sigmoid Tanh Erf Gelu Max Min Sin"
-        " Cos Sele Select Cmp Eq Gt Lt Ge Le And Or Not Xor Floo Ceil Roun Clip Sqr Fma"
+        "Add Sub Mul Div Neg Abs Exp Log Sqrt Rsqr Rsqrt Rcp Recip Pow Powr Relu Sigm Sigmoid Tanh Erf"
+        " Gelu Max Min Sin Cos Sele Select Cmp Eq Gt Lt Ge Le And Or Not Xor Floo Ceil Roun Clip Sqr Fma"
     )
 )
 #: Parts that move or retype elements.
 _MOVES: Final = frozenset(
     words(
-        "Cast Cas Resh Res Tran Trans Tra Move Mov Slic Sli Conc Con Cat Repl Rep Broa Bro Gath Copy Pad Unsq Sque"
+        "Cast Cas Resh Res Tran Trans Tra Move Mov Slic Sli Conc Con Cat Repl Rep Broa Bro Gath Copy Pad"
+        " Unsq Sque"
     )
 )
 NOT_STATED: Final = (
@@ -302,10 +301,27 @@ def as_texts(call: OpCall) -> tuple[str, ...]:
 
 
 _UNKNOWN: Final = (
-    ("fused", "Myelin ForeignNode", "a block that Myelin compiled: the engine states nothing of what is inside"),
-    ("fused", "PluginV2 PluginV2DynamicExt PluginV2Ext PluginV2IOExt PluginV3 Plugin", "a plugin: the engine does not state what it computes"),
-    ("interpolation", "Resize", "the engine does not state how many points each output is made of"),
-)  # fmt: skip
+    (
+        "fused",
+        "Myelin ForeignNode",
+        "a block that Myelin compiled: the engine states nothing of what is inside",
+    ),
+    (
+        "fused",
+        "PluginV2 PluginV2DynamicExt PluginV2Ext PluginV2IOExt PluginV3 Plugin",
+        "a plugin: the engine does not state what it computes",
+    ),
+    (
+        "interpolation",
+        "Resize",
+        "the engine does not state how many points each output is made of",
+    ),
+    (
+        "query",
+        "execute execute_v2 execute_async execute_async_v2 execute_async_v3",
+        "it runs the engine's layers, and their costs are counted there",
+    ),
+)
 
 
 def _unknown(family: str, names: str, reason: str) -> None:
