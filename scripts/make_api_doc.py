@@ -56,7 +56,8 @@ PROVISIONAL_HEAD = """
 
 `profile.trace` has the trace's tables by name (`profile.trace["ranges"]`): Polars frames as the
 [profile format](profile-format.md) describes them. The entry point `opscope.adapters` names the adapters that
-observe frameworks. [adding-an-op.md](adding-an-op.md) shows the use of `opscope.core.perf`.
+observe frameworks, `opscope.costs` modules with the costs of their ops. [adding-an-op.md](adding-an-op.md)
+shows the use of `opscope.core.perf`, [adding-an-adapter.md](adding-an-adapter.md) that of both.
 
 | name | meaning |
 |---|---|
@@ -107,8 +108,9 @@ def frames() -> Iterator[str]:
         methods.setdefault(frame.method, []).append(frame)
     for name, several in methods.items():
         method = getattr(Profile, name)
-        # from the first line of this form on, the docstring lists the columns, which follow as tables
-        said = described(method).partition("\n``")[0].rstrip()
+        # from this line on, the docstring lists the columns, which follow as tables
+        columns_begin = f"\n``{several[0].call}``: {several[0].row}."
+        said = described(method).partition(columns_begin)[0].rstrip()
         yield f"\n### profile.{name}{signature(method)}\n\n{prose(said)}\n"
         for n, frame in enumerate(several):
             alike = next((one for one in several[:n] if one.columns[1:] == frame.columns[1:]), None)
@@ -144,12 +146,12 @@ def docstring(module: str, name: str) -> str:
             return ast.get_docstring(node) or ""
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                if alias.name == name:
+                if (alias.asname or alias.name) == name:
                     package = (
                         module if spec.submodule_search_locations else module.rpartition(".")[0]
                     )
                     there = ("." * node.level) + (node.module or "")
-                    return docstring(importlib.util.resolve_name(there, package), name)
+                    return docstring(importlib.util.resolve_name(there, package), alias.name)
     raise LookupError(f"{module} has no {name}")
 
 

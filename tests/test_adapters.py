@@ -21,6 +21,7 @@ from opscope.core.capture import session
 @pytest.fixture
 def framework(tmp_path, monkeypatch):
     """A framework ``abacus`` 2.0 and an adapter for it that keeps a diary."""
+    adapters.uninstall()  # what an earlier test of this process has left installed
     (tmp_path / "abacus.py").write_text('__version__ = "2.0"\n')
     (tmp_path / "abacus_adapter.py").write_text(
         textwrap.dedent(

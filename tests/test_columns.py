@@ -268,3 +268,32 @@ def test_every_attribute_of_a_profile_is_public_provisional_or_not():
     named += {frame.method for frame in FRAMES.values()}
     there = {name for name in dir(Profile) if not name.startswith("_")} | {"trace"}
     assert sorted(named) == sorted(there)
+
+
+def test_a_name_that_a_module_imports_under_another_is_not_taken_for_its_own():
+    """callbacks/keras.py has a StepRange, and imports another as ``_Range``."""
+    if not SCRIPTS.is_dir():
+        pytest.skip("the source distribution has no scripts")
+    import runpy
+
+    docstring = runpy.run_path(str(SCRIPTS / "make_api_doc.py"))["docstring"]
+    own = docstring("opscope.callbacks.keras", "StepRange")
+    assert own.startswith("Captures training steps [start, stop) of ``fit``")
+    assert docstring("opscope.callbacks.keras", "_Range") == docstring(
+        "opscope.callbacks.steprange", "StepRange"
+    )
+
+
+def test_a_line_that_begins_with_a_name_in_backquotes_does_not_end_a_description(monkeypatch):
+    if not SCRIPTS.is_dir():
+        pytest.skip("the source distribution has no scripts")
+    import runpy
+
+    frames = runpy.run_path(str(SCRIPTS / "make_api_doc.py"))["frames"]
+    told = Profile.summary.__doc__.replace(
+        "\n``summary()``:", "\n``wall_time`` is a column.\n\n``summary()``:"
+    )
+    monkeypatch.setattr(Profile.summary, "__doc__", told)
+    (section,) = (text for text in frames() if text.startswith("\n### profile.summary("))
+    assert "`wall_time` is a column." in section
+    assert "summary()`" not in section
