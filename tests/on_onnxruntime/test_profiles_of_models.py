@@ -219,7 +219,7 @@ def test_times_are_those_of_the_file_and_add_up_to_the_runs(ran, name, level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["cnn", "transformer", "float16", "recurrent"])
+@pytest.mark.parametrize("name", list(MODELS))
 def test_the_flops_of_a_run_are_those_of_the_model(ran, name, level):
     one = ran(name, level)
     ops = opscope.load(one.profile, model=one.optimised).ops()

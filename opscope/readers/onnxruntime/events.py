@@ -195,7 +195,7 @@ def _mended(text: bytes) -> bytes:
     """Return the text with what the profiler writes as it is, quotes and backslashes in names, escaped."""
 
     def escaped(found: re.Match[bytes]) -> bytes:
-        return found[1] + _BARE_QUOTE.sub(rb"\\\"", found[2]) + found[3]
+        return found[1] + _BARE_QUOTE.sub(rb'\\"', found[2]) + found[3]
 
     # an event is a line; repair takes control characters out, the ends of lines too
     return b"\n".join(_NAME.sub(escaped, repair(line)) for line in text.split(b"\n"))
