@@ -1,18 +1,22 @@
-"""Train one small model in every installed framework, and rewrite docs/frameworks.md.
+"""Train or run one small model in every installed framework, and rewrite docs/frameworks.md.
 
-Usage: python scripts/frameworks_doc.py    # in an environment of each framework in turn
+Usage: python scripts/frameworks_doc.py [WAY ...]    # in an environment of each framework in turn
 
-tests/frameworks.json keeps the measured values; the tests of each framework compare with it.
+tests/frameworks.json keeps the measured values; the tests of each framework compare with it. A way that
+cannot run here keeps its values.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +25,36 @@ PROGRAMS = ROOT / "scripts" / "frameworks"
 TABLE = ROOT / "tests" / "frameworks.json"
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 STEPS = 6
-#: For each way to train the model: the module that must be installed, the program, Keras's backend.
-WAYS: dict[str, tuple[str, str, str | None]] = {
-    "PyTorch": ("torch", "torch_net", None),
-    "TensorFlow": ("tensorflow", "tensorflow_net", None),
-    "JAX": ("jax", "jax_net", None),
-    "Keras on TensorFlow": ("tensorflow", "keras_net", "tensorflow"),
-    "Keras on JAX": ("jax", "keras_net", "jax"),
-    "Keras on PyTorch": ("torch", "keras_net", "torch"),
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train the model, or to run it where the framework does not train.
+
+    ``program``: the module in scripts/frameworks; it has ``train(steps)``, or ``infer(steps)`` if not
+    ``trains``. ``needs``: the modules that must be installed. ``versions``: what other distributions must
+    be, as ``{"numpy": "<2"}``. ``environ``: variables of the program's process. ``without``: the columns
+    of EQUAL that this way cannot fill, each with the reason, which the page prints.
+    """
+
+    program: str
+    needs: tuple[str, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    trains: bool = True
+    without: Mapping[str, str] = field(default_factory=dict)
+
+
+#: In the order of the page's rows.
+WAYS: dict[str, Way] = {
+    "PyTorch": Way("torch_net", ("torch",)),
+    "TensorFlow": Way("tensorflow_net", ("tensorflow",)),
+    "JAX": Way("jax_net", ("jax", "optax")),
+    "Keras on TensorFlow": Way(
+        "keras_net", ("tensorflow", "keras"), environ={"KERAS_BACKEND": "tensorflow"}
+    ),
+    "Keras on JAX": Way("keras_net", ("jax", "keras"), environ={"KERAS_BACKEND": "jax"}),
+    "Keras on PyTorch": Way("keras_net", ("torch", "keras"), environ={"KERAS_BACKEND": "torch"}),
 }
 PARTS = ("conv", "act", "fc")
 DIRECTIONS = ("forward", "backward")
@@ -41,43 +67,60 @@ import opscope
 opscope.init()
 sys.path.insert(0, sys.argv[1])
 program = __import__(sys.argv[2])
-with opscope.capture(sys.argv[3]):
-    program.train(int(sys.argv[4]))
+with opscope.capture(sys.argv[4]):
+    getattr(program, sys.argv[3])(int(sys.argv[5]))
 """
 
 
-def installed(way: str) -> bool:
-    """Whether this environment can train the model this way."""
-    needs, program, _ = WAYS[way]
-    more = {"jax_net": ("optax",), "keras_net": ("keras",)}.get(program, ())
-    return all(importlib.util.find_spec(name) is not None for name in (needs, *more))
+def lacking(way: str) -> str:
+    """Return what this environment lacks to train or run the model this way; empty if nothing."""
+    from packaging.specifiers import SpecifierSet
+
+    absent = [name for name in WAYS[way].needs if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed"
+    for name, asked in WAYS[way].versions.items():
+        version = importlib.metadata.version(name)
+        if version not in SpecifierSet(asked):
+            return f"needs {name} {asked}, not {version}"
+    return ""
 
 
 def measured(way: str, folder: Path) -> dict[str, Any]:
-    """Train the model in its own process, record into ``folder``, and describe the parts of its profile."""
-    _, program, backend = WAYS[way]
+    """Run the program in its own process, record into ``folder``, and describe the parts of its profile.
+
+    Raises CalledProcessError if the program fails.
+    """
+    chosen = WAYS[way]
     target = folder / "net.opscope"
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if backend is not None:
-        environ["KERAS_BACKEND"] = backend
-    command = [sys.executable, "-c", RUN, str(PROGRAMS), program, str(target), str(STEPS)]
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **chosen.environ}
+    function = "train" if chosen.trains else "infer"
+    command = [
+        sys.executable, "-c", RUN, str(PROGRAMS), chosen.program, function, str(target), str(STEPS)
+    ]  # fmt: skip
     subprocess.run(command, env=environ, cwd=folder, check=True, timeout=600)
-    return described(target, program)
+    return described(target, chosen)
 
 
-def described(target: Path, program: str) -> dict[str, Any]:
+def directions(way: Way) -> tuple[str, ...]:
+    """Return the directions in which the model's parts run."""
+    return DIRECTIONS if way.trains else DIRECTIONS[:1]
+
+
+def described(target: Path, way: Way) -> dict[str, Any]:
     """The steps, and by part and direction: layer, ops, matrix FLOP per step, dtypes, line, links."""
     import polars as pl
 
     import opscope
 
     profile = opscope.load(target)
+    program = way.program
     lines = (PROGRAMS / f"{program}.py").read_text(encoding="utf-8").splitlines()
     ops = profile.ops().filter(pl.col("step").is_not_null())
     many = profile.summary()["steps"].item()
     rows = {}
     for part in PARTS:
-        for direction in DIRECTIONS:
+        for direction in directions(way):
             mine = ops.filter(
                 pl.col("layer").str.contains(rf"(^|[./]){part}$")
                 & (pl.col("direction") == direction)
@@ -109,6 +152,11 @@ def document(table: dict[str, Any]) -> str:
     """The text of docs/frameworks.md."""
     known = [way for way in WAYS if way in table]
     text = HEAD
+    for way in known:
+        if not WAYS[way].trains:
+            text += f"- {way} runs models and does not train them: it has no backward rows.\n"
+        text += "".join(f"- {way}: {reason}.\n" for reason in WAYS[way].without.values())
+    text += TAIL
     text += "| | steps |\n|---|---|\n"
     text += "".join(f"| {way} | {table[way]['steps']} |\n" for way in known)
     for part in PARTS:
@@ -117,18 +165,23 @@ def document(table: dict[str, Any]) -> str:
             text += "| | layer | ops | matrix FLOP a step | all FLOP | dtypes | line | forward op known |\n"
             text += "|---|---|---|---|---|---|---|---|\n"
             for way in known:
-                row = table[way]["parts"][f"{part} {direction}"]
-                cells = [
-                    ", ".join(row["layer"]) or "none: fused into another's",
-                    ", ".join(f"`{op}`" for op in row["ops"]) or "–",
-                    f"{row['matrix_flops']:,}",
-                    "–" if row["flops"] is None else f"{row['flops']:,}",
-                    ", ".join(row["dtypes"]) or "–",
-                    "yes" if row["line"] else "–",
-                    "" if direction == "forward" else "yes" if row["linked"] else "no",
-                ]
-                text += f"| {way} | " + " | ".join(cells) + " |\n"
+                if direction in directions(WAYS[way]):
+                    row = table[way]["parts"][f"{part} {direction}"]
+                    text += f"| {way} | " + " | ".join(cells(row, direction)) + " |\n"
     return text
+
+
+def cells(row: dict[str, Any], direction: str) -> list[str]:
+    """Return a part's row as the page shows it."""
+    return [
+        ", ".join(row["layer"]) or "none: fused into another's",
+        ", ".join(f"`{op}`" for op in row["ops"]) or "–",
+        "–" if row["matrix_flops"] is None else f"{row['matrix_flops']:,}",
+        "–" if row["flops"] is None else f"{row['flops']:,}",
+        ", ".join(row["dtypes"]) or "–",
+        "yes" if row["line"] else "–",
+        "" if direction == "forward" else "yes" if row["linked"] else "no",
+    ]
 
 
 HEAD = f"""# One model in every framework
@@ -145,21 +198,40 @@ The frameworks differ in these points:
   count within a product. XLA fuses more than the activation into the operation that has its name.
 - Keras's ops are on the line of `fit`: the program has no other.
 - In JAX the program marks no steps: opscope infers them, as the profile's notes say.
+"""
+TAIL = """
+TensorRT has no rows: it runs on NVIDIA GPUs only, and this page is written on machines without one. A stack
+without an adapter has none either: no op of it is known, only its kernels ([simple.md](simple.md)).
 
 """
 
 
-def main() -> None:
+def main(wanted: Sequence[str]) -> int:
+    """Measure the ways named, or all that can run here. Returns 1 if a program failed."""
+    unknown = [way for way in wanted if way not in WAYS]
+    if unknown:
+        print(f"no way {unknown[0]!r}; choose from: {', '.join(WAYS)}")
+        return 2
     table = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-    for way in WAYS:
-        if installed(way):
-            with tempfile.TemporaryDirectory() as folder:
+    failed = 0
+    for way in wanted or WAYS:
+        lacks = lacking(way)
+        if lacks:
+            print(f"{way}: not run here: {lacks}")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
                 table[way] = measured(way, Path(folder))
-            print(f"{way}: {table[way]['steps']} steps")
+            except subprocess.CalledProcessError as error:
+                print(f"{way}: the program failed with status {error.returncode}")
+                failed = 1
+                continue
+        print(f"{way}: {table[way]['steps']} steps")
     ordered = {way: table[way] for way in WAYS if way in table}
     TABLE.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     DOCUMENT.write_text(document(ordered), encoding="utf-8")
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
