@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path as FilePath
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import polars as pl
 
@@ -483,6 +483,7 @@ def load(
     gpu: str | None = None,
     strict: bool = False,
     lean: bool = False,
+    model: Path | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -491,14 +492,18 @@ def load(
     opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
     that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
     ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
-    from formats for which this saves much: half of the kernels' data in an Nsight Systems export.
+    from formats for which this saves much: half of the kernels' data in an Nsight Systems export. ``model``
+    is the ONNX model that a profile of ONNX Runtime is of, best the optimised one that it saved; load raises
+    BadInput if it is another's. Without it a model beside the profile is used if it has all its nodes.
     """
-    if isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile":
-        trace, stored, meta = profile_folder.read(path)
+    saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
+    if saved and model is None:
+        trace, stored, meta = profile_folder.read(cast(Path, path))
         profile = Profile(trace, stored if meta.get("analysis") == ANALYSIS else None)
-        profile._path = fspath(path)
+        profile._path = fspath(cast(Path, path))
     else:
-        profile = Profile(aligned(without_captures(readers.open(path, strict=strict, lean=lean))))
+        trace = readers.open(path, strict=strict, lean=lean, model=model)
+        profile = Profile(aligned(without_captures(trace)))
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

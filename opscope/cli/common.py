@@ -57,6 +57,15 @@ Gpu = Annotated[
         show_default=False,
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="The ONNX model that an ONNX Runtime profile is of, best the optimised one that it saved.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
 Chosen = Annotated[
@@ -115,7 +124,11 @@ def discard(stream: TextIO) -> None:
 
 
 def load(
-    paths: list[str], gpu: str | None = None, strict: bool = False, lean: bool = False
+    paths: list[str],
+    gpu: str | None = None,
+    strict: bool = False,
+    lean: bool = False,
+    model: str | None = None,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput; shows a status line on a terminal meanwhile.
 
@@ -123,7 +136,7 @@ def load(
     ``strict`` it is an error.
 
     ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
-    does not name; an unknown name ends the command.
+    does not name; an unknown name ends the command. ``model``: the ONNX model that ran.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -132,7 +145,7 @@ def load(
     try:
         # a notebook's cell keeps every line that a terminal would overwrite
         if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
-            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
+            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
         else:
             from rich.console import Console
             from rich.text import Text
@@ -141,7 +154,7 @@ def load(
 
             names = visible(", ".join(map(os.path.basename, paths)))
             with Console(stderr=True).status(Text(f"reading {names}")):
-                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean)
+                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
     except UnknownDevice as error:
         fail(f"--gpu {error}")
     failed = profile.trace.origin.get("failed", ())

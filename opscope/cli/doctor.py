@@ -48,6 +48,7 @@ def doctor(
         bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
     ] = False,
     gpu: common.Gpu = None,
+    model: common.Model = None,
     strict: common.Strict = False,
     json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
     width: common.Width = None,
@@ -68,7 +69,7 @@ def doctor(
             title += f", {len(rows) - many} whose cost cannot be computed from a call"
         table = Table(title, columns(["name", "family", "source"]), rows)
     elif file:
-        profile = common.load(file, gpu, strict)
+        profile = common.load(file, gpu, strict, model=model)
         held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
             more = console.tables(profile, _EXPLAINING, None)

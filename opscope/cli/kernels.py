@@ -17,6 +17,7 @@ def kernels(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    model: common.Model = None,
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
@@ -25,7 +26,7 @@ def kernels(
     With --each every execution is a row, with the op that launched it.
     """
     common.one_form(csv, json)
-    profile = common.load(file, gpu, strict)
+    profile = common.load(file, gpu, strict, model=model)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: no GPU was used, or kernels were not captured"

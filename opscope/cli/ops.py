@@ -21,6 +21,7 @@ def ops(
     csv: common.Csv = False,
     json: common.Json = False,
     gpu: common.Gpu = None,
+    model: common.Model = None,
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
@@ -29,7 +30,7 @@ def ops(
     The time is the time on the device; in a profile without a GPU, the op's self time.
     """
     common.one_form(csv, json)
-    profile = common.load(file, gpu, strict)
+    profile = common.load(file, gpu, strict, model=model)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     listing = common.Listing(title, shown, "no ops in this profile")

@@ -68,6 +68,7 @@ def report(
     ] = False,
     top: common.Top = None,
     gpu: common.Gpu = None,
+    model: common.Model = None,
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
@@ -97,7 +98,8 @@ def report(
     every = registry.reports()
     first = [one.name for one in every.values() if one.first]
     wanted = names if json or kinds or not default else first
-    profile = common.load(file, gpu, strict, lean=all(every[name].lean for name in wanted))
+    lean = all(every[name].lean for name in wanted)
+    profile = common.load(file, gpu, strict, lean, model)
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = registry.frames(profile, names, top or None)

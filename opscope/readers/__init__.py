@@ -23,6 +23,7 @@ def open(
     *,
     strict: bool = True,
     lean: bool = False,
+    model: str | os.PathLike[str] | None = None,
 ) -> Trace:
     """Return the trace in a file or folder of any format; several files are the ranks of one job, joined.
 
@@ -30,20 +31,23 @@ def open(
     the files of many ranks. Raises BadInput, which names the file and what is wrong with it. Without
     ``strict``, the readable ones of several files are read, and the complaints about the others are in
     ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
-    saves much (Nsight Systems).
+    saves much (Nsight Systems). ``model`` is the ONNX model that a profile of ONNX Runtime is of.
     """
+    beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list of files", strict, lean)
+        return _join(list(path), "an empty list of files", strict, lean, beside)
     location = Path(path)
     found = find(location)
     if found is None:
-        return _join(_traces(location), f"{location}: a folder without traces", strict, lean)
+        return _join(
+            _traces(location), f"{location}: a folder without traces", strict, lean, beside
+        )
     # a recording may have several processes, and one of them may be damaged
-    if found.name == "recording" and not strict:
+    if found.name == "recording" and not strict and beside is None:
         from .recording.reader import collect  # lazy: it loads Polars
 
         return collect(location)
-    return found.read(location, lean)
+    return found.read(location, lean, beside)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -68,7 +72,11 @@ def _traces(folder: Path) -> list[Path]:
 
 
 def _join(
-    paths: list[str | os.PathLike[str]] | list[Path], none: str, strict: bool, lean: bool
+    paths: list[str | os.PathLike[str]] | list[Path],
+    none: str,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
 ) -> Trace:
     from opscope.core.tables.trace import concat  # lazy: it loads Polars
 
@@ -80,7 +88,7 @@ def _join(
     failed: list[BadInput] = []
     for path in paths:
         try:
-            part = open(path, strict=strict, lean=lean)
+            part = open(path, strict=strict, lean=lean, model=model)
             for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
             parts.append(part)

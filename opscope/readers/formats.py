@@ -28,6 +28,8 @@ GROUP: Final = "opscope.readers"
 _FIRST: Final = ("recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime")
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)
+#: Readers that take the model that ran.
+_WITH_MODEL: Final = ("onnxruntime",)
 #: How many bytes of a file are read to recognise its format.
 _HEAD: Final = 4096
 
@@ -40,9 +42,14 @@ class Found:
     reader: Reader
     ours: bool
 
-    def read(self, path: Path, lean: bool = False) -> Trace:
+    def read(self, path: Path, lean: bool = False, model: Path | None = None) -> Trace:
         """Return the trace in ``path``. ``lean`` leaves out the columns that totals do not need, if the
-        reader supports that. Raises BadInput."""
+        reader supports that; ``model`` is the model that ran. Raises BadInput."""
+        if model is not None:
+            if self.name not in _WITH_MODEL or not self.ours:
+                raise BadInput(path, "a model is read beside a profile of ONNX Runtime only")
+            of_model: Trace = self.reader.read(path, model)  # type: ignore[call-arg]
+            return of_model
         if not self.ours:
             return _read(self, path)
         trace: Trace = getattr(self.reader, "read_lean" if lean else "read", self.reader.read)(path)

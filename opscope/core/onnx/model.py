@@ -9,7 +9,7 @@ The package onnx is needed, and imported only here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -30,6 +30,8 @@ _OWN_DOMAINS: Final = ("", "ai.onnx")
 _SAVED: Final = frozenset(
     ("com.microsoft.nchwc", "com.microsoft.experimental", "ai.onnx.preview.training")
 )
+#: Domain of nodes whose data is in blocks of channels.
+_BLOCKED: Final = "com.microsoft.nchwc"
 #: Most nodes that a call lists as its origins.
 _SHOWN: Final = 8
 
@@ -130,6 +132,9 @@ def _with_origins(model: Model, original: Model) -> Model:
         params = tuple(
             param for param in node.call.params if param[0] not in ("layer", "origins", "node")
         )
+        if node.domain == _BLOCKED and node.op == "Conv":
+            weight = node.call.tensor(1)
+            params = (*params, *unpadded(weight.shape if weight else (), those))
         named = (*params, *_place_params(node.key, layer, names))
         call = replace(
             node.call,
@@ -140,6 +145,23 @@ def _with_origins(model: Model, original: Model) -> Model:
         )
         nodes.append(replace(node, call=call, layer=layer, origins=names))
     return replace(model, nodes=tuple(nodes))
+
+
+def unpadded(shape: tuple[Dim, ...], nodes: Sequence[Node]) -> list[tuple[str, ParamValue]]:
+    """Return the parameter ``unpadded``: the weight's sizes before channels were padded to whole blocks.
+
+    ``shape``: the padded sizes; ``nodes``: the origins of the convolution. Empty if nothing was padded.
+    """
+    weights = [node.call.tensor(1) for node in nodes if node.op == "Conv"]
+    if len(weights) != 1 or weights[0] is None or len(weights[0].shape) != len(shape):
+        return []
+    true = weights[0].shape
+    if true == shape or not all(
+        isinstance(was, int) and isinstance(now, int) and was <= now
+        for was, now in zip(true, shape, strict=True)
+    ):
+        return []
+    return [("unpadded", true)]
 
 
 def _known_types(model: Model) -> Mapping[str, Arg]:

@@ -6,15 +6,25 @@ graph is followed back until a tensor that another node makes, a weight, or an i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .model import Node
 
-#: How ONNX Runtime names a node after the tensor that it makes, when the tensor itself gets a new name
-#: (microsoft/onnxruntime, onnxruntime/core/optimizer/nchwc_transformer.cc).
-_RENAMED: Final = "_nchwc"
+#: What the optimiser adds to the names of nodes and tensors that it makes of others (microsoft/onnxruntime,
+#: onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc,
+#: insert_cast_transformer.cc; ``_token_3`` is Graph::GenerateNodeName's).
+_ADDED: Final = re.compile(
+    r"\A(?:fused |Inserted(?:PrecisionFree)?Cast_)?(.+?)"
+    r"(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z",
+    re.DOTALL,
+)
+#: Ops that the optimiser inserts to change layout, dtype or device; they compute nothing of the model.
+_INSERTED: Final = frozenset(
+    ("Transpose", "ReorderInput", "ReorderOutput", "Cast", "MemcpyToHost", "MemcpyFromHost")
+)
 #: More origins of one node are not listed.
 MOST: Final = 256
 
@@ -24,45 +34,59 @@ def origins(
 ) -> list[tuple[Node, ...]]:
     """Return for each optimised node its original nodes, in the original's order.
 
-    A node that the optimiser inserted (a change of layout) has none. ``weights``: the names of the
+    A node that the optimiser inserted (a change of layout or dtype) has none. ``weights``: the names of the
     optimised model's initializers; constants that were folded into them are no one's origin.
     """
     maker = {tensor: node for node in original for tensor in node.outputs if tensor}
     by_name = {node.name: node for node in original if node.name}
     place = {id(node): number for number, node in enumerate(original)}
-    made = [_original_tensors(node, maker, by_name) for node in optimised]
-    # a tensor of its own name under a node of another: the first is a change of layout
-    renamed = {
-        tensor
-        for node, tensors in zip(optimised, made, strict=True)
-        for tensor in tensors
-        if tensor not in node.outputs
-    }
+    made = [list(original_tensors(node, maker, by_name)) for node in optimised]
+    runs = {tensor: number for number, node in enumerate(optimised) for tensor in node.outputs}
+    for number in range(len(optimised) - 1, -1, -1):
+        node = optimised[number]
+        if node.op not in _INSERTED or node.name in by_name or not node.inputs:
+            continue
+        before = runs.get(node.inputs[0])
+        if before is not None and before < number:
+            # what it makes is what the node before it computed, in another form
+            made[before] += [one for one in made[number] if one not in made[before]]
+        made[number] = []
     border = {tensor for tensors in made for tensor in tensors} | weights
     found = []
-    for node, tensors in zip(optimised, made, strict=True):
-        own = [one for one in tensors if not (one in renamed and one in node.outputs)]
-        followed = _followed(own, maker, border)
-        found.append(tuple(sorted(followed, key=lambda one: place[id(one)])[:MOST]))
+    for tensors in made:
+        those = followed(tensors, maker, border)
+        found.append(tuple(sorted(those, key=lambda one: place[id(one)])[:MOST]))
     return found
 
 
-def _original_tensors(
+def original_tensors(
     node: Node, maker: Mapping[str, Node], by_name: Mapping[str, Node]
-) -> list[str]:
-    """Return the original tensors that the node makes, by their names or by the node's."""
-    kept = [tensor for tensor in node.outputs if tensor in maker]
+) -> Iterator[str]:
+    """Yield the original tensors that the node makes, by their names or else by the node's."""
+    kept = [name for name in map(stem, node.outputs) if name in maker]
     if kept:
-        return kept
-    tensor = node.name.removesuffix(_RENAMED)
-    if tensor in maker:
-        return [tensor]
-    same = by_name.get(node.name)
-    return [tensor for tensor in same.outputs if tensor] if same is not None else []
+        yield from kept
+        return
+    name = stem(node.name)
+    if name in maker:
+        yield name
+        return
+    same = by_name.get(node.name) or by_name.get(name)
+    if same is not None:
+        yield from (tensor for tensor in same.outputs if tensor)
 
 
-def _followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
-    """Return the nodes that lead to ``tensors``, back to tensors of ``border``."""
+def stem(name: str) -> str:
+    """Return a name without what the optimiser adds to the names of nodes and tensors."""
+    found = _ADDED.match(name[:4096])
+    return found.group(1) if found else name
+
+
+def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
+    """Return the nodes that lead to ``tensors``, back to other tensors of ``border``.
+
+    ``maker``: the node that makes each tensor.
+    """
     found: dict[int, Node] = {}
     waiting = list(tensors)
     first = set(tensors)

@@ -195,7 +195,7 @@ def _mended(text: bytes) -> bytes:
     """Return the text with what the profiler writes as it is, quotes and backslashes in names, escaped."""
 
     def escaped(found: re.Match[bytes]) -> bytes:
-        return found[1] + _BARE_QUOTE.sub(rb"\\\"", found[2]) + found[3]
+        return found[1] + _BARE_QUOTE.sub(rb'\\"', found[2]) + found[3]
 
     # an event is a line; repair takes control characters out, the ends of lines too
     return b"\n".join(_NAME.sub(escaped, repair(line)) for line in text.split(b"\n"))
@@ -260,7 +260,8 @@ def _integers(values: list[int]) -> pl.Series:
 def _numbers(values: list[Any]) -> pl.Series:
     """Return numbers that are written as text; null for others."""
     texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
-    return texts.cast(pl.Int64, strict=False)
+    numbers: pl.Series = texts.cast(pl.Int64, strict=False)
+    return numbers
 
 
 def _texts(values: list[Raw]) -> pl.Series:

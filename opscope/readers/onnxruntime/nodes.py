@@ -1,8 +1,7 @@
-"""Find the call of every node event: from the shapes that the profile has, and from the model if there is one."""
+"""Find the call of every node event: from the profile's shapes, and from the model if there is one."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,9 +15,12 @@ from numpy.typing import NDArray
 from opscope.core.node_names import layer_in
 from opscope.core.onnx import dtypes
 from opscope.core.onnx.actual import call_of_run
-from opscope.core.onnx.model import Model, Node
+from opscope.core.onnx.model import Model, Node, unpadded
+from opscope.core.onnx.origins import followed, stem
+from opscope.core.onnx.places import common_layer
 from opscope.core.rangetext import format_tensor
-from opscope.core.schema import Arg, Dim, OpCall, ParamValue, TensorSpec
+from opscope.core.schema import Arg, Dim, Frame, OpCall, ParamValue, TensorSpec
+from opscope.core.tables.columns import gather
 from opscope.core.tables.intervals import nest
 
 #: Ops that run a graph of their own, whose nodes lie inside them in time.
@@ -37,14 +39,10 @@ ON_GPU: Final = (
     "ROCMExecutionProvider", "MIGraphXExecutionProvider", "DmlExecutionProvider",
     "WebGpuExecutionProvider", "JsExecutionProvider",
 )  # fmt: skip
-#: What the optimiser adds to the names of the nodes that it makes of others
-#: (onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc …).
-_ADDED: Final = re.compile(
-    r"\A(?:fused )?(.+?)(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z", re.DOTALL
-)
 #: Most dimensions of a tensor, and tensors of a node, that are read.
 _MOST: Final = 64
 _MOST_TENSORS: Final = 4096
+_MOST_ORIGINS: Final = 8
 _KEY: Final = ["name", "op_name", "provider", "node_index", "inputs", "outputs", "holder"]
 
 _Shapes: TypeAlias = "tuple[TensorSpec, ...] | None"
@@ -168,16 +166,20 @@ def _on(call: OpCall, provider: str | None) -> OpCall:
 
 def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     """Return the call as the profile alone shows it; the layer is in the node's name."""
-    origin = matcher.origin(one) if matcher is not None else None
+    origins = matcher.origins(one) if matcher is not None and node is None else []
     params: list[tuple[str, ParamValue]] = [("node", one.name)]
     layer = None if one.is_nameless else layer_in(one.name.split("/")[:-1])
-    frames = ()
+    frames: tuple[Frame, ...] = ()
     if node is not None:  # of another layout, such as channels last: its attributes still hold
         params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]
         layer, frames = node.layer or layer, node.call.frames
-    elif origin is not None:
-        params.append(("origins", (origin.key,)))
-        layer, frames = origin.layer or layer, origin.call.frames
+    elif origins:
+        params.append(("origins", tuple(origin.key for origin in origins[:_MOST_ORIGINS])))
+        layer = common_layer([origin.layer for origin in origins]) or layer
+        weight = next((t for t in (one.given or ())[1:2]), None)
+        if one.op == "Conv" and weight is not None:
+            params += unpadded(weight.shape, origins)
+        frames = next((origin.call.frames for origin in origins if origin.call.frames), ())
     if layer:
         params.append(("layer", layer))
     inputs: tuple[Arg, ...] = one.given or ()
@@ -203,6 +205,8 @@ class _Matcher:
     def __init__(self, model: Model, each: Sequence[Ran]) -> None:
         self._model = model
         self._makers = {name: node for node in model.nodes for name in node.outputs if name}
+        # what the profile's nodes make is no part of another of them
+        self._border = {tensor for one in each for tensor in self._tensors(one)}
         self._order = self._by_order(each)
         self.by_order = len(self._order)
 
@@ -225,47 +229,60 @@ class _Matcher:
                 return node, call
         return (nodes[0], None) if nodes else (None, None)
 
-    def origin(self, one: Ran) -> Node | None:
-        """Return the node that the optimiser made this one of, as far as its name tells."""
-        found = _ADDED.match(one.name[:4096])
-        stem = found.group(1) if found else one.name
-        for name in (stem, one.name):
+    def origins(self, one: Ran) -> list[Node]:
+        """Return the nodes that the optimiser made this one of, as far as its name tells."""
+        nodes = followed(self._tensors(one), self._makers, self._border)
+        return sorted(nodes, key=lambda node: (node.graph, node.index))
+
+    def _tensors(self, one: Ran) -> list[str]:
+        """Return the tensors that the node makes in the model, by its name or by theirs."""
+        for name in (one.name, stem(one.name)):
             for node in self._model.by_key.get(name, ()):
-                return node
+                return [tensor for tensor in node.outputs if tensor]
             if name in self._makers:
-                return self._makers[name]
-        return None
+                return [name]
+        return []
 
     def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
-        """Match nodes without a name, of a model that ONNX Runtime saved, in the order in which they ran.
+        """Match the nodes without a name of a model that ONNX Runtime saved.
 
-        A saved model has other indices than the session that saved it. Only where an op occurs equally
-        often in both, per graph.
+        A saved model has other indices than the session that saved it. Per graph and op, where both have
+        equally many: by index if all fit, else each in the order in which they ran with the first that fits.
         """
         if not self._model.saved:
             return {}
-        ran: dict[tuple[str, str], dict[str, None]] = {}
+        ran: dict[tuple[str, str], dict[str, Ran]] = {}
         for one in each:
             if one.is_nameless:
-                ran.setdefault((one.op, one.holder), {})[one.name] = None
-        there: dict[tuple[str, str], list[Node]] = {}
+                ran.setdefault((one.op, one.holder), {}).setdefault(one.name, one)
+        there: dict[tuple[str, bool], list[Node]] = {}
         for node in self._model.nodes:
             if not node.name:
-                there.setdefault((node.op, node.holder), []).append(node)
-        renumbered = {node.key: node for node in self._model.nodes if not node.name}
-        found = {}
-        for (op, holder), names in ran.items():
-            nodes = there.get((op, holder), [])
-            if len(nodes) != len(names) and not holder:
+                there.setdefault((node.op, bool(node.holder)), []).append(node)
+        found: dict[tuple[str, str], Node] = {}
+        for (op, holder), those in ran.items():
+            nodes = there.get((op, bool(holder)), [])
+            held = [node for node in nodes if node.holder == holder]
+            # a holder without a name is called otherwise here
+            nodes = held if len(held) == len(those) else nodes
+            if len(nodes) != len(those):
                 continue
-            # in a subgraph the key of its holder, if nameless, differs too
-            if len(nodes) != len(names):
-                nodes = [node for node in renumbered.values() if node.op == op and node.holder]
-                if len(nodes) != len(names):
-                    continue
-            for name, node in zip(names, nodes, strict=True):
-                found[name, holder] = node
+            left = {node.key: node for node in nodes}
+            if len(left) == len(nodes) and all(
+                name in left and _fits(left[name], one) for name, one in those.items()
+            ):
+                found |= {(name, holder): left[name] for name in those}
+                continue
+            for name, one in those.items():
+                first = next((node for node in nodes if _fits(node, one)), None)
+                if first is not None:
+                    nodes = [node for node in nodes if node is not first]
+                    found[name, holder] = first
         return found
+
+
+def _fits(node: Node, one: Ran) -> bool:
+    return call_of_run(node, one.given, one.made) is not None
 
 
 def _plain(op: str) -> str:
@@ -278,7 +295,7 @@ def _holders(frame: pl.DataFrame) -> pl.Series:
     names = frame["name"]
     control = frame["op_name"].is_in(CONTROL)
     if not control.any():
-        return pl.Series([""], dtype=pl.String).new_from_index(0, len(frame))
+        return pl.Series([""] * len(frame), dtype=pl.String)
     start = frame["start"].to_numpy()
     end = frame["end"].to_numpy()
     thread = frame["tid"].fill_null(-1).to_numpy()
@@ -294,5 +311,7 @@ def _holders(frame: pl.DataFrame) -> pl.Series:
         up = np.full(len(mine), -1, np.int64)
         up[tree.order] = np.where(tree.parent >= 0, mine[tree.order[tree.parent]], -1)
         holder[mine] = up
-    taken = names.gather(np.maximum(holder, 0))
-    return taken.zip_with(pl.Series(holder >= 0), pl.Series([""]).new_from_index(0, len(frame)))
+    taken = gather(names, np.maximum(holder, 0))
+    none = pl.Series([""] * len(frame), dtype=pl.String)
+    found: pl.Series = taken.zip_with(pl.Series(holder >= 0), none)
+    return found

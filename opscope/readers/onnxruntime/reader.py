@@ -37,9 +37,16 @@ _NO_MODEL: Final = (
     "weights that kernels packed are not in the profile: give the model that ran (--model), best the one "
     "that SessionOptions.optimized_model_filepath saves, for their shapes, attributes and FLOPs"
 )
-_NO_SHAPES: Final = "the profile has no shapes, as those of ONNX Runtime before 1.8: give the model that ran (--model)"
-_NOT_IN_MODEL: Final = "nodes that the model has not ({names}): give the model that SessionOptions.optimized_model_filepath saves"
-_UNFIT: Final = "nodes whose shapes differ from the model's, as after a change of layout: they have the profile's alone"
+_NO_SHAPES: Final = (
+    "the profile has no shapes, as those of old versions: give the model that ran (--model)"
+)
+_NOT_IN_MODEL: Final = (
+    "nodes that the model has not ({names}): give the one that "
+    "SessionOptions.optimized_model_filepath saves"
+)
+_UNFIT: Final = (
+    "nodes whose shapes are not the model's, as after a change of layout: they have the profile's"
+)
 _BY_ORDER: Final = (
     "nodes without a name were matched to the model's by the order in which they ran (inferred)"
 )

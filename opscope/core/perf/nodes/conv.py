@@ -85,7 +85,14 @@ def conv(call: OpCall) -> Cost:
     out = output(call) or _conv_result(call, x, w)
     rest: list[Part] = [t for t in tensors(call) if t is not x and t is not w]
     flops = 2 * numel(out) * _weights_per_output(call, sizes(x), sizes(w), out)
-    return cost([x, w, *rest], [out], matrix=flops, dtype=promote([x, w]))
+    true, note = as_ints(call.param("unpadded")), ""
+    if true is not None and len(true) == len(w.shape):
+        # ONNX Runtime's blocked layout pads channels with zeros; the model has fewer
+        shape = sizes(out)
+        flops = 2 * shape[0] * product(shape[2:]) * product(true)
+    elif call.param("domain") == "com.microsoft.nchwc":
+        note = "channels count as padded to whole blocks; the model before optimisation has their number"
+    return cost([x, w, *rest], [out], matrix=flops, dtype=promote([x, w]), note=note)
 
 
 def _weights_per_output(

@@ -8,5 +8,6 @@ from . import (  # noqa: F401
     images,
     layers,
     norms,
+    onnx_attention,
     products,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.ops.attention import causal_pairs
 from opscope.core.perf.ops.optimizer import apply_update
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
@@ -98,40 +97,25 @@ def sparse_update(call: OpCall) -> Cost:
     return cost([*states, grad, indices], states, vector=each * numel(grad), dtype=grad.dtype)
 
 
-@op("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "FlashAttentionScore",
-    family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v); Attention's input projection "
-                               "2·B·N·in·out")  # fmt: skip
+@op("FlashAttentionScore", family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v)")
 def attention(call: OpCall) -> Cost:
-    """com.microsoft's Attention projects its input; the others receive queries, keys and values."""
+    """Queries, keys and values [B, N, H]."""
     found = tensors(call)
     x = need(call, 0, "query")
     shape = sizes(x)
     if len(shape) != 3:
         raise CannotKnow(f"the layout is not known: {list(shape)}")
     batch, queries, wide = shape
-    projection = 0
-    if call.name == "Attention" and len(found) > 1 and len(found[1].shape) == 2:
-        weight = sizes(found[1])
-        projection = 2 * batch * queries * product(weight)
-        keys, wide = queries, weight[1] // 3
-    else:
-        if len(found) < 2 or len(found[1].shape) != 3:
-            raise CannotKnow("the trace has no shape for the keys")
-        keys = sizes(found[1])[1]
-        if call.name == "GroupQueryAttention" and len(found) > 3:
-            raise CannotKnow("the cached keys' lengths are data that no trace records")
-    every = batch * queries * keys
-    live = every
-    if call.param("unidirectional") == 1 or call.name == "GroupQueryAttention":
-        live = batch * causal_pairs(queries, keys)
-    heads = int_param(call, "num_heads", int_param(call, "head_num", 1))
+    if len(found) < 2 or len(found[1].shape) != 3:
+        raise CannotKnow("the trace has no shape for the keys")
+    every = batch * queries * sizes(found[1])[1]
+    heads = int_param(call, "head_num", 1)
     out = output(call) or TensorSpec(x.dtype, (batch, queries, wide))
     return cost(
         found,
         [out],
-        matrix=projection + 4 * every * wide,
-        masked=4 * (every - live) * wide,
-        vector=5 * live * heads,
+        matrix=4 * every * wide,
+        vector=5 * every * heads,
         dtype=promote([x]),
     )
 
@@ -156,7 +140,7 @@ def attention_backward(call: OpCall) -> Cost:
     )
 
 
-@op("PackedMultiHeadAttention", "QAttention", "PagedAttention", "IncreFlashAttention",
+@op("PackedAttention", "PackedMultiHeadAttention", "PagedAttention", "IncreFlashAttention",
     "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
     "LongformerAttention", "QOrderedAttention", "QOrderedLongformerAttention", "SparseAttention",
     family="attention", source="2·pairs·(d_qk + d_v); the number of pairs is data")  # fmt: skip
@@ -165,24 +149,29 @@ def attention_of_data(call: OpCall) -> Cost:
     raise CannotKnow("the lengths of the sequences are data that no trace records")
 
 
-@op("LSTM", "GRU", "RNN", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", family="recurrent",
-    source="2 per weight and token", variants={"cudnn": "Cudnn*"})  # fmt: skip
+@op("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "CudnnRNN", "CudnnRNNV2", "CudnnRNNV3",
+    family="recurrent", source="2 per weight and token",
+    variants={"cudnn": "Cudnn*", "quantised": "DynamicQuantizeLSTM"})  # fmt: skip
 def recurrent(call: OpCall) -> Cost:
-    """ONNX's operands: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]."""
+    """ONNX's operands: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]; quantised, their transposes."""
     found = tensors(call)
     x = need(call, 0, "input")
     matrices = [t for t in found[1:3] if len(t.shape) == 3]
     if len(matrices) < 2 or variant(call, "cudnn"):
         raise CannotKnow("the weights are packed in one buffer")
     tokens = product(sizes(x)[:-1])
-    units = sizes(matrices[1])[0] * sizes(matrices[1])[2]
-    each = {"LSTM": 22, "GRU": 17, "RNN": 3}[call.name]
+    directions, hidden = sizes(matrices[1])[0], sizes(matrices[1])[2]
+    if variant(call, "quantised"):
+        hidden = sizes(matrices[1])[1]
+    units = directions * hidden
+    each = {"LSTM": 22, "GRU": 17, "RNN": 3, "DynamicQuantizeLSTM": 22}[call.name]
     return cost(
         found,
         outputs(call),
         matrix=2 * tokens * sum(map(numel, matrices)),
         vector=each * units * tokens,
-        dtype=x.dtype,
+        dtype=matrices[0].dtype,
+        vector_dtype=x.dtype,
         reason=NO_OUTPUTS,
     )
 

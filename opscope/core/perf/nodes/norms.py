@@ -8,11 +8,13 @@ from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
     need,
+    need_output,
     numel,
     output,
     outputs,
     product,
     sizes,
+    span,
     tensors,
 )
 from opscope.core.schema import OpCall, TensorSpec
@@ -50,13 +52,28 @@ def batch_norm_grad(call: OpCall) -> Cost:
     variants={
         "simplified": "*Simplified*",
         "skip": "SkipLayerNormalization SkipSimplifiedLayerNormalization",
+        "embed": "EmbedLayerNormalization",
     })  # fmt: skip
 def layer_norm(call: OpCall) -> Cost:
     """Mean, variance, normalise, affine, and the addition of a skip connection."""
     x = need(call, 0, "input")
     simple = variant(call, "simplified") or call.name[0] == "R"
     each = (4 if simple else 7) + (1 if variant(call, "skip") else 0)
+    if variant(call, "skip") and call.tensor(3 if simple else 4) is not None:
+        each += 1  # a bias of the product before
+    if variant(call, "embed"):
+        return _embedded(call)
     return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
+
+
+def _embedded(call: OpCall) -> Cost:
+    """Sum the rows of two or three tables, and normalise; only the rows that are taken are read."""
+    out = need_output(call, NO_OUTPUTS)
+    tables = [call.tensor(place) for place in (2, 3, 4)]
+    many = sum(table is not None for table in tables)
+    rest = [call.tensor(place) for place in (0, 1, *range(5, len(call.inputs)))]
+    taken = [span(table, min(numel(out), numel(table))) for table in tables if table is not None]
+    return cost([*rest, *taken], outputs(call), vector=(6 + many) * numel(out), dtype=out.dtype)
 
 
 @op("LayerNormGrad", "GroupNormGrad", "RmsNormGrad", family="norm", source="12 per element")

@@ -16,7 +16,10 @@ SAME: Final = {
     "aten::threshold": "ThresholdedRelu",
     "aten::bernoulli": "Bernoulli",
     "aten::uniform": "RandomUniformLike",
-    "aten::clone": "CastLike CenterCropPad MemcpyToHost MemcpyFromHost ReorderInput ReorderOutput",
+    "aten::clone": "CastLike CenterCropPad MemcpyToHost MemcpyFromHost ReorderInput ReorderOutput "
+    "RemovePadding RestorePadding",
+    # a fork for a systolic array names its layout (ucb-bar/onnxruntime-riscv)
+    "QLinearConv": "QLinearConv_nhwc",
     "aten::hann_window": "HannWindow HammingWindow BlackmanWindow MelWeightMatrix",
     "aten::det": "Det",
     "aten::linalg_inv": "Inverse",
@@ -32,7 +35,7 @@ SAME: Final = {
     "torchvision::deform_conv2d": "DeformConv",
     "MatMul": "TransposeMatMul FusedMatMulActivation GemmFastGelu",
     "Gemm": "GemmFloat8",
-    "MaxPool": "NhwcMaxPool",
+    "MaxPool": "NhwcMaxPool MaxpoolWithMask",
     "AveragePool": "QLinearAveragePool",
     "GlobalAveragePool": "QLinearGlobalAveragePool",
     "LayerNormalization": "QOrderedLayerNormalization",

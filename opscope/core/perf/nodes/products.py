@@ -35,16 +35,20 @@ def _flag(call: OpCall, *keys: str) -> bool:
         FusedGemm _FusedMatMul _FusedBatchMatMulV2 _MklMatMul _MklFusedMatMul _MklNativeMatMul
         _MklNativeFusedMatMul _MklNativeBatchMatMulV2 MatMulInteger MatMulInteger16 QLinearMatMul
         QuantizedMatMul SparseMatMul MatMulBiasAddFusion BiasDense QGemm MatMulIntegerToFloat
+        DynamicQuantizeMatMul
         """
     ),
     family="gemm",
     source="2·M·N·K, with the transposes from the parameters",
-    variants={"qlinear": "QLinearMatMul"},
+    variants={
+        "qlinear": "QLinearMatMul QGemm MatMulIntegerToFloat DynamicQuantizeMatMul",
+        "plain": "Gemm FusedGemm QGemm",
+    },
 )
 def matmul(call: OpCall) -> Cost:
     """The first two operands are the factors; a fused addition or activation counts no FLOPs."""
     operands = tensors(call)
-    if variant(call, "qlinear") or call.name in ("QGemm", "MatMulIntegerToFloat"):
+    if variant(call, "qlinear"):
         operands = [t for t in operands if len(t.shape) >= 2]  # without scales and zero points
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
@@ -52,6 +56,12 @@ def matmul(call: OpCall) -> Cost:
     left, right = sizes(a), sizes(b)
     if len(left) < 1 or len(right) < 1:
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
+    if variant(call, "plain") and len(right) != 2:  # ONNX Runtime packs the weight, and drops it
+        raise CannotKnow("the trace has no shape for the packed weight")
+    if _flag(call, "transBatchA") and len(left) > 2:  # [M, batch…, K]
+        left = (*left[1:-1], left[0], left[-1])
+    if _flag(call, "transBatchB") and len(right) > 2:
+        right = (*right[1:-1], right[0], right[-1])
     if _flag(call, "transpose_a", "transA", "adj_x", "transpose_x1") and len(left) > 1:
         left = (*left[:-2], left[-1], left[-2])
     swap = _flag(call, "transpose_b", "transB", "adj_y", "transpose_x2") or call.name in (
@@ -63,7 +73,7 @@ def matmul(call: OpCall) -> Cost:
     if k != (right[-2] if len(right) > 1 else right[0]):
         raise CannotKnow(f"the inner dimensions differ: {list(left)} and {list(right)}")
     out = output(call)
-    dtype = promote([a, b])
+    dtype = b.dtype if call.name == "DynamicQuantizeMatMul" else promote([a, b])
     if out is None:
         lead = broadcast(left[:-2], right[:-2])
         tail = (right[-1],) if len(right) > 1 else ()

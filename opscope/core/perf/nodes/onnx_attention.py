@@ -1,0 +1,166 @@
+"""Cost models of ONNX's attention nodes: ai.onnx's, and those that ONNX Runtime fuses (com.microsoft).
+
+Where operands lie is in microsoft/onnxruntime, docs/ContribOperators.md, and onnx/onnx, docs/Operators.md.
+Of cached keys as many count as a query may see; where that number is data, the cost cannot be known.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from opscope.core.perf.ops.attention import causal_pairs
+from opscope.core.perf.registry import CannotKnow, Cost, op, variant
+from opscope.core.perf.shapes import (
+    as_ints,
+    cost,
+    distinct_tensors,
+    int_param,
+    need,
+    numel,
+    output,
+    outputs,
+    sizes,
+)
+from opscope.core.schema import OpCall, TensorSpec
+
+_SHARED: Final = "the cached keys lie in a buffer whose filled part is data that no trace records"
+_SOURCE: Final = "2·B·H·Nq·Nk·(d_qk + d_v); an input projection 2·B·N·in·out"
+
+
+@op(
+    "Attention",
+    "QAttention",
+    family="attention",
+    source=_SOURCE,
+    variants={"quantised": "QAttention"},
+)
+def attention(call: OpCall) -> Cost:
+    """com.microsoft's has a weight, with which it projects its input; ai.onnx's has keys and values."""
+    x, second = need(call, 0, "input"), call.tensor(1)
+    if second is None:
+        raise CannotKnow("the trace has no shape for the weight or the keys")
+    if len(second.shape) != 2:
+        return _of_keys(call, x, second)
+    shape, weight = sizes(x), sizes(second)
+    if len(shape) != 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    batch, queries, _ = shape
+    wide = as_ints(call.param("qkv_hidden_sizes")) or (weight[1] // 3,) * 3
+    past = call.tensor(8 if variant(call, "quantised") else 4)  # [2, B, heads, length, size]
+    keys = queries
+    if past is not None:
+        if call.param("past_present_share_buffer") == 1:
+            raise CannotKnow(_SHARED)
+        keys += sizes(past)[3]
+    return _cost(
+        call,
+        batch * queries,
+        (batch, queries, keys),
+        (wide[0], wide[2]),
+        projection=2 * batch * queries * numel(second),
+        causal=call.param("unidirectional") == 1,
+        result=(batch, queries, wide[2]),
+    )
+
+
+def _of_keys(call: OpCall, query: TensorSpec, key: TensorSpec) -> Cost:
+    """ai.onnx's: queries [B, H, N, D], or [B, N, H·D] with the numbers of heads as parameters."""
+    value = call.tensor(2) or key
+    q, k, v = sizes(query), sizes(key), sizes(value)
+    if len(q) == 4:
+        batch, heads, queries, each = q
+        keys, out = k[2], heads * v[3]
+        result: tuple[int, ...] = (batch, heads, queries, v[3])
+        wide = heads * each
+    elif len(q) == 3:
+        batch, queries, wide = q
+        keys = k[1]
+        many, held = int_param(call, "q_num_heads", 1), int_param(call, "kv_num_heads", 1)
+        out = v[-1] // max(held, 1) * many
+        result = (batch, queries, out)
+    else:
+        raise CannotKnow(f"the layout is not known: {list(q)}")
+    past = call.tensor(4)
+    if past is not None and len(past.shape) == 4:
+        keys += sizes(past)[2]
+    causal = call.param("is_causal") == 1
+    return _cost(call, batch * queries, (batch, queries, keys), (wide, out), 0, causal, result)
+
+
+@op("MultiHeadAttention", family="attention", source=_SOURCE)
+def multi_head(call: OpCall) -> Cost:
+    """Query [B, N, H], or [B, N, heads, 3, D] with keys and values; keys also [B, N, heads, 2, D]."""
+    query, key, value = need(call, 0, "query"), call.tensor(1), call.tensor(2)
+    q = sizes(query)
+    past = call.tensor(6)
+    if call.arg(8) is not None:  # the length of the past, as data, with a buffer that is larger
+        raise CannotKnow(_SHARED)
+    if len(q) == 5:
+        batch, queries, heads, _, each = q
+        keys, wide, out = queries, heads * each, heads * each
+    elif len(q) == 3 and key is not None:
+        batch, queries, wide = q
+        k = sizes(key)
+        if len(k) == 4:  # [B, heads, N, D], of cross attention
+            keys = k[2]
+        else:
+            keys = k[1]
+        v = sizes(value) if value is not None else k
+        out = v[1] * v[3] if len(v) == 4 else v[2] if len(v) == 3 else wide
+    else:
+        raise CannotKnow("the trace has no shape for the keys")
+    if past is not None and (key is None or len(key.shape) == 3):
+        keys += sizes(past)[2]
+    causal = call.param("unidirectional") == 1
+    result = (batch, queries, out)
+    return _cost(call, batch * queries, (batch, queries, keys), (wide, out), 0, causal, result)
+
+
+@op("GroupQueryAttention", family="attention", source=_SOURCE)
+def grouped(call: OpCall) -> Cost:
+    """Query [B, N, H·D], or with keys and values in it; the cache is [B, heads, length, D]."""
+    q = sizes(need(call, 0, "query"))
+    if len(q) != 3:
+        raise CannotKnow(f"the layout is not known: {list(q)}")
+    batch, queries, wide = q
+    if call.tensor(1) is None:  # packed
+        heads, held = int_param(call, "num_heads", 0), int_param(call, "kv_num_heads", 0)
+        if not heads or not held:
+            raise CannotKnow("the trace does not record the numbers of heads")
+        wide = wide // (heads + 2 * held) * heads
+    past, made = call.tensor(3), call.output_leaves() or ()
+    present = made[1] if len(made) > 1 else None
+    keys = queries
+    if past is not None and sizes(past)[2]:
+        # a cache that grows is as long as what it holds; one that does not is a buffer
+        if present is None or sizes(present)[2] <= sizes(past)[2]:
+            raise CannotKnow(_SHARED)
+        keys = sizes(present)[2]
+    result = (batch, queries, wide)
+    return _cost(call, batch * queries, (batch, queries, keys), (wide, wide), 0, True, result)
+
+
+def _cost(
+    call: OpCall,
+    rows: int,
+    lengths: tuple[int, int, int],
+    wide: tuple[int, int],
+    projection: int,
+    causal: bool,
+    result: tuple[int, ...],
+) -> Cost:
+    """Return the cost; ``wide``: the widths of all heads together, of queries and of values."""
+    batch, queries, keys = lengths
+    every = rows * keys
+    live = batch * causal_pairs(queries, keys, bottom_right=True) if causal else every
+    x = need(call, 0, "input")
+    heads = int_param(call, "num_heads", int_param(call, "q_num_heads", 1))
+    known = call.outputs is not None and output(call) is not None
+    return cost(
+        distinct_tensors(call),
+        outputs(call) if known else [TensorSpec(x.dtype, result)],
+        matrix=projection + 2 * every * sum(wide),
+        masked=2 * (every - live) * sum(wide),
+        vector=5 * live * heads,
+        dtype=x.dtype,
+    )
