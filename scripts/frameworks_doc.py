@@ -33,7 +33,8 @@ class Way:
 
     ``program``: the module in scripts/frameworks; it has ``train(steps)``, or ``infer(steps)`` if not
     ``trains``. ``needs``: the modules that must be installed. ``versions``: what other distributions must
-    be, as ``{"numpy": "<2"}``. ``environ``: variables of the program's process. ``without``: the columns
+    be, as ``{"numpy": "<2"}``. ``environ``: variables of the program's process. ``asks``: the framework that
+    ``opscope.init`` is asked for by name, if that shows more. ``without``: the columns
     of EQUAL that this way cannot fill, each with the reason, which the page prints.
     """
 
@@ -42,6 +43,7 @@ class Way:
     versions: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     trains: bool = True
+    asks: str | None = None
     without: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,6 +57,9 @@ WAYS: dict[str, Way] = {
     ),
     "Keras on JAX": Way("keras_net", ("jax", "keras"), environ={"KERAS_BACKEND": "jax"}),
     "Keras on PyTorch": Way("keras_net", ("torch", "keras"), environ={"KERAS_BACKEND": "torch"}),
+    "ONNX Runtime": Way(
+        "onnxruntime_net", ("onnxruntime", "onnx"), trains=False, asks="onnxruntime"
+    ),
 }
 PARTS = ("conv", "act", "fc")
 DIRECTIONS = ("forward", "backward")
@@ -64,7 +69,7 @@ ALL_FLOPS = "conv backward"
 RUN = """
 import sys
 import opscope
-opscope.init()
+opscope.init(*sys.argv[6:])
 sys.path.insert(0, sys.argv[1])
 program = __import__(sys.argv[2])
 with opscope.capture(sys.argv[4]):
@@ -96,7 +101,8 @@ def measured(way: str, folder: Path) -> dict[str, Any]:
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **chosen.environ}
     function = "train" if chosen.trains else "infer"
     command = [
-        sys.executable, "-c", RUN, str(PROGRAMS), chosen.program, function, str(target), str(STEPS)
+        sys.executable, "-c", RUN, str(PROGRAMS), chosen.program, function, str(target), str(STEPS),
+        *([] if chosen.asks is None else [chosen.asks]),
     ]  # fmt: skip
     subprocess.run(command, env=environ, cwd=folder, check=True, timeout=600)
     return described(target, chosen)
