@@ -27,6 +27,8 @@ from . import nodes
 
 #: Largest file that is read, bytes: all events are in memory at once.
 LARGEST: Final = 1 << 30
+#: Latest time and longest duration, ns: sums of two fit in 64 bits.
+LATEST: Final = 1 << 61
 _AI_CPU, _COMMUNICATION, _HOST_CPU, _OVERLAP = 9000, 10000, 11000, 12000
 _STEPS_TID, _SCOPE_TID, _GPU_OPS_TID = 100000, 100001, 100002
 _NODE: Final = re.compile(r"-op[0-9]+(?:_[0-9]+)?\Z")
@@ -57,10 +59,12 @@ class _Event(msgspec.Struct):
 
 @dataclass(slots=True)
 class Timeline:
-    """What a timeline tells. ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``:
-    text,
-    thread, start, end of the program's own ranges (mstx). ``cpu``: whether it has operators on the CPU.
-    ``relative``: times begin at 0 with the timeline. ``notes``: what was left out, and how often."""
+    """What a timeline tells.
+
+    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``: text, thread, start, end
+    of the program's own ranges (mstx). ``cpu``: the same of operators on the CPU. ``relative``: times begin
+    at 0 with the timeline. ``notes``: what was left out, and how often.
+    """
 
     ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
     steps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -140,7 +144,8 @@ def _ns(values: Sequence[str | float | None]) -> pl.Series:
     exact = whole.cast(pl.Int64, strict=False) * 1000 + (
         rest.fill_null("").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64, strict=False)
     )
-    fits = number.is_finite() & (number.abs() < 1e16)
+    exact = pl.select(pl.when(exact.is_between(0, LATEST)).then(exact)).to_series()
+    fits = number.is_finite() & (number.abs() < LATEST / 1000)
     rounded = pl.select(pl.when(fits).then((number * 1000).round()).cast(pl.Int64)).to_series()
     return pl.select(pl.coalesce(exact, rounded)).to_series()
 
@@ -170,7 +175,7 @@ def _named(
         if _step(found, event, threads, start, end):
             continue
         if lane.startswith("Ascend Hardware"):
-            if isinstance(event.cat, str) or _STEP_LANE.match(
+            if event.cat or _STEP_LANE.match(
                 threads.get((event.pid, event.tid), "")
             ):
                 continue  # parts of a step
