@@ -189,7 +189,7 @@ def framework_raw(path: Path) -> dict[str, tuple[str, str | None, str | None]]:
 def _info(text: str | None) -> tuple[str | None, str | None]:
     try:
         values = msgspec.json.decode((text or "{}").encode(), type=dict[str, dict[str, str | None]])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, None
 
     def side(name: str) -> str | None:

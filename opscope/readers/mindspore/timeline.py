@@ -85,15 +85,30 @@ def _events(path: Path) -> list[_Event]:
             raise BadInput(
                 path, f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
             )
-        return msgspec.json.decode(path.read_bytes(), type=list[_Event])
+        data = path.read_bytes()
+        try:
+            return msgspec.json.decode(data, type=list[_Event])
+        except msgspec.ValidationError:  # an event with a value of another kind: only that one is left out
+            return [one for one in map(_sound, msgspec.json.decode(data, type=list[Any])) if one]
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
         what = "truncated: the JSON ends inside the timeline" if cut else f"not a timeline: {error}"
         raise BadInput(path, what) from None
+    except UnicodeDecodeError:
+        raise BadInput(path, "not a timeline: a text in it is not UTF-8") from None
     except RecursionError:
         raise BadInput(path, "not a timeline: its JSON is nested too deeply") from None
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
+
+
+def _sound(value: Any) -> _Event | None:
+    """Return the event in a value of whatever kind; None if it is none."""
+    try:
+        return msgspec.convert(value, _Event)
+    except (msgspec.ValidationError, RecursionError):
+        # what cannot be an event is counted with those that have no time
+        return _Event(ph="X") if isinstance(value, dict) and value.get("ph") == "X" else None
 
 
 def _of(path: Path, events: Sequence[_Event], device: int) -> Timeline:

@@ -200,7 +200,7 @@ class _Info(msgspec.Struct):
 def _dynamic(path: Path, device: int) -> Totals:
     try:
         info = msgspec.json.decode(text(path).encode(), type=_Info)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(path, f"not what MindSpore tells of dynamic shapes: {error}") from None
     rows: list[dict[str, object]] = []
     steps: list[tuple[int, int, int]] = []

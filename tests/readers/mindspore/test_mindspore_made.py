@@ -231,6 +231,17 @@ def test_a_chrome_trace_of_another_tool_is_not_taken(tmp_path):
         opscope.load(table)
 
 
+def test_an_event_of_another_kind_is_left_out_and_the_rest_is_read(tmp_path):
+    path = tmp_path / "trace_view.json"
+    view = made.trace_view()
+    odd = made.event("Default/Add-op1", None, 2, "5.000", "2.000")
+    path.write_text(json.dumps([*view, odd, 7, None, {"ph": "X", "name": []}]))
+    profile = opscope.load(path)
+    assert len(profile.kernels()) == 2
+    notes = profile.trace["notes"].select("what", "how_many").rows()
+    assert ("events whose time or duration is not a number, left out", 2) in notes
+
+
 def test_huge_numbers_are_left_out_and_take_no_memory(tmp_path):
     path = tmp_path / "trace_view.json"
     good = made.event(
