@@ -33,7 +33,8 @@ UNHEARD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend's name (``emit``, ``nsys``, ``kineto``, ``xplane``, ``recorder``) and the reason for it."""
+    """A backend's name (``emit``, ``nsys``, ``kineto``, ``mindspore``, ``xplane``, ``recorder``), and the reason
+    for it."""
 
     name: str
     reason: str
@@ -56,6 +57,11 @@ def choose(in_process: bool = True, environ: Mapping[str, str] = os.environ) -> 
         return Choice(
             "xplane",
             "JAX is loaded: its profiler records the operations, opscope's recorder the ranges",
+        )
+    if in_process and mindspore_alone():
+        return Choice(
+            "mindspore",
+            "MindSpore is loaded: its profiler records the operators, opscope's recorder the ranges",
         )
     if gpu is None:
         return Choice("recorder", "no GPU is visible: ranges are recorded in the process")
@@ -127,6 +133,12 @@ def jax_alone() -> bool:
     return "jax" in sys.modules and "torch" not in sys.modules
 
 
+def mindspore_alone() -> bool:
+    """Whether the program has imported MindSpore, wholly, but neither PyTorch nor JAX."""
+    found = sys.modules.get("mindspore")
+    return hasattr(found, "nn") and "torch" not in sys.modules and "jax" not in sys.modules
+
+
 def has_torch() -> bool:
     """Whether PyTorch is imported or installed."""
     return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
@@ -144,6 +156,10 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
         from .kineto import KinetoCapture
 
         return KinetoCapture(folder)
+    if name == "mindspore":
+        from .mindspore_profiler import MindSporeCapture
+
+        return MindSporeCapture(folder)
     if name == "xplane":
         from .xplane import XPlaneCapture
 
@@ -152,7 +168,9 @@ def make(name: str, folder: str | os.PathLike[str]) -> Capture | None:
         from .recorder import RecorderCapture
 
         return RecorderCapture(folder)
-    raise ValueError(f"no backend {name!r} in the process; choose kineto, xplane, recorder or emit")
+    raise ValueError(
+        f"no backend {name!r} in the process; choose kineto, mindspore, xplane, recorder or emit"
+    )
 
 
 def warn_unheard() -> None:

@@ -15,7 +15,7 @@ from opscope.backends.window import WHOLE as WHOLE_RUN
 if TYPE_CHECKING:
     from opscope.core.capture.session import Capture
 
-BACKENDS: Final = ("auto", "recorder", "kineto", "xplane", "emit", "nsys")
+BACKENDS: Final = ("auto", "recorder", "kineto", "mindspore", "xplane", "emit", "nsys")
 #: Environment variables that carry the plan from ``run`` to its children.
 FOLDER, BACKEND, STEPS, FROM, UNTIL, WHOLE = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL", "WHOLE")
@@ -122,6 +122,8 @@ def start(env: Mapping[str, str]) -> None:
         RecordingWithEither,
         RecordingWithKernels,
         RecordingWithMore,
+        RecordingWithOperations,
+        RecordingWithOperators,
         RecordingWithProfile,
     )
 
@@ -136,7 +138,8 @@ def start(env: Mapping[str, str]) -> None:
     makers: dict[str, Callable[[str, Bounds], Capture]] = {
         # which framework the program uses is known only later
         "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
-        "xplane": RecordingWithProfile,
+        "mindspore": RecordingWithOperators,
+        "xplane": RecordingWithOperations,
         "recorder": RecordingWithMore if plan.backend == "recorder" else RecordingWithProfile,
     }
     capture = makers[backend](env[FOLDER], plan.bounds)

@@ -162,6 +162,26 @@ def _when_jax_begins(what: Callable[[], None]) -> None:
     wrapt.register_post_import_hook(imported, "jax._src.xla_bridge")
 
 
+def _mindspore_in_use() -> bool:
+    from opscope.backends import mindspore_alone
+
+    return mindspore_alone()
+
+
+def _when_mindspore_begins(what: Callable[[], None]) -> None:
+    """Call ``what`` once the program has imported MindSpore, and neither PyTorch nor JAX before it.
+
+    MindSpore's profiler makes no choice that belongs to the program, so it need not wait for a device.
+    """
+    import wrapt
+
+    def imported(_: Any) -> None:
+        if _mindspore_in_use():
+            what()
+
+    wrapt.register_post_import_hook(imported, "mindspore")
+
+
 def _cuda_in_use() -> bool:
     from opscope.adapters.shared.cuda import in_use
 
@@ -200,6 +220,14 @@ def _xplane(folder: Path, bounds: Bounds) -> Capture:
     return capture
 
 
+def _mindspore(folder: Path, bounds: Bounds) -> Capture:
+    from opscope.backends.mindspore_profiler import MindSporeCapture
+
+    capture = MindSporeCapture(folder, bounds=bounds)
+    capture.announce = _print_line
+    return capture
+
+
 def _print_line(line: str) -> None:
     """Print a line on stderr, once per machine: the ranks that torchrun starts would all print it."""
     if os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
@@ -210,6 +238,9 @@ def _print_line(line: str) -> None:
 
 _KERNELS: Final = Source("kernels", _cuda_in_use, _when_cuda_begins, _kineto, gpu=True)
 _OPERATIONS: Final = Source("operations", _jax_in_use, _when_jax_begins, _xplane, gpu=False)
+_OPERATORS: Final = Source(
+    "operators", _mindspore_in_use, _when_mindspore_begins, _mindspore, gpu=False
+)
 
 
 class RecordingWithKernels(RecordingWithMore):
@@ -218,13 +249,25 @@ class RecordingWithKernels(RecordingWithMore):
     sources = (_KERNELS,)
 
 
-class RecordingWithProfile(RecordingWithMore):
+class RecordingWithOperations(RecordingWithMore):
     """A recording with operations, from JAX's profiler."""
 
     sources = (_OPERATIONS,)
 
 
+class RecordingWithOperators(RecordingWithMore):
+    """A recording with operators, from MindSpore's profiler."""
+
+    sources = (_OPERATORS,)
+
+
+class RecordingWithProfile(RecordingWithMore):
+    """A recording with what the profiler of the program's framework gives on a machine without a GPU."""
+
+    sources = (_OPERATIONS, _OPERATORS)
+
+
 class RecordingWithEither(RecordingWithMore):
     """A recording with kernels or operations: the program's framework is known only once it is used."""
 
-    sources = (_KERNELS, _OPERATIONS)
+    sources = (_KERNELS, _OPERATIONS, _OPERATORS)

@@ -29,6 +29,10 @@ MEMORY: Final = "memory.bin"
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"
+#: The folder of what MindSpore's profiler writes; the file in it that tells the compiled graphs' nodes, a
+#: JSON object a line (``graph``, ``nodes``: name, call, layer, direction, forward node).
+MINDSPORE: Final = "mindspore"
+MINDSPORE_GRAPHS: Final = "graphs.jsonl"
 #: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
 #: that begin with it.
 PROBE: Final = "opscope.probe"

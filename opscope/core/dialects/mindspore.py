@@ -23,6 +23,14 @@ DOMAIN: Final = "mindspore"
 _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
+#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. What they
+#: hold are models of their own.
+WRAPPERS: Final = frozenset(
+    "WithLossCell WithGradCell WithEvalCell TrainOneStepCell TrainOneStepWithLossScaleCell "
+    "_TrainGradAccuStepCell ForwardValueAndGrad _VirtualDatasetCell _OutputTo16 _OutputTo32 DataWrapper".split()
+)
+#: Attributes of a wrapper that a path may begin with: the path does not name the outermost cell itself.
+_HELD: Final = frozenset({"network", "_network", "_backbone", "optimizer", "_loss_fn", "_op"})
 #: Words of a path that say how the operator came there, and name no cell.
 _NOT_CELLS: Final = re.compile(
     r"(?:Default|Gradients|recompute_\w*|Grad_\w+|grad[A-Z]\w*(?:-expand)?)\Z"
@@ -43,13 +51,34 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|D
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """What an operator's name says: ``op``, its kind; ``layer``, the cells' path (``network.c1``) or None;
+    """What an operator's name says: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
     ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
 
     op: str
-    layer: str | None
+    cells: tuple[tuple[str, str], ...]
     direction: str | None
     gradient_of: str | None
+
+    @property
+    def layer(self) -> str | None:
+        """The path of the cells, ``LeNet.c1``; ``c1`` of a model whose name is not told; None without cells."""
+        return self.layer_in(None)
+
+    def layer_in(self, root: str | None) -> str | None:
+        """Return the path of the cells in a graph of the cell (or function) ``root``.
+
+        A path begins with the model's class, as the adapter's layers do; wrappers around a model that trains
+        are left out.
+        """
+        names = [attribute for attribute, _ in self.cells]
+        if root is not None and root not in WRAPPERS:
+            return ".".join([root, *names])
+        for place, (attribute, kind) in enumerate(self.cells):
+            if kind in WRAPPERS:
+                continue
+            held = bool(kind) and attribute in _HELD
+            return ".".join([kind, *names[place + 1 :]] if held else names[place:])
+        return None
 
 
 @lru_cache(maxsize=65_536)
@@ -57,7 +86,7 @@ def node_name(name: str) -> NodeName:
     """Return what the operator's full name says."""
     *path, last = name.split("/")
     op = _NUMBER.sub("", last)
-    cells: list[str] = []
+    cells: list[tuple[str, str]] = []
     gradient_of: str | None = None
     optimizer = False
     for word in path:
@@ -68,8 +97,8 @@ def node_name(name: str) -> NodeName:
             continue
         cell = _CELL.match(word)
         attribute = word if cell is None else cell[1]
-        cells.append(attribute)
         kind = "" if cell is None else word[len(attribute) + 1 :]
+        cells.append((attribute, kind))
         optimizer |= attribute == "optimizer" or kind.lower() in _OPTIMIZERS
     direction = None
     if _INPUT.match(op):
@@ -82,7 +111,7 @@ def node_name(name: str) -> NodeName:
         direction = "forward"
     elif _BACKWARD.search(op):
         direction = "backward"
-    return NodeName(op, ".".join(cells) or None, direction, gradient_of)
+    return NodeName(op, tuple(cells), direction, gradient_of)
 
 
 def read(domain: str, text: str) -> Reading | None:
@@ -101,6 +130,6 @@ def read(domain: str, text: str) -> Reading | None:
     return Reading(
         "op",
         replace(call, name=known.op, params=params),
-        direction if direction in DIRECTIONS else known.direction,
+        str(direction) if direction in DIRECTIONS else known.direction,
         layer=layer if isinstance(layer, str) and layer else known.layer,
     )

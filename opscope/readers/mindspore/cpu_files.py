@@ -54,11 +54,13 @@ UNIX: Final = 1_000_000_000_000_000_000
 PRECISION: Final = 1e-4
 
 _DISAGREE: Final = "operators whose total in cpu_op_detail_info is not the sum of their executions: the profiler lost some"
-_SHAPELESS: Final = (
+SHAPELESS: Final = (
     "executions without shapes: MindSpore's profiler does not write those of operators that PyNative mode "
     "runs without a graph"
 )
-_UNPAIRED: Final = "executions whose shapes are not known: cpu_framework has other operators than cpu_op_execute_timestamp"
+_UNPAIRED: Final = (
+    "executions whose shapes are not known: cpu_framework has other operators than the times"
+)
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ def executions(path: Path) -> Executions:
             found.notes.append(("warning", _UNPAIRED, unpaired))
         without = int(found.table["inputs"].is_null().sum()) - unpaired
         if without > 0:
-            found.notes.append(("info", _SHAPELESS, without))
+            found.notes.append(("info", SHAPELESS, without))
     details = path.parent / f"{TOTALS}{rank}.csv"
     if details.is_file():
         found.totals, found.pid = totals(details)
@@ -179,7 +181,8 @@ def _text(path: Path) -> str:
 
 def _lines(path: Path) -> pl.Series:
     lines = pl.Series("line", _text(path).split("\n"), dtype=pl.String)
-    return lines.filter(lines.str.strip_chars() != "")
+    filled: pl.Series = lines.filter(lines.str.strip_chars() != "")
+    return filled
 
 
 def _times(path: Path) -> pl.DataFrame:
@@ -388,7 +391,7 @@ def _viewed(path: Path) -> Executions:
 
 
 def _ns(us: str | float) -> int:
-    """Return µs, a number or a text with up to three decimals, as ns; exactly, for a double holds no Unix ns."""
+    """Return µs, a number or a text with up to three decimals, as ns: exactly, as a double holds no Unix ns."""
     whole, _, part = str(us).partition(".")
     ns = int(whole) * 1000 + int((part + "000")[:3])
     if not 0 <= ns < 1 << 62:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +16,19 @@ from opscope.core.tables.redacted import redacted
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput, NoneReadable
 from opscope.readers.kineto import reader as kineto
-from opscope.readers.recording import with_kineto, with_xplane
+from opscope.readers.mindspore import graph_nodes as mindspore
+from opscope.readers.recording import with_kineto, with_mindspore, with_xplane
 from opscope.readers.recording.parts import parts
 from opscope.readers.recording.process_part import read_part
 from opscope.readers.recording.windows import with_windows
 from opscope.readers.xplane import reader as xplane
 
-#: Traces of a profiler that a part may contain: the file, its reader, and what joins it with the ranges.
-_PROFILERS: Final = (
+#: Traces of a profiler that a part may contain: the file or folder, its reader, and what joins it with the
+#: ranges.
+_PROFILERS: Final[tuple[tuple[str, Callable[[Path], Any], Callable[[Trace, Any], Trace]], ...]] = (
     (recording_format.KINETO, kineto.read, with_kineto.merge),
     (recording_format.XPLANE, xplane.read, with_xplane.merge),
+    (recording_format.MINDSPORE, mindspore.load, with_mindspore.merge),
 )
 
 
@@ -98,7 +101,7 @@ def _whole(part: Path, failed: list[BadInput]) -> Trace:
     trace = read_part(part)
     for name, read_profiler, merge in _PROFILERS:
         found = part / name
-        if found.is_file():
+        if found.exists():
             try:
                 theirs = read_profiler(found)
             except BadInput as error:  # the recorder's part is intact

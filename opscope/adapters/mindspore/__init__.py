@@ -1,0 +1,161 @@
+"""The MindSpore adapter: supported versions, hooks, what each hook emits, and removal.
+
+While something listens, it puts a dispatch mode on threads (ops of PyNative mode; versions that have none are
+hooked where Python hands an op to MindSpore), wraps ``Cell.__call__`` (layers) and the executor of PyNative
+mode (directions, and which forward op a gradient is of), and the compiler. While nothing listens, it only
+wraps optimizers and runs of graphs, to count steps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from mindspore import profiler
+from mindspore.nn import Cell
+
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter
+
+from . import mstx
+from .dispatch import Modes
+from .entry import EntryPoints
+from .graphs import Graphs
+from .layers import Layers
+from .ops import Ops
+from .phases import Phases
+from .state import Threads
+from .steps import Steps
+from .sync import Synchronous
+
+_log = logging.getLogger(__name__)
+
+
+class MindSporeAdapter(Adapter):
+    """MindSpore: PyNative mode, and runs of graphs."""
+
+    name: ClassVar[str] = "mindspore"
+    title: ClassVar[str] = "MindSpore"
+    module: ClassVar[str] = "mindspore"
+    #: 2.7 is the oldest version that is tested; 2.9 is the first with dispatch modes.
+    requires: ClassVar[str] = ">=2.7"
+
+    def __init__(self) -> None:
+        self._emitter: Emitter | None = None
+        self._threads = Threads()
+        self._sync: Synchronous | None = None
+        self._ops: Ops | None = None
+        self._modes: Modes | None = None
+        self._entry: EntryPoints | None = None
+        self._layers: Layers | None = None
+        self._phases: Phases | None = None
+        self._graphs: Graphs | None = None
+        self._recording: Any = None
+        self._undo: list[Callable[[], None]] = []
+        #: Hooks that are always set, and hooks that are set while something listens.
+        self._always = Patches()
+        self._while_active = Patches()
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook what counts steps, and the rest if something already listens."""
+        if self._emitter is not None:
+            return
+        self.broken = False
+        self._emitter = emitter
+        marked: Any = emitter
+        if mstx.on_ascend() and hasattr(profiler, "mstx"):
+            marked = mstx.Marked(emitter, profiler.mstx)
+            self._undo.append(session.on_step(marked.mark_step))
+        threads, failed = self._threads, self.failed
+        sources = Sources() if options.source else None
+        steps = Steps() if options.steps else None
+        self._sync = sync = Synchronous()
+        ops = Ops(marked, threads, sources, options.shapes, failed, sync.device, sync.wait)
+        self._ops = ops
+        self._modes = Modes(ops)
+        self._entry = None if self._modes.available else EntryPoints(ops)
+        self._phases = Phases(marked, threads, ops, steps, failed)
+        self._graphs = Graphs(marked, threads, ops, steps, failed)
+        entering, leaving = self._phases.entering, self._phases.leaving
+        self._layers = Layers(marked, threads, options.layers, failed, entering, leaving)
+        self._layers.arrives = self._modes.enter
+        self._phases.watch(self._always)
+        self._graphs.watch(self._always)
+        atexit.register(self._exits)
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook while the emitter is active, else unhook."""
+        emitter = self._emitter
+        if emitter is None or self.broken:
+            return
+        try:
+            if emitter.active:
+                self._begin(emitter)
+            else:
+                self._stop()
+        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
+            self.failed("hooks could not be set")
+
+    def _begin(self, emitter: Emitter) -> None:
+        recorder = session.recorder()
+        parts = self._ops, self._layers, self._phases, self._graphs, self._modes, self._sync
+        ops, layers, phases, graphs, modes, sync = parts
+        assert ops and layers and phases and graphs and modes and sync
+        if recorder is not self._recording or not ops.on:
+            self._recording = recorder
+            self._threads.run += 1
+            if recorder is not None:
+                ops.cost.reset()
+                layers.cost.reset()
+                recorder.spending.append(ops.cost.spent)
+                recorder.spending.append(layers.cost.spent)
+        ops.on = layers.on = phases.on = graphs.on = True
+        if not self._while_active:
+            self._while_active.wrap(Cell, "__call__", layers.around)
+            phases.install(self._while_active)
+            graphs.install(self._while_active)
+        sync.begin()
+        modes.install()
+        if self._entry is not None:
+            self._entry.install()
+
+    def _stop(self) -> None:
+        for part in (self._ops, self._layers, self._phases, self._graphs):
+            if part is not None:
+                part.on = False
+        self._while_active.restore()
+        if self._modes is not None:
+            self._modes.uninstall()
+        if self._entry is not None:
+            self._entry.uninstall()
+        if self._sync is not None:
+            self._sync.end()
+        self._recording = None
+
+    def uninstall(self) -> None:
+        """Remove every hook."""
+        if self._emitter is None:
+            return
+        self._stop()
+        self._always.restore()
+        while self._undo:
+            self._undo.pop()()
+        atexit.unregister(self._exits)
+        self._emitter = self._ops = self._modes = self._entry = self._layers = None
+        self._phases = self._graphs = self._sync = None
+
+    def withdraw(self) -> None:
+        """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""
+        self._stop()
+        self._always.restore()
+
+    def _exits(self) -> None:
+        """Take the mode off the main thread: one that is left there would end the process by an error."""
+        if self._modes is not None:
+            self._modes.leave()

@@ -1,0 +1,206 @@
+"""Make OpCalls of MindSpore's ops: dtypes, shapes, strides, and names of the arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from mindspore import Parameter, Tensor
+from mindspore.common import dtype as dtypes
+from mindspore.ops.auto_generate import gen_ops_prim
+
+from opscope.core.rangetext import clean_value
+from opscope.core.schema import DTYPE_NAMES, Arg, OpCall, ParamValue, TensorSpec
+
+_NAMES: Final = {
+    **DTYPE_NAMES,
+    "float8e4m3fn": "f8e4m3fn",
+    "float8e5m2": "f8e5m2",
+    "int4": "i4",
+}
+_DTYPE: Final = re.compile(r"[a-z]\w*\Z")
+#: Attributes of a Primitive to leave out: they repeat the arguments, or only matter to MindSpore itself.
+_OMITTED: Final = frozenset(
+    {
+        *("input_names", "output_names", "out_channel", "primitive_target", "visited", "groups"),
+        *("IsFeatureMapOutput", "IsFeatureMapInputList", "use_locking", "dynamic_shape_depends"),
+        *("side_effect_mem", "side_effect_io", "side_effect_hidden", "_op_impl_yaml_name"),
+    }
+)
+#: Types of arguments that enter the key of a call by type and value.
+PLAIN: Final = frozenset({int, float, bool, str, type(None)})
+#: Types whose instances are tensors, without a search in their bases.
+TENSORS: Final = frozenset({Tensor, Parameter})
+#: The text of a number that differs from call to call.
+VARIES: Final = "varies"
+#: Elements of a list parameter to include, and characters of a text.
+_MAX_LIST, _MAX_TEXT = 64, 256
+
+#: By id of a dtype's object: the object, which keeps its id, and its name in range texts.
+_dtypes: dict[int, tuple[Any, str]] = {}
+
+
+class Unsigned(Exception):
+    """The arguments have no key: they hold an object that cannot be compared."""
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return ``f32`` for ``mindspore.float32``, MindSpore's own name in lower case for the rest."""
+    found = _dtypes.get(id(dtype))
+    if found is None:
+        text = str(dtype).lower().rpartition(".")[2]
+        name = _NAMES.get(text, text)
+        found = _dtypes[id(dtype)] = (dtype, name if _DTYPE.match(name) else "?")
+    return found[1]
+
+
+def tensor_spec(tensor: Any) -> TensorSpec:
+    """Return the spec of a tensor; with strides if it is not contiguous."""
+    shape = tuple("?" if size is None or size < 0 else int(size) for size in tensor._shape)
+    dtype = dtype_name(tensor._dtype)
+    if tensor.is_contiguous():
+        return TensorSpec(dtype, shape)
+    return TensorSpec(dtype, shape, None, tuple(int(one) for one in tensor.stride()))
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a dense tensor."""
+    return type(value) in TENSORS or isinstance(value, Tensor)
+
+
+def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
+    """Append to ``key`` everything about ``values`` on which the text of a call depends.
+
+    Numbers enter by value if ``numbers``, else only by type.
+    """
+    add = key.append
+    for value in values:
+        kind = type(value)
+        if kind in TENSORS:
+            dtype = value._dtype
+            if id(dtype) not in _dtypes:
+                dtype_name(dtype)
+            add(id(dtype))
+            add(value._shape)
+            if not value.is_contiguous():
+                add(tuple(value.stride()))
+        elif kind in PLAIN:
+            add(kind)  # as 1 == True == 1.0
+            if numbers or kind is str:
+                add(value)
+        elif kind is tuple or kind is list:
+            add(len(value))
+            sign(key, value, numbers)
+        elif isinstance(value, Tensor):
+            add(dtype_name(value._dtype))
+            add(value._shape)
+        elif isinstance(value, dtypes.Type):
+            add(str(value))
+        else:
+            add(kind)
+
+
+def argument(value: Any) -> Arg:
+    """Return a tensor or a list of tensors as an argument; None for anything else."""
+    if is_tensor(value):
+        return tensor_spec(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(argument, value))
+    return None
+
+
+def has_tensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor or a list that holds one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(has_tensor, value))
+    return is_tensor(value)
+
+
+def described(
+    name: str, primitive: Any, args: Sequence[Any], device: str | None, varies: bool = False
+) -> OpCall:
+    """Return the call of op ``name``, without outputs and source: tensors are inputs, the rest parameters.
+
+    ``primitive`` is the object of an op that is run through one, whose attributes are parameters too. A
+    number that is the same in all calls of that kind is written as it is, else (``varies``) so.
+    """
+    names = arguments(name, primitive)
+    inputs: list[Arg] = []
+    params: dict[str, ParamValue] = {}
+    for place, value in enumerate(args):
+        if has_tensor(value):
+            inputs.append(argument(value))
+            continue
+        key = names[place] if place < len(names) else f"arg{place}"
+        _add(params, key, value, varies)
+    if primitive is not None:
+        for key, value in attributes(primitive).items():
+            if key not in params:
+                _add(params, key, value, False)
+    return OpCall(name, tuple(inputs), None, tuple(params.items()), device)
+
+
+def attributes(primitive: Any) -> dict[str, Any]:
+    """Return the attributes of a Primitive that describe its work."""
+    found = {key: one for key, one in primitive.attrs.items() if key not in _OMITTED}
+    if (
+        "group" in found
+    ):  # the constructor's name: what a cost model reads is the same in all frameworks
+        found["groups"] = found.pop("group")
+    return found
+
+
+def _add(params: dict[str, ParamValue], key: str, value: Any, varies: bool) -> None:
+    found = _parameter(value)
+    if found is None or found == ():
+        return
+    if varies and isinstance(found, (int, float, tuple)) and not isinstance(found, bool):
+        found = VARIES
+    params[key] = clean_value(found)
+
+
+def _parameter(value: Any) -> Any:
+    """Return a value that a text can hold; None if it is empty, or of a type that is not described."""
+    if isinstance(value, str):
+        return value[:_MAX_TEXT] or None
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        found = tuple(_parameter(one) for one in value[:_MAX_LIST])
+        return None if any(one is None for one in found) else found
+    if isinstance(value, dtypes.Type):
+        return dtype_name(value)
+    return None
+
+
+def arguments(name: str, primitive: Any) -> tuple[str, ...]:
+    """Return the names of an op's arguments in the order in which they are passed; empty if not known."""
+    kind = type(primitive) if primitive is not None else None
+    if kind is not None and "__call__" in vars(kind):
+        return _signature(kind)
+    return _signature(getattr(gen_ops_prim, name, None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(kind: Any) -> tuple[str, ...]:
+    """Return the arguments of a generated Primitive class: those of the call, then the constructor's."""
+    if not inspect.isclass(kind):
+        return ()
+    try:
+        called = [*inspect.signature(kind.__call__).parameters.values()][1:]
+        made = [*inspect.signature(inspect.unwrap(kind.__init__)).parameters.values()][1:]
+    except (TypeError, ValueError):  # a class that is made in C++
+        return ()
+    listed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(one.kind in listed for one in called):
+        return ()
+    return tuple(one.name for one in (*called, *made) if one.kind not in listed)
+
+
+def device_name(target: str, number: int) -> str:
+    """Return ``cpu``, ``cuda:0`` or ``npu:0`` for MindSpore's device target and its number."""
+    kind = {"CPU": "cpu", "GPU": "cuda", "Ascend": "npu"}.get(target, target.lower())
+    return kind if kind == "cpu" else f"{kind}:{number}"

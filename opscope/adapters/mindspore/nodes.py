@@ -1,0 +1,149 @@
+"""Pair the nodes of an autograd graph with the forward ops that made them, and hear when each runs.
+
+Once a function's autograd graph is built, its nodes are walked from the results, in the order of their
+sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
+result. Hooks on a node tell when its gradient begins and ends. So the ops of a backward pass have their
+forward op. No dispatch mode sees the ops that differentiate what MindSpore runs through a Primitive
+(``Conv2D``, ``MaxPool``): their ranges are the nodes' own.
+
+MindSpore has had these nodes since 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .call import is_tensor
+from .ops import Ops
+from .state import Entry, State
+
+#: Nodes that are walked of one graph.
+MAX_NODES: Final = 100_000
+#: The sequence number of a leaf.
+_LEAF: Final = 2**64 - 1
+_VIEW: Final = "View"
+#: Ops whose gradients run nothing: they hand on what they get.
+_PASSES: Final = frozenset(
+    {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
+)
+
+
+def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
+    """Hook the nodes of the graph that made ``results``.
+
+    ``opaque``: the names of ops whose gradients hide their ops; what turns out to be one is added. An op
+    that is not differentiated has no node, so ops are passed over until one fits, but never beyond the next
+    whose node is known (``State.anchors``).
+    """
+    made, anchors = state.made, state.anchors
+    fixed = sorted(anchors.items())
+    place, following = 0, 0
+    for seq, node in _walk(results):
+        while following < len(fixed) and fixed[following][0] <= seq:
+            following += 1
+        at = anchors.get(seq)
+        if at is None:
+            name, shape = node.name(), _shape(node)
+            until = fixed[following][1] if following < len(fixed) else len(made)
+            places = range(place, until)
+            at = next((one for one in places if _fits(made[one][1], name, shape)), None)
+        if at is None:
+            continue
+        place = at + 1
+        number, entry = made[at]
+        hooked = _Node(ops, number, state.number, entry, opaque)
+        node.register_prehook(hooked.before)
+        node.register_hook(hooked.after)
+
+
+def _walk(results: Any) -> list[tuple[int, Any]]:
+    """Return the inner nodes of a graph with their sequence numbers, in their order."""
+    pending = [getattr(one, "_grad_node", None) for one in _tensors(results)]
+    found: dict[int, Any] = {}
+    while pending and len(found) < MAX_NODES:
+        node = pending.pop()
+        if node is None or node.is_leaf():
+            continue
+        number = node._sequence_nr()
+        if number in found:
+            continue
+        found[number] = node
+        pending += [one for one, _ in node.next_functions or ()]
+    found.pop(_LEAF, None)
+    return sorted(found.items())
+
+
+def _tensors(values: Any) -> Iterable[Any]:
+    if is_tensor(values):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for one in values:
+            yield from _tensors(one)
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    for one in getattr(node, "_input_metadata", None) or ():  # since 2.9
+        if one is not None:
+            return tuple(one.shape)
+    return None
+
+
+def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
+    """Whether a node of this name and result is one of this op."""
+    mine = entry.call.name
+    if mine != name and mine.removesuffix(_VIEW) != name.removesuffix(_VIEW):
+        return False
+    return shape is None or entry.shape is None or tuple(entry.shape) == shape
+
+
+class _Node:
+    """The hooks of one node. They hold neither the node nor a tensor."""
+
+    __slots__ = ("_begun", "_entry", "_number", "_opaque", "_ops", "_ran", "_seq")
+
+    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry, opaque: set[str]) -> None:
+        self._ops = ops
+        self._seq = seq
+        self._number = number
+        self._entry = entry
+        self._opaque = opaque
+        self._begun: Entry | None = None
+        self._ran = -1
+
+    def before(self, grads: Any) -> None:
+        """The node's gradient begins."""
+        ops = self._ops
+        if not ops.on:
+            return
+        try:
+            state = ops.state()
+            state.nodes.append((self._seq, self._number, self._entry.source))
+            self._ran = state.seen
+            name = self._entry.call.name
+            if (self._entry.opaque and name not in _PASSES) or name in self._opaque:
+                self._begun = ops.begin_gradient(self._entry, grads)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            ops.failed("a gradient could not be described")
+
+    def after(self, grad_inputs: Any, grad_outputs: Any) -> None:
+        """The node's gradient has run."""
+        ops = self._ops
+        begun, self._begun = self._begun, None
+        if self._ran < 0:
+            return
+        if not ops.on:
+            return
+        try:
+            state = ops.state()
+            if state.nodes and state.nodes[-1][0] == self._seq:
+                state.nodes.pop()
+            name = self._entry.call.name
+            if begun is None and state.seen == self._ran and name not in _PASSES:
+                self._opaque.add(name)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            ops.failed("a gradient could not be described")
+        self._ran = -1
+        if begun is not None:
+            ops.wait()
+            ops.end(begun, grad_inputs)

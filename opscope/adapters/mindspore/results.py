@@ -1,0 +1,85 @@
+"""Hear when the gradient of a forward op begins by a hook on its result: for version 2.7, which has no nodes.
+
+MindSpore calls the hook once the result's gradient is complete, and then differentiates the op. So the
+range of a gradient lasts until the next begins, or the backward pass ends. It holds all ops of the gradient,
+and the sum of gradients that the next one needs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from opscope.core.schema import FLOATS
+
+from .call import dtype_name, is_tensor
+from .ops import Ops
+from .state import Entry, State
+
+
+def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
+    """Hook the results of an op that was recorded last among those of an autograd graph."""
+    flat = result if type(result) in (tuple, list) else (result,)
+    outputs = [one for one in flat if is_tensor(one) and dtype_name(one._dtype) in FLOATS]
+    if not outputs or not state.made or state.made[-1][1] is not entry:
+        return
+    made = state.results
+    needed = tuple(
+        one for one in args if is_tensor(one) and (_is_trained(one) or _is_in(made, one))
+    )
+    if not needed:  # neither weights nor other ops lie before it
+        return
+    one = _Result(ops, state.made[-1][0], state.number, entry, tuple(map(id, needed)), args)
+    for output in outputs:
+        output.register_hook(one.arrives)
+        made[id(output)] = weakref.ref(output)
+
+
+def finish(ops: Ops, state: State) -> None:
+    """End the gradient that runs, if one does: another begins, or the backward pass has ended."""
+    begun, state.gradient = state.gradient, None
+    if begun is not None:
+        state.nodes.clear()
+        ops.wait()
+        ops.emitter.pop(begun[1])
+
+
+def _is_trained(tensor: Any) -> bool:
+    return bool(getattr(tensor, "param_info", None) is not None and tensor.requires_grad)
+
+
+def _is_in(made: dict[int, Any], tensor: Any) -> bool:
+    found = made.get(id(tensor))
+    return found is not None and found() is tensor
+
+
+class _Result:
+    """The hook of an op's results. It holds no tensor."""
+
+    __slots__ = ("_entry", "_needed", "_number", "_ops", "_seq")
+
+    def __init__(
+        self, ops: Ops, seq: int, number: int, entry: Entry, needed: tuple[int, ...], args: Any
+    ) -> None:
+        self._ops = ops
+        self._seq = seq
+        self._number = number
+        self._entry = entry
+        #: For each tensor of the op: whether its gradient is computed.
+        self._needed = tuple(id(one) in needed for one in args if is_tensor(one))
+
+    def arrives(self, grad: Any) -> None:
+        """The gradient of the result is complete: that of the op is computed next."""
+        ops = self._ops
+        if not ops.on:
+            return
+        try:
+            state = ops.state()
+            if not state.backward or (state.gradient and state.gradient[0] == self._seq):
+                return
+            finish(ops, state)
+            state.nodes.append((self._seq, self._number, self._entry.source))
+            begun = ops.begin_gradient(self._entry, (grad,), self._needed)
+            state.gradient = (self._seq, begun.prepared if begun.known else None)
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            ops.failed("a gradient could not be described")

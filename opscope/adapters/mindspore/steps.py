@@ -1,0 +1,58 @@
+"""Find the end of each training step: the optimizer's call, or that of the last of several optimizers."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from opscope.core.capture import session
+
+
+class Steps:
+    """Ends a training step after the optimizer's call; with several, after the last of a round.
+
+    A round is complete once one steps a second time. From then on the optimizer that was last in it ends
+    each training step. Gradients that are accumulated belong to the step that the optimizer ends. Where the
+    user calls ``opscope.step()``, only that call counts.
+    """
+
+    def __init__(self) -> None:
+        self._round: list[weakref.ref[Any]] = []
+        self._last: weakref.ref[Any] | None = None
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @staticmethod
+    def begin() -> None:
+        """Begin step 0 if none has begun on this thread."""
+        if session.steps_by_user or session.are_steps_held() or session.current_step() >= 0:
+            return
+        session.begin_step()
+
+    def made(self, optimizer: Any) -> None:
+        """Count an optimizer that the program has made."""
+        self._known.add(optimizer)
+
+    def stepped(self, optimizer: Any) -> None:
+        """Count a call of ``optimizer``, which may end the training step."""
+        if session.steps_by_user or session.are_steps_held():
+            return
+        if self._ends(optimizer):
+            session.next_step()
+
+    def _ends(self, optimizer: Any) -> bool:
+        last = None if self._last is None else self._last()
+        if last is optimizer and not self._round:
+            return True
+        if any(one() is optimizer for one in self._round):  # a new round begins
+            self._last = self._round[-1]
+            self._round = [weakref.ref(optimizer)]
+            return self._last() is optimizer
+        self._round.append(weakref.ref(optimizer))
+        if last is optimizer:
+            self._round = []
+            return True
+        if last is None and len(self._round) >= len(self._known):
+            self._last = self._round[-1]
+            self._round = []
+            return True
+        return False

@@ -1,0 +1,410 @@
+"""Join a process's ranges with the operators that MindSpore's profiler recorded, on the recorder's clock.
+
+An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph tells.
+In PyNative mode the adapter's range says what the program asked for, and holds it until it has run; the profiler
+says when it ran. What both recorded becomes one range with the profiler's time; the adapter's stays as the
+framework's internals (domain ``runtime``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.dialects import own as own_texts
+from opscope.core.dialects.mindspore import DOMAIN, node_name
+from opscope.core.payload import GRAPH_THREAD
+from opscope.core.rangetext import format_call
+from opscope.core.schema import DIRECTIONS, OpCall, TensorSpec
+from opscope.core.tables.clockfit import ClockFit
+from opscope.core.tables.intervals import Ints, nest
+from opscope.core.tables.trace import Trace, next_range_id
+from opscope.readers.mindspore import gradients
+from opscope.readers.mindspore.cpu_files import SHAPELESS
+from opscope.readers.mindspore.graph_nodes import (
+    AMBIGUOUS,
+    Captured,
+    Known,
+    known_calls,
+    with_sizes,
+)
+from opscope.readers.recording.beside import joined
+from opscope.readers.recording.onclock import to_unix
+
+#: The adapter's domain.
+ADAPTER: Final = "opscope.mindspore"
+#: The number of MindSpore's thread 0; its others are below.
+FIRST_THREAD: Final = -(1 << 20)
+#: How far an operator may seem to outlast the range that it ran in: the error of the clocks.
+EDGE_NS: Final = 20_000
+#: The number that the adapter gives to another graph of the same name.
+_NUMBERED: Final = re.compile(r"(?<=.)_[0-9]+\Z")
+_PLACED: Final = "operators are placed by the system's clock, which both recorded, to within {} ns"
+_UNKNOWN: Final = "operators whose shapes or dtypes are not known: no graph and no range of the adapter tells them"
+_OUTSIDE: Final = "operators that ran before or after the recording: the clocks may not be what they are taken for"
+
+
+def merge(ranges: Trace, captured: Captured) -> Trace:
+    """Return the recorder's part ``ranges`` with the operators in ``captured``, on the recorder's clock."""
+    clock = _clock(ranges, captured.executions.unix)
+    table, known, ambiguous = known_calls(
+        _on_clock(captured.executions.table, clock), captured.nodes
+    )
+    own = ranges["ranges"]
+    operators = _Operators(table, known)
+    taken = operators.join_asked(own)
+    operators.place(own)
+    operators.pair()
+    added = operators.ranges(next_range_id(own))
+    changed = {
+        "ranges": pl.concat([_without(own, taken), added], how="diagonal_relaxed"),
+        "threads": pl.concat(
+            [ranges["threads"], _threads(added, ranges["threads"])], how="diagonal"
+        ),
+    }
+    merged = joined(ranges, Trace.of({}), (), clock, "mindspore", changed)
+    merged.origin["operations"] = {
+        "format": "mindspore",
+        "paths": [str(captured.executions.path)],
+        "executions": len(table),
+    }
+    for severity, what, how_many in captured.executions.notes:
+        if what != SHAPELESS:  # the adapter, or a graph, may know them
+            merged.note(severity, what, how_many)
+    if operators.unknown:
+        merged.note("warning", _UNKNOWN, operators.unknown)
+    merged.note("info", _PLACED.format(clock.error_ns))
+    if ambiguous:
+        merged.note("warning", AMBIGUOUS, ambiguous)
+    outside = _outside(ranges, table)
+    if outside:
+        merged.note("warning", _OUTSIDE, outside)
+    return merged
+
+
+def _clock(ranges: Trace, unix: bool) -> ClockFit:
+    """Return how the profiler's times become the recorder's, which pairs its own clock with the Unix clock."""
+    if not unix:  # versions that wrote the clock that the recorder uses
+        return ClockFit(0, 0, 0.0, 0, 0, 0)
+    clocks, offset = ranges["clocks"], to_unix(ranges)
+    error = clocks["error_ns"].fill_null(0)[0] if len(clocks) else 0
+    ppm = clocks["drift_ppm"].fill_null(0.0)[0] if len(clocks) else 0.0
+    start = (ranges.origin.get("recorded") or (0, 0))[0] or 0
+    return ClockFit(start + offset, -offset, -ppm / 1e6, int(error), 0, len(clocks))
+
+
+def _on_clock(table: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
+    start = pl.Series("start", clock.apply(table["start"].to_numpy()))
+    end = (start + (table["end"] - table["start"])).alias("end")
+    return table.with_columns(start, end)
+
+
+def _outside(ranges: Trace, table: pl.DataFrame) -> int:
+    first, last = ranges.origin.get("recorded") or (None, None)
+    if first is None or last is None or not len(table):
+        return 0
+    return int(((table["end"] < first) | (table["start"] > last)).sum())
+
+
+class _Operators:
+    """The executions by start, and what is known of each: ``which`` is its place in ``known``."""
+
+    def __init__(self, table: pl.DataFrame, known: list[Known]) -> None:
+        self.table = table
+        self.known = known
+        self.which: Ints = table["known"].to_numpy().astype(np.int64)
+        self.lane: Ints = (FIRST_THREAD - table["thread"]).to_numpy().copy()
+        self.seq = np.full(len(table), -1, np.int64)
+        self.fwd_thread = np.full(len(table), GRAPH_THREAD, np.int64)
+        self._numbers: dict[Known, int] = {}
+
+    def _is(self, wanted: list[bool]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.array(wanted, bool)[self.which]
+        return found
+
+    def _add(self, known: Known) -> int:
+        number = self._numbers.get(known)
+        if number is None:
+            number = self._numbers[known] = len(self.known)
+            self.known.append(known)
+        return number
+
+    def join_asked(self, own: pl.DataFrame) -> pl.Series:
+        """Give what PyNative mode ran the call that the program made; return the ids of these ranges.
+
+        The adapter's range holds what it asked for until that has run. An operator of the range's name is
+        the range's; another one is a part of it: of a gradient, or of an operator made of several.
+        """
+        calls = _asked(own)
+        loose = ~self._is([one.in_graph for one in self.known])
+        found = _around(calls, self.table, loose)
+        rows = np.flatnonzero(found >= 0)
+        if not len(rows):
+            return pl.Series("id", [], dtype=pl.Int64)
+        texts, code = _codes(calls["text"])
+        parsed = [_call(text) for text in texts]
+        directions = calls["category"].cast(pl.String).to_list()
+        known, inverse = np.unique(
+            np.stack((self.which[rows], found[rows])), axis=1, return_inverse=True
+        )
+        made = np.full(known.shape[1], -1, np.int64)
+        whole = np.zeros(known.shape[1], bool)
+        for place, (number, row) in enumerate(known.T.tolist()):
+            one, call = self.known[number], parsed[code[row]]
+            assert call is not None
+            joined_call = _of_call(one, call)
+            whole[place] = joined_call is not None or call.name.endswith(gradients.GRADIENT)
+            one = joined_call or gradients.completed(one, call)
+            made[place] = self._add(replace(one, direction=directions[row]))
+        place_of = inverse.reshape(-1)
+        self.which[rows] = made[place_of]
+        self.lane[rows] = calls["thread"].gather(found[rows]).to_numpy()
+        for mine, column in ((self.seq, "seq"), (self.fwd_thread, "fwd_thread")):
+            mine[rows] = calls[column].fill_null(-1).gather(found[rows]).to_numpy()
+        return calls["id"].gather(np.unique(found[rows][whole[place_of]]))
+
+    def place(self, own: pl.DataFrame) -> None:
+        """Set the thread of each execution: that of the graph's run around it, else one of MindSpore's.
+
+        MindSpore numbers its workers; all other threads are 0, the program's and PyNative's too. What begins
+        and ends in a run of a graph (category ``graph``) on thread 0 is in it, and its layer is within the
+        layer around the run.
+        """
+        runs = own.filter((pl.col("category") == "graph").fill_null(False))
+        start, end = self.table["start"].to_numpy(), self.table["end"].to_numpy()
+        if not len(runs) or not len(start):
+            return
+        inside = nest(runs["start"].to_numpy(), runs["end"].to_numpy()).innermost(start)
+        held = (inside >= 0) & (self.table["thread"].to_numpy() == 0)
+        held &= end <= runs["end"].to_numpy()[np.maximum(inside, 0)]
+        held &= self._is([one.in_graph for one in self.known])
+        self.lane[held] = runs["thread"].to_numpy()[inside[held]]
+        graphs = [_NUMBERED.sub("", text) for text in runs["text"].cast(pl.String)]
+        phases = _innermost(own, "phase", runs)
+        rows = np.flatnonzero(held)
+        around = inside[rows].tolist()
+        code, kinds = _rows_of([graphs[run] for run in around], [phases[run] for run in around])
+        pairs, inverse = np.unique(np.stack((self.which[rows], code)), axis=1, return_inverse=True)
+        made = [
+            self._add(_in_run(self.known[number], *kinds[kind]))
+            for number, kind in pairs.T.tolist()
+        ]
+        self.which[rows] = np.array(made, np.int64)[inverse.reshape(-1)]
+
+    def pair(self) -> None:
+        """Give an operator of a graph's gradient the number of the one that it differentiates."""
+        forward = self._pairs_of_graphs()
+        rows = np.flatnonzero(forward >= 0)
+        of = forward[rows]
+        self.seq[of] = of
+        self.seq[rows] = of
+
+    def _pairs_of_graphs(self) -> Ints:
+        """Return for each execution of a graph's node the latest execution before it of its forward node."""
+        found = np.full(len(self.which), -1, np.int64)
+        names: dict[str, list[int]] = {}
+        for number, one in enumerate(self.known):
+            if one.in_graph:
+                names.setdefault(one.node, []).append(number)
+        for number in np.unique(self.which).tolist():
+            of = self.known[number].forward
+            if of is None or of not in names:
+                continue
+            mine = np.flatnonzero(self.which == number)
+            theirs = np.flatnonzero(np.isin(self.which, names[of]))
+            at = np.searchsorted(theirs, mine) - 1
+            found[mine[at >= 0]] = theirs[at[at >= 0]]
+        return found
+
+    @property
+    def unknown(self) -> int:
+        """How many executions have inputs of unknown dtype, or none that are known."""
+        bare = [
+            (not one.call.inputs and one.call.outputs is None)
+            or any(tensor is not None and tensor.dtype == "?" for tensor in one.call.input_leaves())
+            for one in self.known
+        ]
+        return int(self._is(bare).sum())
+
+    def ranges(self, first: int) -> pl.DataFrame:
+        """Return the ranges of the operators, with one text for each distinct description."""
+        distinct, code = np.unique(self.which, return_inverse=True)
+        texts = pl.Series([_text(self.known[one]) for one in distinct.tolist()], dtype=pl.String)
+        numbered = pl.Series(self.seq >= 0)
+        return pl.DataFrame(
+            {
+                "id": np.arange(len(code), dtype=np.int64) + first,
+                "process": pl.Series(np.zeros(len(code), np.int32)),
+                "thread": self.lane,
+                "end_thread": self.lane,
+                "start": self.table["start"],
+                "end": self.table["end"],
+                "text": texts.gather(code).cast(pl.Categorical),
+                "seq": pl.Series(self.seq).set(~numbered, None),
+                "fwd_thread": pl.Series(self.fwd_thread).set(~numbered, None),
+            }
+        ).with_columns(
+            pl.lit(DOMAIN).cast(pl.Categorical).alias("domain"),
+            pl.lit("pushpop").cast(pl.Categorical).alias("kind"),
+        )
+
+
+def _call(text: str) -> OpCall | None:
+    reading = own_texts.read(ADAPTER, None, text)
+    return None if reading is None else reading.call
+
+
+def _of_call(one: Known, call: OpCall) -> Known | None:
+    """Return the operator with the call that the program made; None if it is another operator or has other
+    sizes."""
+    if node_name(one.node).op != call.name:
+        return None
+    made = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
+    ran = tuple(tensor for tensor in one.call.inputs if isinstance(tensor, TensorSpec))
+    if ran and made and with_sizes(made[: len(ran)], ran) is None:
+        return None
+    return replace(one, call=call)
+
+
+def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
+    """Return for each wanted execution the row of the innermost of ``calls`` that holds it; -1 for none.
+
+    Where the calls of several threads do, it is the one of the operator's name; of several of these, none.
+    """
+    found = np.full(len(table), -1, np.int64)
+    rows = np.flatnonzero(wanted)
+    if not len(calls) or not len(rows):
+        return found
+    start, end = (table[name].to_numpy()[rows] for name in ("start", "end"))
+    begin, until = calls["start"].to_numpy(), calls["end"].to_numpy()
+    thread = calls["thread"].to_numpy()
+    per_thread: list[Ints] = []
+    for one in np.unique(thread):
+        mine = np.flatnonzero(thread == one)
+        inside = nest(begin[mine], until[mine]).innermost(start)
+        row = np.where(inside >= 0, mine[np.maximum(inside, 0)], -1)
+        held = (row >= 0) & (end <= until[np.maximum(row, 0)] + EDGE_NS)
+        per_thread.append(np.where(held, row, -1))
+    held_by = np.stack(per_thread)
+    many = (held_by >= 0).sum(0)
+    found[rows] = np.where(many == 1, held_by.max(0), -1)
+    several = np.flatnonzero(many > 1)
+    if len(several):
+        names = calls["name"].to_list()
+        nodes = table["node"].to_list()
+        for at in several.tolist():
+            op = node_name(nodes[rows[at]]).op
+            fitting = [row for row in held_by[:, at].tolist() if row >= 0 and names[row] == op]
+            found[rows[at]] = fitting[0] if len(fitting) == 1 else -1
+    return found
+
+
+def _text(one: Known) -> str:
+    """Return the text of a range in domain ``mindspore``: the node's name with what is known of its call."""
+    said = node_name(one.node)
+    params = one.call.params
+    if one.layer is not None and one.layer != said.layer:
+        params += (("layer", one.layer),)
+    if one.direction in DIRECTIONS and one.direction != said.direction:
+        params += (("direction", one.direction),)
+    return format_call(replace(one.call, name=one.node, params=params), None)
+
+
+def _asked(own: pl.DataFrame) -> pl.DataFrame:
+    """Return the adapter's ranges of operators, by start, with the operator's ``name``."""
+    category = pl.col("category").cast(pl.String)
+    rows = own.filter(
+        (pl.col("domain").cast(pl.String) == ADAPTER)
+        & (category.is_null() | category.is_in(DIRECTIONS))
+        & (pl.col("kind").cast(pl.String) == "pushpop")
+    ).sort("start", maintain_order=True)
+    texts, code = _codes(rows["text"])
+    calls = [_call(text) for text in texts]
+    names = [None if call is None else call.name for call in calls]
+    name = pl.Series("name", names, dtype=pl.String).gather(code)
+    return rows.with_columns(name).filter(pl.col("name").is_not_null())
+
+
+def _codes(texts: pl.Series) -> tuple[list[str], Ints]:
+    """Return the distinct texts, and for each row the place of its text."""
+    plain = texts.cast(pl.String).fill_null("")
+    distinct = plain.unique(maintain_order=True)
+    frame = plain.to_frame("text").join(
+        distinct.to_frame("text").with_row_index("place"),
+        on="text",
+        how="left",
+        maintain_order="left",
+    )
+    return distinct.to_list(), frame["place"].to_numpy().astype(np.int64)
+
+
+def _innermost(own: pl.DataFrame, category: str, rows: pl.DataFrame) -> list[str | None]:
+    """Return the text of the innermost range of a category open on the thread of each row at its start."""
+    found: list[str | None] = [None] * len(rows)
+    ranges = own.filter((pl.col("category").cast(pl.String) == category).fill_null(False))
+    threads, start = rows["thread"].to_numpy(), rows["start"].to_numpy()
+    for (thread,), part in ranges.group_by("thread"):
+        mine = np.flatnonzero(threads == thread)
+        inside = nest(part["start"].to_numpy(), part["end"].to_numpy()).innermost(start[mine])
+        texts = part["text"].cast(pl.String).to_list()
+        for row, at in zip(mine[inside >= 0].tolist(), inside[inside >= 0].tolist(), strict=True):
+            found[row] = texts[at]
+    return found
+
+
+def _rows_of(
+    graphs: list[str], phases: list[str | None]
+) -> tuple[Ints, list[tuple[str, str | None]]]:
+    """Return the distinct pairs of graph and phase, and for each row the place of its pair."""
+    places: dict[tuple[str, str | None], int] = {}
+    code = [places.setdefault(pair, len(places)) for pair in zip(graphs, phases, strict=True)]
+    return np.array(code, np.int64), list(places)
+
+
+def _in_run(one: Known, graph: str, phase: str | None) -> Known:
+    """Return the operator in a run of ``graph``: its layer within it, and the direction of the phase.
+
+    A function that is compiled loses the cells' names; then the owner of its parameter is the layer.
+    """
+    said = node_name(one.node)
+    direction = one.direction or said.direction
+    if direction in (None, "forward") and phase in DIRECTIONS:
+        direction = phase
+    if said.cells or direction == "optimizer":
+        layer = said.layer_in(graph)
+    else:
+        layer = graph if one.layer is None else f"{graph}.{one.layer}"
+    return replace(one, layer=layer, direction=direction)
+
+
+def _without(own: pl.DataFrame, taken: pl.Series) -> pl.DataFrame:
+    """Return the recorder's ranges with those that were joined as the framework's internals."""
+    mine = pl.col("id").is_in(taken.implode())
+    return own.with_columns(
+        pl.when(mine).then(pl.lit("runtime")).otherwise(pl.col("domain").cast(pl.String))
+        .cast(pl.Categorical).alias("domain"),
+        pl.when(mine).then(None).otherwise(pl.col("category").cast(pl.String))
+        .cast(pl.Categorical).alias("category"),
+        pl.when(mine).then(None).otherwise(pl.col("seq")).alias("seq"),
+    )  # fmt: skip
+
+
+def _threads(added: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    threads = added["thread"].unique().sort()
+    new = threads.filter(~threads.is_in(known["thread"].implode()))
+    names = [
+        "MindSpore's operators" if one == FIRST_THREAD else f"MindSpore worker {FIRST_THREAD - one}"
+        for one in new
+    ]
+    return pl.DataFrame(
+        {
+            "process": pl.Series([0] * len(new), dtype=pl.Int32),
+            "thread": new,
+            "name": pl.Series(names, dtype=pl.String),
+        }
+    )
