@@ -41,16 +41,30 @@ def damaged(source: Path, target: Path, dice: random.Random) -> None:
         shutil.copytree(source, target)
         if (target / "meta.json").is_file():
             return profile_of(target, dice)
-        return (recording_of if any(target.glob("part-*")) else parquet_of)(target, dice)
+        if any(target.glob("part-*")):
+            return recording_of(target, dice)
+        if any(target.rglob("*.parquet")):
+            return parquet_of(target, dice)
+        inner = dice.choice(sorted(one for one in target.rglob("*") if one.is_file()))
+        if dice.random() < 0.1:
+            return inner.unlink()
+        return _file(inner, dice)
     shutil.copyfile(source, target)
+    _file(target, dice)
+
+
+def _file(target: Path, dice: random.Random) -> None:
+    """Damage a file in a way that fits what it holds."""
     head = target.read_bytes()[:16]
     fitting: Callable[[Path, random.Random], None] = bytes_of
     if head.startswith(b"SQLite"):
         fitting = sqlite_of
-    elif head[:1] in (b"{", b"[") or re.search(r"\.json(\.gz)?\Z", source.name):
+    elif head[:1] in (b"{", b"[") or re.search(r"\.json(\.gz)?\Z", target.name):
         fitting = json_of
-    elif ".xplane.pb" in source.name:
+    elif ".xplane.pb" in target.name:
         fitting = protobuf_of
+    elif target.suffix in (".csv", ".txt"):
+        fitting = cells_of
     return (fitting if dice.random() < 0.9 else bytes_of)(target, dice)
 
 
@@ -75,6 +89,30 @@ def bytes_of(file: Path, dice: random.Random) -> None:
         else:
             del data[at:]
     file.write_bytes(data)
+
+
+#: Cells that a table's column may not be ready for.
+CELLS = (
+    b"", b"-1", b"nan", b"inf", b"1e400", b"9" * 19, b"9" * 400, b'"', b'""', b"N/A", b"\xff", b"a,b", b"0x1f", b"\0",
+    b"[1,2", b"-9223372036854775808", b"99999999999999999999.5", b"1" + b"0" * 15,
+)  # fmt: skip
+
+
+def cells_of(file: Path, dice: random.Random) -> None:
+    """Replace cells of a table, or of a text of lines; double or delete a line."""
+    lines = file.read_bytes().split(b"\n")
+    for _ in range(dice.choice((1, 1, 3, 20))):
+        at = dice.randrange(len(lines))
+        kind = dice.randrange(8)
+        if kind == 0 and len(lines) > 1:
+            del lines[at]
+        elif kind == 1:
+            lines[at:at] = [lines[at]] * dice.choice((1, 1000))
+        else:
+            parts = re.split(rb"([,; ])", lines[at])
+            parts[dice.randrange(len(parts))] = dice.choice(CELLS)
+            lines[at] = b"".join(parts)
+    file.write_bytes(b"\n".join(lines))
 
 
 # ----------------------------------------------------------------------------------- JSON

@@ -35,9 +35,25 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "DLProf": [dlprof(folder / "dlprof.sqlite")],
         "Kineto JSON": [one],
         "XPlane": xplane(folder),
+        "MindSpore": mindspore(folder / "mindspore"),
         "profile": [profile(nsys, folder / "seed.opscope")],
         "recording": [recording(folder / "recording")],
     }
+
+
+def mindspore(folder: Path) -> list[Path]:
+    """Write the output of an Ascend and of a GPU, and each of their files apart."""
+    from tests.readers.mindspore import made
+
+    ascend, gpu = made.ascend_folder(folder), made.gpu_folder(folder / "gpu")
+    inside = ascend / "ASCEND_PROFILER_OUTPUT"
+    names = ("kernel_details.csv", "trace_view.json", "op_statistic.csv")
+    apart = (
+        "activity_execute_timestamp_0.txt",
+        "gpu_op_detail_info_0.csv",
+        "gpu_activity_data_0.csv",
+    )
+    return [ascend, gpu, *(inside / name for name in names), *(gpu / name for name in apart)]
 
 
 def database(path: Path, tables: Mapping[str, Rows]) -> Path:

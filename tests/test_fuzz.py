@@ -13,7 +13,8 @@ from tests.script import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 READERS = (
-    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "XPlane", "profile", "recording",
+    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "XPlane", "MindSpore",
+    "profile", "recording",
 )  # fmt: skip
 
 

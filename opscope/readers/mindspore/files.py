@@ -43,7 +43,7 @@ _CSV: Final = (
     ("aicpu", re.compile(rb"serial_number,(?:op|kernel)_type,total_time")),
     ("timestamps", re.compile(rb"op_name, ?stream_id, ?start_time\(\w+\), ?duration\(\w+\)")),
     ("activity", re.compile(rb"name,type,op_full_name,stream_id,block_dim,grid_dim,occurrences")),
-    ("gpu_detail", re.compile(rb"op_side,op_type,op_name,(?:op_)?full_(?:op_)?name,op_occurrences,\w+\(us\)")),
+    ("gpu_detail", re.compile(rb"op_side,op_type,op_name,(?:op_)?full_(?:op_)?name,\w+,\w+\(us\)")),
     ("cpu_totals", re.compile(rb"op_side,op_type,op_name,full_op_name,op_occurrences,\w+\(ms\)")),
     ("cpu_totals", re.compile(rb"op_type,type_occurrences,execution_frequency\(per-step\)")),
     ("gpu_type", re.compile(rb"op_type,type_occurrences,total_time\(us\)")),
@@ -67,7 +67,7 @@ _TIMELINE_NAME: Final = re.compile(
 )
 #: Files of these tools that have no execution of an op. Value: what they have.
 _WITHOUT: Final = (
-    (re.compile(r"minddata_|pipeline_profiling|dataset_iterator|device_queue|dataset\.csv"), "the input pipeline"),
+    (re.compile(r"minddata_|pipeline_profiling|dataset(?:_iterator|\.csv)|device_queue"), "input queues"),
     (re.compile(r"\w+_timeline_summary_|\w+_cluster_analyse|step_trace_time"), "sums over steps"),
     (re.compile(r"flops_"), "FLOPs without times"),
     (re.compile(r"hccl_raw|communication(?:_matrix)?\.json"), "totals of communication"),

@@ -30,7 +30,7 @@ _SYNC: Final = (
     r"(?i)^(?:EVENT_|NOTIFY_|CAPTURE_|STREAM_|LABEL_|MODEL_|PROFILER_|FFTS_PLUS$|WRITE_VALUE|CMO|DSA_|"
     r"PLACE_HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"
 )
-_COPY: Final = r"(?i)^(?:MEMCPY|SDMA|MEMCPY_ASYNC|MEMCPY_ADDR|PCIE_DMA)"
+_COPY: Final = r"(?i)^(?:MEMCPY|SDMA|PCIE_DMA|REDUCE_ASYNC)"
 _COMMUNICATION: Final = re.compile(
     r"(?:All(?:Reduce|Gather|ToAll)\w*|Reduce(?:Scatter)\w*|Broadcast|Send|Receive|NeighborExchange\w*|"
     r"Barrier|AlltoAll\w*|CollectiveScatter|CollectiveGather|MirrorOperator|hcom_\w+)\Z",
@@ -217,6 +217,6 @@ def _logical(shape: tuple[Dim, ...], form: str) -> tuple[Dim, ...]:
 
 @lru_cache(maxsize=1024)
 def dtype_of(name: str) -> str:
-    """Return the dtype that CANN or MindSpore calls ``FLOAT16``, ``NUMBER_TYPE_FLOAT16``, ``DT_FLOAT16``; else ``?``."""
+    """Return the dtype called ``FLOAT16``, ``NUMBER_TYPE_FLOAT16`` or ``DT_FLOAT16``; ``?`` for others."""
     short = re.sub(r"\A(?:NUMBER_TYPE_|kNumberType|DT_|Tensor\[|mindspore\.)", "", name.strip())
     return _DTYPES.get(short.rstrip("]").lower(), "?")

@@ -29,8 +29,13 @@ _ONE_OP: Final = (
     "kernels whose op is the first that ran a kernel of that name: MindSpore's profiler of GPUs keeps one op "
     "for each kernel name, so a kernel that several ops share is shown in one of them"
 )
-_OTHER_CLOCK: Final = "steps left out: the times of ascend_timeline_display begin at 0, and no file here tells when that was"
+_OTHER_CLOCK: Final = (
+    "steps left out: the times of ascend_timeline_display begin at 0, and no file tells when that was"
+)
 _NO_TIMES_BUT_STEPS: Final = "steps left out: no file here has the times of ops, only their totals"
+_TOTALS_TOO: Final = (
+    "ranks left out, whose files have totals and no times, as those of others here have times"
+)
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
 )
@@ -101,7 +106,7 @@ def _folder(path: Path) -> Trace:
     if all(one.kind in ("cpu", "shapes", "cpu_totals") or _only_cpu(one) for one in single):
         return cpu_files.tables_of(path)
     by_rank: dict[int | None, list[File]] = defaultdict(list)
-    for one in single:
+    for one in known:
         by_rank[one.rank].append(one)
     if None in by_rank and len(by_rank) == 2:  # the files without a number belong to the only rank
         only = next(rank for rank in by_rank if rank is not None)
@@ -113,6 +118,10 @@ def _folder(path: Path) -> Trace:
         _describe(found, path, number)
         if found.ran or found.steps or found.cpu or found.host_ops:
             ranks.append(found)
+    real = [rank for rank in ranks if not rank.made_up]
+    if real and len(real) < len(ranks):
+        real[0].notes.append(("warning", _TOTALS_TOO, len(ranks) - len(real)))
+        ranks = real
     if not ranks:
         raise BadInput(path, "files of MindSpore's profiler without any op or step")
     return _trace(path, ranks, [one.path for one in single])

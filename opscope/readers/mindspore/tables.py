@@ -27,7 +27,7 @@ import polars as pl
 from opscope.readers.errors import BadInput
 
 from . import nodes
-from .timeline import tensor_of
+from .timeline import LATEST, tensor_of
 
 LARGEST: Final = 1 << 31
 #: ns per unit of ``step_trace_raw``.
@@ -79,8 +79,9 @@ def us(column: pl.Expr) -> pl.Expr:
     whole = plain.str.extract(r"^([0-9]+)", 1).cast(pl.Int64, strict=False)
     part = plain.str.extract(r"\.([0-9]+)$", 1).fill_null("").str.pad_end(3, "0").str.slice(0, 3)
     number = value.cast(pl.Float64, strict=False)
-    rounded = pl.when(number.is_finite() & (number.abs() < 1e16)).then((number * 1000).round())
-    return pl.coalesce(whole * 1000 + part.cast(pl.Int64, strict=False), rounded.cast(pl.Int64))
+    rounded = pl.when(number.is_finite() & (number.abs() < LATEST / 1000)).then((number * 1000).round())
+    exact = pl.when(whole <= LATEST // 1000).then(whole * 1000 + part.cast(pl.Int64, strict=False))
+    return pl.coalesce(exact, rounded.cast(pl.Int64))
 
 
 def kernel_details(path: Path, device: int) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
@@ -144,7 +145,7 @@ def _tensors(frame: pl.DataFrame, side: str) -> pl.Series:
     """Return the tensors of one side of each row, as ``nodes.shapes_text`` writes them; null if not known."""
     columns = [f"{side} {what}" for what in _TENSORS]
     if columns[0] not in frame.columns:
-        return pl.Series([None], dtype=pl.String).new_from_index(0, len(frame))
+        return pl.Series([None] * len(frame), dtype=pl.String)
     have = [name for name in columns if name in frame.columns]
     distinct = frame.select(have).unique(maintain_order=True)
     made = [_listed(dict(zip(have, row, strict=True)), side) for row in distinct.iter_rows()]
@@ -188,7 +189,7 @@ def framework_raw(path: Path) -> dict[str, tuple[str, str | None, str | None]]:
 def _info(text: str | None) -> tuple[str | None, str | None]:
     try:
         values = msgspec.json.decode((text or "{}").encode(), type=dict[str, dict[str, str | None]])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, None
 
     def side(name: str) -> str | None:
@@ -241,13 +242,12 @@ def activities(path: Path, about: Path | None, device: int) -> pl.DataFrame:
     """Return the GPU's kernels in ``activity_execute_timestamp``: ``name;stream;start in ns;duration in us``.
 
     ``about``: ``gpu_activity_data``, which names the grid, the block and the first op of each kernel name.
-    Raises
-    BadInput.
+    Raises BadInput.
     """
     lines = pl.Series("line", text(path).split("\n"), dtype=pl.String)
     lines = lines.filter(lines.str.strip_chars() != "")
     parts = lines.str.extract_groups(
-        r"^(.*);([0-9]{1,9});([0-9]{1,18});([0-9.e+-]{1,24})\r?$"
+        r"^(.*);([0-9]{1,9});([0-9]{1,19});([0-9.e+-]{1,24})\r?$"
     ).struct.unnest()
     parts.columns = ["name", "stream", "start", "duration"]
     if parts["start"].is_null().any():
@@ -316,9 +316,17 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
             of = _REDUCE.match(name)
             if not begin or not stop or of is None:
                 continue
-            node = of.group(3) or "AllReduce"
-            ran.append({"device": device, "stream": int(of.group(1)),
-                        "start": begin * TICK, "end": stop * TICK, "name": of.group(3) or name, "node": node, "core": "HCCL"})  # fmt: skip
+            ran.append(
+                {
+                    "device": device,
+                    "stream": int(of.group(1)),
+                    "start": begin * TICK,
+                    "end": stop * TICK,
+                    "name": of.group(3) or name,
+                    "node": of.group(3) or "AllReduce",
+                    "core": "HCCL",
+                }
+            )
     return made, nodes.frame(ran)
 
 
@@ -355,9 +363,11 @@ def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
         return made
     for number, words in enumerate(lines[:_MOST_STEPS], 1):
         times = [word.rpartition(",")[2] for word in words[:4]]
-        if len(times) < 4 or not all(re.fullmatch(r"[0-9]{1,18}", one) for one in times):
+        if len(times) < 4 or not all(re.fullmatch(r"[0-9]{1,19}", one) for one in times):
             raise BadInput(path, f"not a line of a step's ops: {' '.join(words)[:60]!r}")
-        made.append((number, int(times[0]), int(times[3])))
+        first, last = int(times[0]), int(times[3])
+        if max(first, last) < LATEST:
+            made.append((number, first, last))
     return made
 
 

@@ -27,6 +27,8 @@ from . import nodes
 
 #: Largest file that is read, bytes: all events are in memory at once.
 LARGEST: Final = 1 << 30
+#: Latest time and longest duration, ns: sums of two fit in 64 bits.
+LATEST: Final = 1 << 61
 _AI_CPU, _COMMUNICATION, _HOST_CPU, _OVERLAP = 9000, 10000, 11000, 12000
 _STEPS_TID, _SCOPE_TID, _GPU_OPS_TID = 100000, 100001, 100002
 _NODE: Final = re.compile(r"-op[0-9]+(?:_[0-9]+)?\Z")
@@ -57,10 +59,12 @@ class _Event(msgspec.Struct):
 
 @dataclass(slots=True)
 class Timeline:
-    """What a timeline tells. ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``:
-    text,
-    thread, start, end of the program's own ranges (mstx). ``cpu``: whether it has operators on the CPU.
-    ``relative``: times begin at 0 with the timeline. ``notes``: what was left out, and how often."""
+    """What a timeline tells.
+
+    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``: text, thread, start, end
+    of the program's own ranges (mstx). ``cpu``: the same of operators on the CPU. ``relative``: times begin
+    at 0 with the timeline. ``notes``: what was left out, and how often.
+    """
 
     ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
     steps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -81,15 +85,30 @@ def _events(path: Path) -> list[_Event]:
             raise BadInput(
                 path, f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
             )
-        return msgspec.json.decode(path.read_bytes(), type=list[_Event])
+        data = path.read_bytes()
+        try:
+            return msgspec.json.decode(data, type=list[_Event])
+        except msgspec.ValidationError:  # an event with a value of another kind: only that one is left out
+            return [one for one in map(_sound, msgspec.json.decode(data, type=list[Any])) if one]
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
         what = "truncated: the JSON ends inside the timeline" if cut else f"not a timeline: {error}"
         raise BadInput(path, what) from None
+    except UnicodeDecodeError:
+        raise BadInput(path, "not a timeline: a text in it is not UTF-8") from None
     except RecursionError:
         raise BadInput(path, "not a timeline: its JSON is nested too deeply") from None
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
+
+
+def _sound(value: Any) -> _Event | None:
+    """Return the event in a value of whatever kind; None if it is none."""
+    try:
+        return msgspec.convert(value, _Event)
+    except (msgspec.ValidationError, RecursionError):
+        # what cannot be an event is counted with those that have no time
+        return _Event(ph="X") if isinstance(value, dict) and value.get("ph") == "X" else None
 
 
 def _of(path: Path, events: Sequence[_Event], device: int) -> Timeline:
@@ -140,7 +159,8 @@ def _ns(values: Sequence[str | float | None]) -> pl.Series:
     exact = whole.cast(pl.Int64, strict=False) * 1000 + (
         rest.fill_null("").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64, strict=False)
     )
-    fits = number.is_finite() & (number.abs() < 1e16)
+    exact = pl.select(pl.when(exact.is_between(0, LATEST)).then(exact)).to_series()
+    fits = number.is_finite() & (number.abs() < LATEST / 1000)
     rounded = pl.select(pl.when(fits).then((number * 1000).round()).cast(pl.Int64)).to_series()
     return pl.select(pl.coalesce(exact, rounded)).to_series()
 
@@ -170,7 +190,7 @@ def _named(
         if _step(found, event, threads, start, end):
             continue
         if lane.startswith("Ascend Hardware"):
-            if isinstance(event.cat, str) or _STEP_LANE.match(
+            if event.cat or _STEP_LANE.match(
                 threads.get((event.pid, event.tid), "")
             ):
                 continue  # parts of a step

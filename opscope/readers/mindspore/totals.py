@@ -126,15 +126,16 @@ def _ns(path: Path, frame: pl.DataFrame, factor: float, *names: str) -> pl.Serie
     if len(value) and value.is_null().all():
         raise BadInput(path, f"no number in the column {names[0]}")
     fits = value.is_finite() & (value >= 0) & (value < 1e17 / factor)
-    return pl.select(pl.when(fits).then((value * factor).round()).cast(pl.Int64)).to_series()
+    ns = pl.when(fits).then((value * factor).round()).cast(pl.Int64)
+    return pl.select(ns).to_series()
 
 
 def _count(frame: pl.DataFrame, name: str) -> pl.Series:
     if name not in frame.columns:
-        return pl.Series([1], dtype=pl.Int64).new_from_index(0, len(frame))
+        return pl.Series([1] * len(frame), dtype=pl.Int64)
     value = frame[name].str.strip_chars().cast(pl.Float64, strict=False)
-    value = pl.select(pl.when(value.is_finite() & (value < 1e15)).then(value)).to_series()
-    return value.cast(pl.Int64, strict=False).fill_null(1).clip(1)
+    fits = pl.when(value.is_finite() & (value < 1e15)).then(value)
+    return pl.select(fits.cast(pl.Int64, strict=False).fill_null(1).clip(1)).to_series()
 
 
 def _laid(
@@ -199,7 +200,7 @@ class _Info(msgspec.Struct):
 def _dynamic(path: Path, device: int) -> Totals:
     try:
         info = msgspec.json.decode(text(path).encode(), type=_Info)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(path, f"not what MindSpore tells of dynamic shapes: {error}") from None
     rows: list[dict[str, object]] = []
     steps: list[tuple[int, int, int]] = []
