@@ -52,12 +52,14 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|D
 @dataclass(frozen=True, slots=True)
 class NodeName:
     """What an operator's name says: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
-    ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
+    ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates;
+    ``part_of``, the kind of the operator that MindSpore made into this one and others (``Expand/_Muls/Mul``)."""
 
     op: str
     cells: tuple[tuple[str, str], ...]
     direction: str | None
     gradient_of: str | None
+    part_of: str | None = None
 
     @property
     def layer(self) -> str | None:
@@ -89,6 +91,10 @@ def node_name(name: str) -> NodeName:
     cells: list[tuple[str, str]] = []
     gradient_of: str | None = None
     optimizer = False
+    part_of = None
+    if "Expand" in path:
+        part_of = path[-1].removeprefix("_")
+        path = path[: path.index("Expand")]
     for word in path:
         of = _GRADIENT_OF.match(word)
         if of is not None:
@@ -107,11 +113,11 @@ def node_name(name: str) -> NodeName:
         direction = "backward"
     elif optimizer or _UPDATES.match(op):
         direction = "optimizer"
-    elif path[1:]:  # a graph's path would begin with Gradients
+    elif path[1:] and part_of is None:  # a graph's path would begin with Gradients
         direction = "forward"
-    elif _BACKWARD.search(op):
+    elif _BACKWARD.search(part_of or op):
         direction = "backward"
-    return NodeName(op, tuple(cells), direction, gradient_of)
+    return NodeName(op, tuple(cells), direction, gradient_of, part_of)
 
 
 def read(domain: str, text: str) -> Reading | None:
