@@ -33,6 +33,9 @@ _NOT_PARAMS: Final = frozenset(
 )
 #: Sums: the gradient of the result is the gradient of each operand.
 _SUMS: Final = frozenset(("Add", "AddExt", "BiasAdd"))
+#: Views: MindSpore leaves out two that undo each other, so the gradient has the size before or after.
+_VIEWS: Final = frozenset(("Reshape", "Flatten", "ExpandDims", "Squeeze"))
+_HAND_ON: Final = _SUMS | _VIEWS
 _PAD_MODES: Final = ("pad", "same", "valid")
 
 
@@ -316,7 +319,7 @@ def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
 
 
 class _SameGradient:
-    """Which forward tensors have one gradient: a sum hands it on to what is added, and runs nothing for that.
+    """Which forward tensors have one gradient: sums and views hand it on, and need not run anything for that.
 
     An operand that something else reads too has more than that gradient, and so another one.
     """
@@ -339,16 +342,18 @@ class _SameGradient:
                 continue
             found.add(tensor)
             maker = self._made_by.get(tensor)
-            if maker is not None and maker.op in _SUMS:
+            if maker is not None and maker.op in _HAND_ON:
                 pending += [one for one in self._added(maker) if len(self._readers[one]) == 1]
             readers = self._readers.get(tensor, [])
-            if len(readers) == 1 and readers[0].op in _SUMS and tensor in self._added(readers[0]):
+            if len(readers) == 1 and readers[0].op in _HAND_ON and tensor in self._added(readers[0]):
                 pending.append(readers[0].output)
         return found
 
     @staticmethod
     def _added(one: _Node) -> list[str]:
-        """The operands that have the size of the sum: others get a sum of the gradient."""
+        """The operands that have the size of the sum (others get a sum of the gradient), or what is a view."""
+        if one.op in _VIEWS:
+            return one.tensors[:1]
         result = one.call.outputs[0] if one.call.outputs else None
         pairs = zip(one.tensors, one.specs, strict=True)
         return [tensor for tensor, spec in pairs if spec == result]

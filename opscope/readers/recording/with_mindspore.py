@@ -207,7 +207,7 @@ class _Operators:
         names: dict[str, list[int]] = {}
         for number, one in enumerate(self.known):
             if one.in_graph:
-                names.setdefault(one.node, []).append(number)
+                names.setdefault(one.origin or one.node, []).append(number)
         for number in np.unique(self.which).tolist():
             of = self.known[number].forward
             if of is None or of not in names:
