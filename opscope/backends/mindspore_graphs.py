@@ -28,11 +28,14 @@ _PASS: Final = frozenset({"Load", "Depend"})
 _NO_KERNEL: Final = _PASS | {"UpdateState", "MakeTuple", "TupleGetItem", "Return", "return", ""}
 #: Attributes that say nothing about the computation.
 _NOT_PARAMS: Final = frozenset(
-    "input_names output_names IsFeatureMapInputList IsFeatureMapOutput is_load side_effect_mem "
-    "side_effect_propagate primitive_target out_channel pad_list visited".split()
-)
+    ("input_names", "output_names", "IsFeatureMapInputList", "IsFeatureMapOutput", "is_load", "visited",
+     "side_effect_mem", "side_effect_propagate", "primitive_target", "out_channel", "pad_list")
+)  # fmt: skip
 #: Sums: the gradient of the result is the gradient of each operand.
 _SUMS: Final = frozenset(("Add", "AddExt", "BiasAdd"))
+#: Views: MindSpore leaves out two that undo each other, so the gradient has the size before or after.
+_VIEWS: Final = frozenset(("Reshape", "Flatten", "ExpandDims", "Squeeze"))
+_HAND_ON: Final = _SUMS | _VIEWS
 _PAD_MODES: Final = ("pad", "same", "valid")
 
 
@@ -232,7 +235,7 @@ def _enum(message: Any, field: str) -> str:
 
 
 def dtype_name(name: str) -> str:
-    """Return opscope's name of a dtype that MindSpore calls ``DT_FLOAT32``; ``?`` if it is no element type."""
+    """Return opscope's name of MindSpore's ``DT_FLOAT32``; ``?`` if it is no element type."""
     name = name.removeprefix("DT_").removeprefix("BASE_").lower()
     return DTYPE_NAMES.get({"int4": "i4"}.get(name, name), {"int4": "i4"}.get(name, "?"))
 
@@ -309,14 +312,15 @@ def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
         if forward is not None:
             found[one.name] = forward.name
             _note_gradients(one, forward, gradient_of)
-        elif one.op == "AddN" and len({gradient_of.get(tensor) for tensor in one.ids}) == 1:
-            if one.ids[0] in gradient_of:
-                gradient_of[one.output] = gradient_of[one.ids[0]]
+        elif one.op == "AddN":
+            of = {gradient_of.get(tensor, "") for tensor in one.ids}
+            if len(of) == 1 and "" not in of:
+                gradient_of[one.output] = of.pop()
     return found
 
 
 class _SameGradient:
-    """Which forward tensors have one gradient: a sum hands it on to what is added, and runs nothing for that.
+    """Which forward tensors have one gradient: sums and views hand it on, and need not run anything for that.
 
     An operand that something else reads too has more than that gradient, and so another one.
     """
@@ -339,16 +343,22 @@ class _SameGradient:
                 continue
             found.add(tensor)
             maker = self._made_by.get(tensor)
-            if maker is not None and maker.op in _SUMS:
+            if maker is not None and maker.op in _HAND_ON:
                 pending += [one for one in self._added(maker) if len(self._readers[one]) == 1]
             readers = self._readers.get(tensor, [])
-            if len(readers) == 1 and readers[0].op in _SUMS and tensor in self._added(readers[0]):
+            if (
+                len(readers) == 1
+                and readers[0].op in _HAND_ON
+                and tensor in self._added(readers[0])
+            ):
                 pending.append(readers[0].output)
         return found
 
     @staticmethod
     def _added(one: _Node) -> list[str]:
-        """The operands that have the size of the sum: others get a sum of the gradient."""
+        """The operands of a sum that have its size (others get a sum of the gradient), or what is viewed."""
+        if one.op in _VIEWS:
+            return one.tensors[:1]
         result = one.call.outputs[0] if one.call.outputs else None
         pairs = zip(one.tensors, one.specs, strict=True)
         return [tensor for tensor, spec in pairs if spec == result]

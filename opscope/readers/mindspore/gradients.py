@@ -1,9 +1,9 @@
 """Say what an operator was that ran inside another: dtypes by sizes, its result, its parameters.
 
-MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The call around it has tensors with
-both: those that an operator got, or, around a gradient, what it starts from and what the forward operator had.
-An input with the sizes of some of these tensors is one of them or a gradient of one, which has its dtype: where
-they all have one dtype, it is known, else it stays unknown.
+MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The call around it has tensors
+with both: those that an operator got, or, around a gradient, what it starts from and what the forward
+operator had. An input with the sizes of some of these tensors is one of them or a gradient of one, which has
+its dtype: where they all have one dtype, it is known, else it stays unknown.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SIZES: Final = {
 #: Gradients whose operators have the parameters of the forward operator.
 _SAME_PARAMS: Final = re.compile(r"Conv|Pool")
 #: Operators whose inputs all have one dtype: MindSpore casts before them where they differ.
-_ONE_DTYPE: Final = frozenset("Add Sub Mul Div RealDiv AddN Maximum Minimum".split())  # noqa: SIM905
+_ONE_DTYPE: Final = frozenset(("Add", "Sub", "Mul", "Div", "RealDiv", "AddN", "Maximum", "Minimum"))
 #: Products, whose gradients are products.
 PRODUCTS: Final = frozenset(("MatMul", "BatchMatMul"))
 
 
 def completed(one: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()) -> Known:
-    """Return the operator ``one`` with what follows from the call ``around`` it, and from ``more`` tensors."""
+    """Return the operator ``one`` with what follows from the call ``around`` it and from ``more`` tensors."""
     op = node_name(one.node).op
     call = one.call
     tensors = [*around.input_leaves(), *(around.output_leaves() or ()), *more]

@@ -10,8 +10,8 @@ import msgspec
 import polars as pl
 
 from opscope.core.dialects.mindspore import node_name
-from opscope.core.recording_format import MINDSPORE_GRAPHS
 from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.recording_format import MINDSPORE_GRAPHS
 from opscope.core.schema import Arg, OpCall, SameAs, TensorSpec
 from opscope.readers.errors import BadInput
 
@@ -22,7 +22,9 @@ from .known import Known
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
 #: Operators of which several graphs have one of the same name, with other dtypes or shapes.
-AMBIGUOUS: Final = "executions of operators that several compiled graphs have, with other calls: their dtypes are not known"
+AMBIGUOUS: Final = (
+    "operators that several graphs have, with other calls: their dtypes are not known"
+)
 
 _SCHEMA: Final = {
     "graph": pl.String,

@@ -1,9 +1,9 @@
 """Join a process's ranges with the operators that MindSpore's profiler recorded, on the recorder's clock.
 
-An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph tells.
-In PyNative mode the adapter's range says what the program asked for, and holds it until it has run; the profiler
-says when it ran. What both recorded becomes one range with the profiler's time; the adapter's stays as the
-framework's internals (domain ``runtime``).
+An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph
+tells. In PyNative mode the adapter's range says what the program asked for, and holds it until it has run;
+the profiler says when it ran. What both recorded becomes one range with the profiler's time; the adapter's
+stays as the framework's internals (domain ``runtime``).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ FIRST_THREAD: Final = -(1 << 20)
 #: The number that the adapter gives to another graph of the same name.
 _NUMBERED: Final = re.compile(r"(?<=.)_[0-9]+\Z")
 _PLACED: Final = "operators are placed by the system's clock, which both recorded, to within {} ns"
-_UNKNOWN: Final = "operators whose shapes or dtypes are not known: no graph and no range of the adapter tells them"
-_OUTSIDE: Final = "operators that ran before or after the recording: the clocks may not be what they are taken for"
+_UNKNOWN: Final = "operators whose shapes or dtypes neither a graph nor the adapter tells"
+_OUTSIDE: Final = "operators that ran outside the recording: the clocks may not be what they seem"
 
 
 def merge(ranges: Trace, captured: Captured) -> Trace:
@@ -86,7 +86,7 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
 
 
 def _clock(ranges: Trace, unix: bool) -> ClockFit:
-    """Return how the profiler's times become the recorder's, which pairs its own clock with the Unix clock."""
+    """Return how the profiler's times become the recorder's: it pairs its own clock with the Unix clock."""
     if not unix:  # versions that wrote the clock that the recorder uses
         return ClockFit(0, 0, 0.0, 0, 0, 0)
     clocks, offset = ranges["clocks"], to_unix(ranges)
@@ -202,18 +202,23 @@ class _Operators:
         self.seq[rows] = of
 
     def _pairs_of_graphs(self) -> Ints:
-        """Return for each execution of a graph's node the latest execution before it of its forward node."""
+        """Return for each execution of a node that of its forward node in the same run; -1 for none."""
         found = np.full(len(self.which), -1, np.int64)
         names: dict[str, list[int]] = {}
         for number, one in enumerate(self.known):
             if one.in_graph:
-                names.setdefault(one.node, []).append(number)
+                names.setdefault(one.origin or one.node, []).append(number)
         for number in np.unique(self.which).tolist():
             of = self.known[number].forward
             if of is None or of not in names:
                 continue
             mine = np.flatnonzero(self.which == number)
             theirs = np.flatnonzero(np.isin(self.which, names[of]))
+            if len(theirs) == len(
+                mine
+            ):  # a run of the graph may give the loss after the first gradient
+                found[mine] = theirs
+                continue
             at = np.searchsorted(theirs, mine) - 1
             found[mine[at >= 0]] = theirs[at[at >= 0]]
         return found
@@ -291,7 +296,7 @@ class _Told:
 
     def is_whole(self, one: Known, place: int) -> bool:
         """Whether the operator is all that the range stands for, so that the range must not count too."""
-        call, direction, _ = self._calls[place]
+        direction = self._calls[place][1]
         return direction == "backward" or bool(one.call.inputs) or one.call.outputs is not None
 
 
