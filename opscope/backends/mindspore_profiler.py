@@ -6,6 +6,7 @@ for the whole process, writes to stdout, and parses what it wrote for seconds. B
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import logging
@@ -22,7 +23,7 @@ from opscope.core.capture.session import SessionError
 from opscope.core.recording_format import MINDSPORE, MINDSPORE_GRAPHS
 
 from . import mindspore_graphs
-from .beside import Beside
+from .beside import QUIET_S, Beside
 from .window import EXACT, Bounds
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,9 @@ class MindSporeCapture(Beside):
         return self.folder / f"mindspore-{os.getpid()}"
 
     def _begin(self) -> None:
+        # MindSpore destroys its executors as the program exits, before a recording ends that began before
+        # the import; asked for graphs after that, one is made anew and ends the process by SIGABRT
+        atexit.register(self._at_exit)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._profiler.init(str(self._scratch))
         self._profiler.step_profiling_enable(True)
@@ -90,7 +94,13 @@ class MindSporeCapture(Beside):
         interface = _interface()
         return interface is not None and bool(getattr(interface, "is_initialized", False))
 
+    def _at_exit(self) -> None:
+        """End the profiler while MindSpore can still say what its graphs are."""
+        if os.getpid() == self._pid:
+            self._close(QUIET_S, last=True)
+
     def _end(self, folder: Path | None) -> None:
+        atexit.unregister(self._at_exit)
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
