@@ -153,7 +153,7 @@ def _adapters() -> Iterator[Check]:
             continue
         try:
             requires = known.load(targets[name]).requires
-        except Exception as error:  # noqa: BLE001 - a broken framework may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken framework may raise anything
             why = " ".join(str(error).split()) or type(error).__name__
             yield Check(name, False, version, f"it cannot be imported: {why}")
             continue
