@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/init_cost.py [rounds]
 
-Prints the median over fresh processes of the time to import opscope and of ``init()``, the number of modules
-that each loads, and beside them what importing each installed framework takes. ``init()`` must load none of
+Prints the median over fresh processes of the CPU time to import opscope and of ``init()``, the number of
+modules that each loads, and beside them what importing each installed framework takes. ``init()`` must load none of
 them: the command fails if it does. ``python -X importtime -c "import opscope; opscope.init()"`` shows the
 same module by module.
 """
@@ -30,14 +30,14 @@ FRAMEWORKS = (
 )
 MEASURE = """
 import json, sys, time
-start, before = time.perf_counter(), set(sys.modules)
+start, before = time.process_time(), set(sys.modules)
 import opscope
-imported, after = time.perf_counter(), set(sys.modules)
+imported, after = time.process_time(), set(sys.modules)
 opscope.init()
-ready, now = time.perf_counter(), set(sys.modules)
+ready, now = time.process_time(), set(sys.modules)
 print(json.dumps([imported - start, ready - imported, sorted(after - before), sorted(now - after)]))
 """
-IMPORT = "import sys, time; start = time.perf_counter(); __import__(sys.argv[1]); print(time.perf_counter() - start)"
+IMPORT = "import sys, time; start = time.process_time(); __import__(sys.argv[1]); print(time.process_time() - start)"
 
 
 def measured(program: str, *args: str) -> str:

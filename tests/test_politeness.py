@@ -219,7 +219,7 @@ def test_real_frameworks_are_observed_in_any_order_of_import(tmp_path, order):
     done = python(tmp_path, IMPORTED, "run.opscope", "", *order, KERAS_BACKEND=backend())
     assert done.returncode == 0, done.stderr
     assert set(with_adapter) <= set(json.loads(done.stdout.splitlines()[-1]))
-    assert "opscope:" not in done.stderr
+    assert " observed" not in done.stderr  # other lines may say that libraries are compiled
 
 
 @pytest.mark.skipif(len(REAL) < 2, reason="needs two frameworks in one environment")
@@ -229,7 +229,7 @@ def test_a_failure_in_a_real_adapter_leaves_the_others(tmp_path):
         done = python(tmp_path, IMPORTED, target, broken, *order, KERAS_BACKEND=backend())
         assert done.returncode == 0, done.stderr
         assert set(installable()) - {broken} <= set(json.loads(done.stdout.splitlines()[-1]))
-        said = [line for line in done.stderr.splitlines() if line.startswith("opscope:")]
+        said = [line for line in done.stderr.splitlines() if " observed" in line]
         assert said == [f"opscope: {broken} is not observed: made to fail"]
 
 
