@@ -151,7 +151,7 @@ def _install_or_warn(
     """Install the adapter now or on import. On failure raise if ``requested``, else log a warning."""
     try:
         _install_or_wait(name, target, options, imported)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a broken package may call sys.exit when imported
         if requested:
             if isinstance(error, AdapterError):
                 raise

@@ -21,8 +21,14 @@ import opscope
 
 from . import common, gaps
 
-#: Distribution names of frameworks without an adapter yet, which users may look for here.
-_WITHOUT_ADAPTER = ("mindspore", "tensorrt")
+#: Packages without an adapter of opscope's own, which users may look for here.
+_WITHOUT_ADAPTER = ("cupy", "numba", "paddle")
+#: How to install a framework where its name alone is not enough.
+_INSTALL = {
+    "mindspore": "pip install mindspore 'numpy<2' in an environment of its own",
+    "onnxruntime": "pip install onnxruntime (onnxruntime-gpu for CUDA) in this environment",
+    "tensorrt": "it needs an NVIDIA GPU; there: pip install tensorrt in this environment",
+}
 
 
 #: The reports that show what a profile lacks.
@@ -130,6 +136,7 @@ def checks() -> Iterator[Check]:
         "opscope records on Linux only; reports work here",
     )
     yield from _adapters()
+    yield Check("any other program", True, "opscope run --mode simple -- COMMAND")
     yield _gpu()
     yield _nsys()
     yield _nvtx()
@@ -147,14 +154,16 @@ def _adapters() -> Iterator[Check]:
         version = _version(name)
         if name not in targets:
             if version:
-                yield Check(name, False, version, "opscope has no adapter for it yet")
+                advice = "there is no adapter for it; opscope run --mode simple records its kernels"
+                yield Check(name, False, version, advice)
             continue
         if version is None:
-            yield Check(name, False, "not installed", f"pip install {name} in this environment")
+            advice = _INSTALL.get(name, f"pip install {name} in this environment")
+            yield Check(name, False, "not installed", advice)
             continue
         try:
             requires = known.load(targets[name]).requires
-        except Exception as error:  # noqa: BLE001 - a broken framework may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken framework may raise anything
             why = " ".join(str(error).split()) or type(error).__name__
             yield Check(name, False, version, f"it cannot be imported: {why}")
             continue
