@@ -63,6 +63,10 @@ def _words() -> Iterator[Column]:
 
 _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "ns": {
+        "median": "median duration of one execution",
+        "p90": "90th percentile of the runs, by trtexec's rule",
+        "p95": "95th percentile of the runs, by trtexec's rule",
+        "p99": "99th percentile of the runs, by trtexec's rule",
         "wall_time": "time from the first event to the last",
         "device_time": (
             "durations of kernels, copies and sets added up, for an op of those that it launched;"
@@ -184,8 +188,12 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "communication_share": "communication_time / window",
         "overlap": "part of all communication, also outside the window, during which something else ran",
     },
+    "1/s": {
+        "throughput": "runs / wall_time",
+    },
     "ppm": {"drift_ppm": "how much slower the machine's clock runs than the first machine's"},
     "count": {
+        "runs": "runs over which the times were taken",
         "window_steps": "steps inside the captured window",
         "steps": "training steps seen",
         "processes": "processes seen",
@@ -240,6 +248,25 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
     "text": {
+        "engine": "the TensorRT engine: the name of its files, or the one that the program gave it",
+        "layer_type": "TensorRT's layer type, which says how the layer is computed",
+        "role": (
+            "compute, reformat, quantize, dequantize, no-op, constant or plugin; null if the engine gives"
+            " names only"
+        ),
+        "precision": "dtype of the layer's first input; tf32 if the tactic's name says so",
+        "formats": (
+            "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; null if not stated"
+        ),
+        "tactic": "the tactic's name: the kernel, or the family of kernels, that computes it",
+        "origins": "layers of the original network that it computes",
+        "measure": (
+            "as trtexec calls it: Latency, Enqueue Time, H2D Latency, GPU Compute Time, D2H Latency"
+        ),
+        "measured": (
+            "recorded: computed from the runs of a timing file, without those that warm up; stated: by"
+            " trtexec's summary"
+        ),
         "op": "the op, by its framework's name; of several ops, the one with most of the row's time",
         "op_type": "the op's family: gemm, conv, attention …",
         "direction": "forward, backward, optimizer, input or communication",
@@ -605,33 +632,12 @@ def _frames() -> Iterator[Frame]:
             "process engine layer op layer_type role precision mean median share total runs inputs outputs"
             " formats tactic origins matrix_flops vector_flops flops bytes attained_flops"
             " attained_bandwidth efficiency bound reason",
-            engine=("text", "the engine: the name of its files, or that given in the program"),
             layer=("text", "the layer's name in the engine"),
             op=("text", "the layer's kind: TensorRT's parameter type, else its layer type"),
-            layer_type=("text", "TensorRT's layer type, which says how the layer is computed"),
-            role=(
-                "text",
-                "compute, reformat, quantize, dequantize, no-op, constant or plugin; null if the engine gives"
-                " names only",
-            ),
-            precision=(
-                "text",
-                "dtype of the layer's first input; tf32 if the tactic's name says so",
-            ),
             mean=("ns", "mean time of one run of the layer; null if nothing timed it"),
             median=("ns", "median time of one run of the layer"),
             share=("fraction", "total / the total of all layers of the engine"),
             total=("ns", "time of all runs added up"),
-            runs=("count", "runs over which the times were taken"),
-            formats=(
-                "text",
-                "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; null if not stated",
-            ),
-            tactic=(
-                "text",
-                "the tactic's name: the kernel, or the family of kernels, that computes it",
-            ),
-            origins=("text", "layers of the original network that it computes"),
             matrix_flops=("FLOP", "part of flops in products and convolutions, of one run"),
             vector_flops=("FLOP", "part of flops in other operations, of one run"),
             flops=("FLOP", "operations of one run"),
@@ -647,30 +653,16 @@ def _frames() -> Iterator[Frame]:
         "one row per measure of a TensorRT engine's runs, and where it comes from",
         columns(
             "process engine measure measured runs min max mean median p90 p95 p99 total wall_time throughput",
-            engine=("text", "the engine: the name of its files"),
-            measure=(
-                "text",
-                "as trtexec calls it: Latency, Enqueue Time, H2D Latency, GPU Compute Time, D2H Latency",
-            ),
-            measured=(
-                "text",
-                "recorded: computed from the runs of a timing file, without those that warm up; stated: by"
-                " trtexec's summary",
-            ),
             runs=("count", "runs that count"),
             min=("ns", "shortest of the runs"),
             max=("ns", "longest of the runs"),
             mean=("ns", "mean of the runs"),
             median=("ns", "median of the runs"),
-            p90=("ns", "90th percentile of the runs, by trtexec's rule"),
-            p95=("ns", "95th percentile of the runs, by trtexec's rule"),
-            p99=("ns", "99th percentile of the runs, by trtexec's rule"),
             total=("ns", "all runs added up"),
             wall_time=(
                 "ns",
                 "from the first run's start to the last run's end, on the host's clock",
             ),
-            throughput=("1/s", "runs / wall_time"),
         ),
     )
     yield Frame(

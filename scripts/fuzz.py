@@ -46,6 +46,7 @@ FRAMES = (
     "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "missing_costs",
     "communication", "collectives", "memory", "memory_by_op", "compiled", "groups", "meshes", "clocks",
     "efficiency", "utilization", "gaps", "range_totals", "notes", "own_costs",
+    "engine_layers", "engine_runs",
 )  # fmt: skip
 READ, REFUSED, TRACEBACK, HANG = "read", "refused", "TRACEBACK", "HANG"
 OUTCOMES = (READ, REFUSED, TRACEBACK, HANG)

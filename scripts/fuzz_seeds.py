@@ -34,6 +34,7 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "nvprof": [nvprof(folder / "nvprof.sqlite")],
         "DLProf": [dlprof(folder / "dlprof.sqlite")],
         "Kineto JSON": [one],
+        "TensorRT": tensorrt(folder),
         "XPlane": xplane(folder),
         "MindSpore": mindspore(folder / "mindspore"),
         "profile": [profile(nsys, folder / "seed.opscope")],
@@ -393,6 +394,60 @@ def kineto(path: Path) -> Path:
     }  # fmt: skip
     path.write_text(json.dumps(whole))
     return path
+
+
+def tensorrt(folder: Path) -> list[Path]:
+    """Write an engine's layers, their times, its runs, its summary, and a log that has all but the runs."""
+    tensor = {"Name": "x", "Location": "Device", "Dimensions": [2, 4, 8, 8],
+              "Format/Datatype": "Channel major FP16 format where channel % 8 == 0"}  # fmt: skip
+    conv = {
+        "Name": "conv + relu", "LayerType": "CaskConvolution", "Inputs": [tensor],
+        "Outputs": [{**tensor, "Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"}],
+        "ParameterType": "Convolution", "Kernel": [3, 3], "PrePadding": [1, 1], "PostPadding": [1, 1],
+        "Stride": [1, 1], "Dilation": [1, 1], "OutMaps": 4, "Groups": 1, "Activation": "RELU",
+        "Weights": {"Type": "Half", "Count": 144}, "Bias": {"Type": "Half", "Count": 4},
+        "TacticName": "sm80_xmma_fprop", "TacticValue": "0x1", "StreamId": 0,
+        "Metadata": "[ONNX Layer: conv]\x1e[ONNX Layer: relu]",
+    }  # fmt: skip
+    kgen = {"Name": "__myl_AddCast_myl0_1", "LayerType": "kgen", "Inputs": [tensor], "Outputs": [tensor],
+            "TacticName": "__myl_AddCast_0x1", "StreamId": 0, "Metadata": ""}  # fmt: skip
+    each = {"timeMs": 2.5, "averageMs": 0.625, "medianMs": 0.6, "percentage": 50.0}
+    run = {"startEnqMs": 1.0, "endEnqMs": 1.1, "startH2dMs": 1.1, "endH2dMs": 1.2, "startComputeMs": 1.2,
+           "endComputeMs": 3.2, "startD2hMs": 3.2, "endD2hMs": 3.3, "h2dMs": 0.1, "computeMs": 2.0,
+           "d2hMs": 0.1, "latencyMs": 2.2}  # fmt: skip
+    summary = {
+        "performance_summary": {"Throughput": 400.0, "Latency": [1.0, 3.0, 2.0, 2.0, 2.9],
+                                "Total Host Walltime": 0.01, "Total GPU Compute Time": 0.008},
+        "inference_options": {"Duration": "3s (+ 200ms warm up)"},
+        "device_information": {"Selected Device": "NVIDIA A100", "SMs": 108.0, "Compute Capability": 8.0},
+    }  # fmt: skip
+    shown = "Name: x, Location: Device, Dimensions: [2,4,8,8], Format/Datatype: Half"
+    log = f"""&&&& RUNNING TensorRT.trtexec [TensorRT v101601] # trtexec
+[07/07/2026-02:10:45] [I] === Device Information ===
+[07/07/2026-02:10:45] [I] Selected Device: NVIDIA H100 PCIe
+[07/07/2026-02:10:45] [I] SMs: 114
+Name: conv, LayerType: CaskConvolution, Inputs: [ {{ {shown} }}], Outputs: [ {{ {shown} }}], ParameterType: \
+Convolution, Kernel: [3,3], OutMaps: 4, Groups: 1, Weights: {{"Type": "Half", "Count": 144}}, Metadata: a
+[07/07/2026-02:10:58] [I] === Performance summary ===
+[07/07/2026-02:10:58] [I] Throughput: 400 qps
+[07/07/2026-02:10:58] [I] Latency: min = 1 ms, max = 3 ms, mean = 2 ms, median = 2 ms, percentile(99%) = 2.9 ms
+[07/07/2026-02:10:58] [I] === Profile (4 iterations ) ===
+[07/07/2026-02:10:58] [I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
+[07/07/2026-02:10:58] [I]        2.50       0.6250       0.6000     100.0   conv
+[07/07/2026-02:10:58] [I]        2.50       0.6250       0.6000     100.0   Total
+""".replace("\\\n", "")
+    texts = {
+        "engine.graph.json": json.dumps({"Layers": [conv, kgen], "Bindings": ["x"]}),
+        "times.json": json.dumps(
+            [{"count": 4}, *({"name": one["Name"], **each} for one in (conv, kgen))]
+        ),
+        "runs.json": json.dumps([run] * 4),
+        "stated.json": json.dumps(summary),
+        "engine.log": log,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in texts]
 
 
 def xplane(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from tests.script import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 READERS = (
-    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "XPlane", "MindSpore",
+    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "TensorRT", "XPlane", "MindSpore",
     "profile", "recording",
 )  # fmt: skip
 

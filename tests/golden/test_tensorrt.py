@@ -13,7 +13,7 @@ import pytest
 
 import opscope
 from opscope.core.tensorrt_layers import layers_of
-from opscope.readers.tensorrt import parts
+from opscope.readers.tensorrt.decoding import decode
 from opscope.readers.tensorrt.log import printed_layer
 
 ENGINES = (
@@ -263,7 +263,7 @@ def test_the_performance_summary_of_a_log_is_read_whole(
 
 def test_the_printed_profile_adds_up_to_its_total(cookbook):
     profile = opscope.load(cookbook / "result-05.log")
-    part = parts.decode(cookbook / "result-05.log")
+    part = decode(cookbook / "result-05.log")
     assert part.times is not None
     assert part.times.total is not None
     total = part.times.total

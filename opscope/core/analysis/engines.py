@@ -34,7 +34,9 @@ MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time",
 _NAMES_ONLY: Final = (
     "the engine gives only the layer's name (it was not built with detailed verbosity)"
 )
-_ONLY_TIMES: Final = "nothing describes the layer: only its time is known (trtexec --exportLayerInfo)"
+_ONLY_TIMES: Final = (
+    "nothing describes the layer: only its time is known (trtexec --exportLayerInfo)"
+)
 _PERCENTILES: Final = (90, 95, 99)
 
 

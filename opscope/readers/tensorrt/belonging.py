@@ -10,7 +10,8 @@ from typing import Final
 
 from opscope.readers.errors import BadInput
 
-from .parts import Part, decode
+from .decoding import decode
+from .parts import Part
 
 #: The ends of the names that trtexec's users and TREx give these files, the longest first.
 ENDINGS: Final = (

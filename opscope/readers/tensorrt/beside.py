@@ -14,7 +14,7 @@ from opscope.core.tensorrt_layers import FRAMEWORK
 from opscope.readers.errors import BadInput
 
 from .belonging import stem
-from .parts import decode
+from .decoding import decode
 
 #: The NVTX domain of TensorRT's own ranges.
 DOMAIN: Final = "TensorRT"

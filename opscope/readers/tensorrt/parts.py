@@ -1,4 +1,4 @@
-"""Decode one file of a TensorRT engine: which kind it is, and what it says."""
+"""What one file says of a TensorRT engine, and how its JSON is read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ import msgspec
 
 from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
-from opscope.readers.heads import PACKED
-from opscope.readers.kineto.json_events import read_blocks
 
-#: Largest file, bytes. The largest real ones (a timing file of an hour) have some tens of megabytes.
-LARGEST: Final = 512 << 20
 #: The most runs that a timing file may have: an hour of 1 kHz.
 MOST_RUNS: Final = 20_000_000
-#: How a log may begin, which is no list of JSON.
-_LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|[EWIV]\] )")
 _NAN: Final = re.compile(rb":\s*-?(?:nan|inf)\b")
 
 
@@ -71,14 +65,8 @@ class Part:
     notes: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def decode(path: Path) -> Part:
-    """Return what the file says. Raises BadInput, which says what is wrong with it."""
-    body = _bytes(path)
-    text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] not in (b"{", b"[") or _LINE.match(text):
-        from . import log  # lazy: most files are JSON
-
-        return log.read(path, body)
+def of_json(path: Path, text: bytes) -> Part:
+    """Return what a JSON file says. Raises BadInput, which says what is wrong with it."""
     document = _json(path, text)
     part = Part(path)
     if isinstance(document, Mapping):
@@ -95,25 +83,6 @@ def decode(path: Path) -> Part:
         if not document:
             raise BadInput(path, "an empty list: trtexec wrote no runs and no layers")
     raise BadInput(path, "JSON that is not of a TensorRT engine")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise BadInput(path, f"larger than {LARGEST >> 20} MB, which no file of an engine is")
-        with path.open("rb") as file:
-            body = file.read(LARGEST + 1)
-    except OSError as error:
-        raise BadInput(path, error.strerror or str(error)) from error
-    if not body.startswith(PACKED):
-        return body
-    pieces, size = [], 0
-    for block in read_blocks(path):
-        size += len(block)
-        if size > LARGEST:
-            raise BadInput(path, f"larger than {LARGEST >> 20} MB when decompressed")
-        pieces.append(block)
-    return b"".join(pieces)
 
 
 def _json(path: Path, text: bytes) -> Any:

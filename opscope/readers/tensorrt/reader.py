@@ -24,7 +24,7 @@ from opscope.readers.sound import sound_trace
 
 from .belonging import Engine, alone, stem, together
 from .parts import LayerTime, Stated
-from .runs import samples, without_warm_up
+from .runs import samples, wall_ms, without_warm_up
 
 _NUMBER: Final = re.compile(r"[\d.]+")
 MEANS: Final = (
@@ -162,8 +162,6 @@ def _stated_specs(engine: Engine, name: str) -> Iterator[_Spec]:
 
 
 def _recorded_spec(engine: str, runs: Sequence[Mapping[str, float]], warm_up: int) -> _Spec:
-    from .runs import wall_ms
-
     return (
         RECORDED,
         engine,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import polars as pl
+from typing import TYPE_CHECKING
 
 from opscope.frames import FRAMES
-from opscope.profile import Profile
 from opscope.reports.report import Report
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
 
 
 def _by_time(profile: Profile) -> pl.DataFrame:
@@ -18,7 +22,7 @@ def _by_time(profile: Profile) -> pl.DataFrame:
 
 REPORT = Report(
     name="engine_layers",
-    order=300,
+    order=255,
     title="Layers of TensorRT engines, by time",
     holds=FRAMES["engine_layers()"],
     frame=_by_time,

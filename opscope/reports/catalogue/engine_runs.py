@@ -7,7 +7,7 @@ from opscope.reports.report import Report
 
 REPORT = Report(
     name="engine_runs",
-    order=310,
+    order=257,
     title="Runs of TensorRT engines",
     holds=FRAMES["engine_runs()"],
     frame=lambda profile: profile.engine_runs(),

@@ -1,0 +1,47 @@
+"""Decode one file of a TensorRT engine, JSON or log, compressed or not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from opscope.readers.errors import BadInput
+from opscope.readers.heads import PACKED
+from opscope.readers.kineto.json_events import read_blocks
+
+from . import log
+from .parts import Part, of_json
+
+#: Largest file, bytes. The largest real ones (a timing file of an hour) have some tens of megabytes.
+LARGEST: Final = 512 << 20
+#: How a log may begin, which is no list of JSON.
+_LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|[EWIV]\] )")
+
+
+def decode(path: Path) -> Part:
+    """Return what the file says. Raises BadInput, which says what is wrong with it."""
+    body = _bytes(path)
+    text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] not in (b"{", b"[") or _LINE.match(text):
+        return log.read(path, body)
+    return of_json(path, text)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BadInput(path, f"larger than {LARGEST >> 20} MB, which no file of an engine is")
+        with path.open("rb") as file:
+            body = file.read(LARGEST + 1)
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
+    if not body.startswith(PACKED):
+        return body
+    pieces, size = [], 0
+    for block in read_blocks(path):
+        size += len(block)
+        if size > LARGEST:
+            raise BadInput(path, f"larger than {LARGEST >> 20} MB when decompressed")
+        pieces.append(block)
+    return b"".join(pieces)
