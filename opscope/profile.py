@@ -54,7 +54,7 @@ from .profile_html import page
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 11
+ANALYSIS: Final = 12
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN: Final = 1_000_000
 #: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame

@@ -23,9 +23,18 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     gpu = numbered.filter(pl.col("cat") == "Kernel")
     if gpu.is_empty():
         return {}
+    # versions before 1.14 put a node's kernels behind its fence; the node itself is beside that
+    ran = pl.when(pl.col("kind") == "kernel_time").then("start")
+    node = pl.col("cat") == "Node"
+    launched = (
+        pl.when(node & (pl.col("kind") == "fence_before"))
+        .then(ran.backward_fill().over("cat", "name", "tid"))
+        .when(node & (pl.col("kind") == "fence_after"))
+        .then(ran.forward_fill().over("cat", "name", "tid"))
+    )
     parents = numbered.select(
         pl.col("row").alias("parent"),
-        pl.col("start").alias("launched"),
+        pl.coalesce(launched, "start").alias("launched"),
         pl.col("tid").alias("thread"),
         pl.col("op_name").alias("parent_op"),
         pl.concat_str(["name", pl.lit("_"), "kind"]).fill_null(pl.col("name")).alias("parent_full"),

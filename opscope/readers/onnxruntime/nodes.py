@@ -88,9 +88,10 @@ def explained(frame: pl.DataFrame, model: Model | None = None) -> Explained:
         if matcher is not None and call is None:
             if node is not None:
                 found.unfit.append((one.name, _shown(node.call.inputs), _shown(one.given or ())))
-            elif named not in seen:
+            elif named not in seen and one.name:
                 found.missing.append(one.name)
-        seen.setdefault(named, True)
+        if one.name:  # the oldest versions write none for a node without one
+            seen.setdefault(named, True)
         base = call if call is not None else _alone(one, node, matcher)
         found.calls.append(_on(base, one.provider))
         found.nodes.append(node if call is not None else None)
@@ -167,8 +168,8 @@ def _on(call: OpCall, provider: str | None) -> OpCall:
 def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     """Return the call as the profile alone shows it; the layer is in the node's name."""
     origins = matcher.origins(one) if matcher is not None and node is None else []
-    params: list[tuple[str, ParamValue]] = [("node", one.name)]
-    layer = None if one.is_nameless else layer_in(one.name.split("/")[:-1])
+    params: list[tuple[str, ParamValue]] = [("node", one.name)] if one.name else []
+    layer = None if one.is_nameless else layer_in(stem(one.name).split("/")[:-1])
     frames: tuple[Frame, ...] = ()
     if node is not None:  # of another layout, such as channels last: its attributes still hold
         params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]

@@ -142,6 +142,13 @@ def test_fences_of_old_versions_are_no_ops(tmp_path):
     assert summary["unattributed_time"] == 100 * US
 
 
+def test_the_oldest_versions_write_no_name_for_a_nameless_node(tmp_path):
+    made = [event("Node", "_kernel_time", 5, 50, op_name="Conv"), run(0, 100)]
+    ops = opscope.load(written(tmp_path, made)).ops()
+    assert ops.select("op", "params", "device", "layer").rows() == [("Conv", None, None, None)]
+    assert ops["cpu_time"].to_list() == [50 * US]
+
+
 def test_the_index_of_a_node_has_two_names(tmp_path):
     made = [node("MatMul_3", 0, 5, index=3), node("b", 6, 5, node_index=None, graph_index="9")]
     frame = events.read(written(tmp_path, made)).frame
@@ -157,7 +164,7 @@ def test_threads_of_the_pool_that_worked_are_counted(tmp_path):
         node("a", 0, 5, thread_scheduling_stats=stats),
         node("b", 6, 5, thread_scheduling_stats=""),
     ]
-    frame = events.read(written(tmp_path, made)).frame
+    frame = events.read(written(tmp_path, made), pools=True).frame
     assert frame.select("pool_threads", "pool_run", "pool_wait").rows() == [
         (1, 11, 8),
         (None, None, None),
@@ -273,6 +280,35 @@ def test_kernels_belong_to_the_node_that_launched_them(tmp_path, parents):
     ops = profile.ops()
     assert ops["device_time"].to_list() == [120 * US, 5 * US]
     assert set(ops["device"]) == {"cuda"}
+
+
+@pytest.mark.parametrize("fence", ["before", "after"])
+def test_kernels_behind_a_nodes_fence_belong_to_the_node(tmp_path, fence):
+    place = {
+        "stream": "13",
+        "grid_x": "1",
+        "grid_y": "1",
+        "grid_z": "1",
+        "block_x": "256",
+        "block_y": "1",
+        "block_z": "1",
+    }
+    kernel = event("Kernel", "BinaryElementWiseKernel", 90, 4, -1, op_name="Add", **place) | {
+        "pid": -1
+    }
+
+    def turn(at):
+        whole = [
+            event("Node", "Add_0_fence_before", at, 2, op_name="Add"),
+            node("Add_0", at + 3, 10, op="Add", provider="CUDAExecutionProvider"),
+            event("Node", "Add_0_fence_after", at + 14, 2, op_name="Add"),
+        ]
+        return [*whole[:1], kernel, *whole[1:]] if fence == "before" else [*whole, kernel]
+
+    profile = opscope.load(written(tmp_path, [run(0, 100), *turn(10), *turn(40)]))
+    kernels, ops = profile.kernels(), profile.ops()
+    assert kernels["op_id"].to_list() == ops["op_id"].to_list()
+    assert kernels["op"].to_list() == ["Add", "Add"]
 
 
 def test_a_kernel_behind_the_wrong_event_has_no_op(tmp_path):
