@@ -145,7 +145,9 @@ def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _S
     is_run = (pl.col("category") == "step").fill_null(False) | (
         pl.col("text").cast(pl.String) == onnxruntime.RUN
     )
-    clock = _fitted(theirs.filter(is_run), runs, guess)
+    # their times are rounded down to whole microseconds
+    error = 1_000 + int(ranges["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
+    clock = _fitted(theirs.filter(is_run), runs, guess, error)
     of_nodes = (pl.col("category") == "forward").fill_null(False)
     ops = moved(theirs.filter(of_nodes), clock)
     run = _run_of(ops, runs)
@@ -156,17 +158,21 @@ def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _S
     return _Session(profile, clock, kept, phases, int((run < 0).sum()))
 
 
-def _fitted(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> ClockFit:
-    """Return the clock under which each run of the profile lies in the run that was recorded around it."""
+def _fitted(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
+    """Return the clock under which each run of the profile lies in the run that was recorded around it.
+
+    ``guess`` comes from one system clock that both read, ``error`` is what that is good to, so it is right
+    unless the clock was set meanwhile. A bracket may be as long as the thread was kept waiting in it.
+    """
     rows, row = _around(theirs, runs, guess)
     if not len(rows):
         return ClockFit(0, guess, 0.0, NEAR_NS, 0, 0)
     before, after = (runs[name].gather(row).to_numpy() for name in ("start", "end"))
     start, end = (theirs[name].gather(rows).to_numpy() for name in ("start", "end"))
-    fitted = fit(before, after, start, end, NEAR_DRIFT)
-    return fitted if abs(fitted.offset - guess) <= NEAR_NS + fitted.error_ns else ClockFit(
-        0, guess, 0.0, NEAR_NS, 0, 0
-    )  # fmt: skip
+    slack = min(int((start + guess - before).min()), int((after - end - guess).min()))
+    if slack >= -error:
+        return ClockFit(0, guess, 0.0, error, slack, len(rows))
+    return fit(before, after, start, end, NEAR_DRIFT)
 
 
 def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints, Ints]:
