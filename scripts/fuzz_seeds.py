@@ -34,6 +34,7 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "nvprof": [nvprof(folder / "nvprof.sqlite")],
         "DLProf": [dlprof(folder / "dlprof.sqlite")],
         "Kineto JSON": [one],
+        "ONNX Runtime JSON": [onnxruntime(folder / "onnxruntime.json")],
         "XPlane": xplane(folder),
         "profile": [profile(nsys, folder / "seed.opscope")],
         "recording": [recording(folder / "recording")],
@@ -376,6 +377,58 @@ def kineto(path: Path) -> Path:
         "baseTimeNanoseconds": FIRST, "traceName": "a.json", "traceEvents": events,
     }  # fmt: skip
     path.write_text(json.dumps(whole))
+    return path
+
+
+def onnxruntime(path: Path) -> Path:
+    """Write a session: its set-up, two runs with a loop, fences, kernels, a copy, a pool's statistics."""
+
+    def event(cat: str, name: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
+        return {
+            "cat": cat,
+            "pid": 7,
+            "tid": 8,
+            "dur": dur,
+            "ts": ts,
+            "ph": "X",
+            "name": name,
+            "args": args,
+        }
+
+    def node(
+        name: str, op: str, ts: int, dur: int, index: int, provider: str = "CPU"
+    ) -> dict[str, Any]:
+        stats = {
+            "main_thread": {"thread_pool_name": "p", "thread_id": "1", "block_size": [1], "core": 0, "Run": 3,
+                            "Wait": 4},
+            "sub_threads": {"5": {"num_run": 1, "core": 1}},
+        }  # fmt: skip
+        return event(
+            "Node", f"{name}_kernel_time", ts, dur, op_name=op, provider=f"{provider}ExecutionProvider",
+            node_index=str(index), input_type_shape=[{"float": [2, 3]}, {"int64": [3, 4]}],
+            output_type_shape=[{"float": [2, 4]}], activation_size="24", parameter_size="48",
+            output_size="32", thread_scheduling_stats=stats,
+        )  # fmt: skip
+
+    extent = {f"{what}_{axis}": "1" for what in ("grid", "block") for axis in "xyz"}
+    events = [
+        event("Session", "model_loading_uri", 1, 20),
+        event("Session", "session_initialization", 25, 400),
+    ]
+    for at in (1000, 2000):
+        events += [
+            event("Session", "model_run", at, 500),
+            event("Session", "SequentialExecutor::Execute", at + 5, 490),
+            event("Node", "/fc/MatMul_fence_before", at + 8, 2, op_name="MatMul"),
+            node("/fc/MatMul", "MatMul", at + 10, 90, 0, "CUDA"),
+            event("Kernel", "volta_sgemm_128x64_nn", at + 40, 30, op_name="MatMul", stream="7",
+                  parent_name="/fc/MatMul_kernel_time", **extent),
+            event("Kernel", "MemcpyHostToDevice", at + 80, 5, op_name="", stream="7", size="64",
+                  parent_name="model_run", **dict.fromkeys(extent, "-1")),
+            node("/Loop", "Loop", at + 110, 300, 1),
+            *(node("Add_0", "Add", at + 120 + 50 * turn, 40, 0) for turn in range(5)),
+        ]  # fmt: skip
+    path.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
     return path
 
 

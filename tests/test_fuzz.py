@@ -13,7 +13,7 @@ from tests.script import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 READERS = (
-    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "XPlane", "profile", "recording",
+    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "ONNX Runtime JSON", "XPlane", "profile", "recording",
 )  # fmt: skip
 
 

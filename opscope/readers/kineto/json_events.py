@@ -51,6 +51,8 @@ class KinetoFile:
     path: Path
     decode: Callable[[bytes], list[Any] | None] = decode_events
     mend: Callable[[bytes], bytes] = repair
+    #: Guesses where the last complete event of a block ends; None: before the comma of its last ``}, {``.
+    gap: Callable[[bytes], int] | None = None
     open_ended: bool = False
     what: str = "a Kineto trace"
     truncated: bool = False
@@ -71,7 +73,7 @@ class KinetoFile:
     def _blocks(self, source: Iterator[bytes]) -> Iterator[list[Any]]:
         head, rest = self._head(source)
         while True:
-            cut, ended = _last_gap(rest), False
+            cut, ended = (self.gap or last_gap)(rest), False
             events = self._decode(rest[:cut]) if cut else None
             if cut and events is None and self.mend is not repair:
                 # quotes in a name that the writer did not escape hide where events end
@@ -165,7 +167,7 @@ class KinetoFile:
         return self._decode(b",".join(sound)) or []
 
 
-def _last_gap(text: bytes) -> int:
+def last_gap(text: bytes) -> int:
     """Guess where the last complete event ends: before the comma of ``}, {``; 0 if there is none."""
     at = len(text)
     for _ in range(64):

@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.events import ABSENT, repair
-from opscope.readers.kineto.json_events import KinetoFile
+from opscope.readers.kineto.json_events import KinetoFile, last_gap
 
 #: Where the profiler stops recording (``Profiler::global_max_num_events_``).
 MOST_RECORDED: Final = 1_000_000
@@ -28,6 +28,8 @@ MOST_RECORDED: Final = 1_000_000
 _FAR: Final = 1 << 52
 _KERNEL_TIME, _BEFORE, _AFTER = "_kernel_time", "_fence_before", "_fence_after"
 
+_POOL: Final = ("pool_threads", "pool_run", "pool_wait")
+_GPU: Final = ("parent_name", "stream", "grid", "block", "bytes")
 SCHEMA: Final = {
     "cat": pl.String,
     "name": pl.String,
@@ -92,7 +94,7 @@ class Args(Struct, gc=False):
     activation_size: _Number = None
     parameter_size: _Number = None
     output_size: _Number = None
-    thread_scheduling_stats: _Pool | str | None = None
+    thread_scheduling_stats: Raw = ABSENT
     parent_name: str | None = None
     stream: _Number = None
     grid_x: _Number = None
@@ -119,8 +121,10 @@ class Event(Struct, gc=False):
 
 _decode = msgspec.json.Decoder(list[Event]).decode
 _decode_one = msgspec.json.Decoder(Event).decode
+_decode_pool = msgspec.json.Decoder(_Pool).decode
 _decode_raw = msgspec.json.Decoder(list[Raw]).decode
 _NO_ARGS: Final = Args()
+_CATEGORY: Final = b'"cat"'
 #: A name between the keys around it, as the profiler writes a line.
 _NAME: Final = re.compile(rb'("name" ?: ?")([^\n]*?)(" ?, ?"args" ?: ?\{)')
 _BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
@@ -138,27 +142,59 @@ class Events:
     notes: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def read(path: str | os.PathLike[str]) -> Events:
-    """Return the events of a profile. Raises BadInput if the file has none, or cannot be read."""
+def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
+    """Return the events of a profile. Raises BadInput if the file has none, or cannot be read.
+
+    ``pools``: fill in the columns of the thread pool, which take as long as all others together.
+    """
     file = KinetoFile(
         Path(path),
         decode=_decoded,
         mend=_mended,
+        gap=_gap,
         open_ended=True,
         what="a profile of ONNX Runtime",
     )
     parts, untimed = [], 0
     for events in file.blocks():
-        timed = [one for one in events if _is_timed(one)]
+        timed = events if _all_timed(events) else [one for one in events if _is_timed(one)]
         untimed += len(events) - len(timed)
         if timed:
-            parts.append(_frame(timed))
+            parts.append(_frame(timed, pools))
     frame = pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA)
     if not frame["cat"].is_in(["Session", "Node"]).any():
         if file.truncated:
             raise BadInput(path, "truncated: the JSON ends before its first event")
         raise BadInput(path, "not a profile of ONNX Runtime: no event of a session or a node")
     return Events(frame, file.truncated, file.skipped + untimed, file.repaired)
+
+
+def _gap(block: bytes) -> int:
+    """Return where the last complete event of a block ends; 0 if there is none.
+
+    Shapes are lists of objects too, so the last ``}, {`` is mostly inside an event, and half of the time
+    went into blocks that had to be decoded again. Every event begins with its category.
+    """
+    at = len(block)
+    for _ in range(4):
+        at = block.rfind(_CATEGORY, 0, at)
+        if at < 0:
+            break
+        before = block[max(0, at - 64) : at].rstrip()
+        if before.endswith(b"{") and before[:-1].rstrip().endswith(b","):
+            comma = before[:-1].rstrip()[:-1].rstrip()
+            if comma.endswith(b"}"):
+                return max(0, at - 64) + len(comma)
+    return last_gap(block)
+
+
+def _all_timed(events: list[Event]) -> bool:
+    """Whether no event lacks its time: two passes over the times cost less than a call for each event."""
+    times: list[Any] = [event.ts for event in events]
+    durations = [event.dur for event in events]
+    if None in times or not events:
+        return False
+    return bool(max(map(abs, (min(times), max(times), min(durations), max(durations)))) < _FAR)
 
 
 def _is_timed(event: Event) -> bool:
@@ -204,9 +240,8 @@ def _mended(text: bytes) -> bytes:
 # ------------------------------------------------------------------------------------ columns
 
 
-def _frame(events: list[Event]) -> pl.DataFrame:
+def _frame(events: list[Event], pools: bool) -> pl.DataFrame:
     args = [event.args or _NO_ARGS for event in events]
-    pools = [one.thread_scheduling_stats for one in args]
     frame = pl.DataFrame(
         {
             "cat": [event.cat for event in events],
@@ -225,20 +260,10 @@ def _frame(events: list[Event]) -> pl.DataFrame:
             "activation_size": _numbers([one.activation_size for one in args]),
             "parameter_size": _numbers([one.parameter_size for one in args]),
             "output_size": _numbers([one.output_size for one in args]),
-            "pool_threads": pl.Series([_workers(one) for one in pools], dtype=pl.Int64),
-            "pool_run": pl.Series([_main(one, "Run") for one in pools], dtype=pl.Int64),
-            "pool_wait": pl.Series([_main(one, "Wait") for one in pools], dtype=pl.Int64),
-            "parent_name": pl.Series([one.parent_name for one in args], dtype=pl.String),
-            "stream": pl.Series(
-                [None if one.stream is None else str(one.stream) for one in args], dtype=pl.String
-            ),
-            "grid": pl.Series([_extent(one.grid_x, one.grid_y, one.grid_z) for one in args], dtype=pl.String),
-            "block": pl.Series(
-                [_extent(one.block_x, one.block_y, one.block_z) for one in args], dtype=pl.String
-            ),
-            "bytes": _numbers([one.size for one in args]),
+            **_pool_columns(args, pools),
+            **_gpu_columns(events, args),
         }
-    )  # fmt: skip
+    )
     suffix = f"({_KERNEL_TIME}|{_BEFORE}|{_AFTER})$"
     is_node = pl.col("cat") == "Node"
     # in old files a node without a name has an empty one; the suffix is then all there is
@@ -250,25 +275,66 @@ def _frame(events: list[Event]) -> pl.DataFrame:
     ).select(list(SCHEMA))  # fmt: skip
 
 
+def _pool_columns(args: list[Args], wanted: bool) -> dict[str, pl.Series]:
+    threads: list[int | None] = [None] * len(args)
+    run, wait = list(threads), list(threads)
+    for n, one in enumerate(args if wanted else ()):
+        pool = _pool(one.thread_scheduling_stats)
+        if pool is not None and pool.sub_threads is not None:
+            threads[n] = sum(sub.num_run > 0 for sub in pool.sub_threads.values())
+        if pool is not None and pool.main_thread is not None:
+            run[n], wait[n] = _bounded(pool.main_thread.Run), _bounded(pool.main_thread.Wait)
+    each = zip(_POOL, (threads, run, wait), strict=True)
+    return {name: pl.Series(values, dtype=pl.Int64) for name, values in each}
+
+
+def _pool(raw: Raw) -> _Pool | None:
+    if raw is ABSENT:
+        return None
+    try:
+        return _decode_pool(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # without a pool it is an empty text
+
+
+def _gpu_columns(events: list[Event], args: list[Args]) -> dict[str, pl.Series]:
+    """Return the columns of events of GPUs; most profiles have none."""
+    if not any(event.cat == "Kernel" for event in events):
+        return {
+            name: pl.Series([None], dtype=SCHEMA[name]).new_from_index(0, len(events))
+            for name in _GPU
+        }
+    texts: dict[str, list[str | None]] = {
+        "parent_name": [one.parent_name for one in args],
+        "stream": [None if one.stream is None else str(one.stream) for one in args],
+        "grid": [_extent(one.grid_x, one.grid_y, one.grid_z) for one in args],
+        "block": [_extent(one.block_x, one.block_y, one.block_z) for one in args],
+    }
+    columns = {name: pl.Series(values, dtype=pl.String) for name, values in texts.items()}
+    return {**columns, "bytes": _numbers([one.size for one in args])}
+
+
 def _integers(values: list[int]) -> pl.Series:
     try:
         return pl.Series(values, dtype=pl.Int64)
-    except (OverflowError, pl.exceptions.PolarsError):
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):  # over 64 bits
         return pl.Series([one if abs(one) < 1 << 62 else None for one in values], dtype=pl.Int64)
 
 
 def _numbers(values: list[Any]) -> pl.Series:
     """Return numbers that are written as text; null for others."""
-    texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
+    try:
+        texts = pl.Series(values, dtype=pl.String)
+    except (TypeError, pl.exceptions.PolarsError):
+        texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
     numbers: pl.Series = texts.cast(pl.Int64, strict=False)
     return numbers
 
 
 def _texts(values: list[Raw]) -> pl.Series:
-    return pl.Series(
-        [None if one is ABSENT else bytes(one).decode("utf-8", "replace") for one in values],
-        dtype=pl.String,
-    )
+    raw = pl.Series([None if one is ABSENT else bytes(one) for one in values], dtype=pl.Binary)
+    texts: pl.Series = raw.cast(pl.String, strict=False)
+    return texts
 
 
 def _extent(x: _Number, y: _Number, z: _Number) -> str | None:
@@ -276,14 +342,5 @@ def _extent(x: _Number, y: _Number, z: _Number) -> str | None:
     return None if x is None or y is None or z is None or str(x) == "-1" else f"{x},{y},{z}"
 
 
-def _workers(pool: _Pool | str | None) -> int | None:
-    if not isinstance(pool, _Pool) or pool.sub_threads is None:
-        return None
-    return sum(one.num_run > 0 for one in pool.sub_threads.values())
-
-
-def _main(pool: _Pool | str | None, name: str) -> int | None:
-    if not isinstance(pool, _Pool) or pool.main_thread is None:
-        return None
-    value: int = getattr(pool.main_thread, name)
+def _bounded(value: int) -> int | None:
     return value if abs(value) < 1 << 62 else None

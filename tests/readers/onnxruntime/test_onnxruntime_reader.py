@@ -157,7 +157,7 @@ def test_threads_of_the_pool_that_worked_are_counted(tmp_path):
         node("a", 0, 5, thread_scheduling_stats=stats),
         node("b", 6, 5, thread_scheduling_stats=""),
     ]
-    frame = events.read(written(tmp_path, made)).frame
+    frame = events.read(written(tmp_path, made), pools=True).frame
     assert frame.select("pool_threads", "pool_run", "pool_wait").rows() == [
         (1, 11, 8),
         (None, None, None),
