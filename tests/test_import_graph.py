@@ -11,7 +11,7 @@ import opscope
 
 PACKAGE = Path(opscope.__file__).parent
 #: Rooms of core from the ground up; what lies in ``core`` itself is the ground.
-FLOORS = ("dialects", "tables", "perf", "hlo", "attribution", "job", "analysis", "advice")
+FLOORS = ("dialects", "tables", "perf", "hlo", "onnx", "attribution", "job", "analysis", "advice")
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
