@@ -42,8 +42,8 @@ PLAIN: Final = frozenset(
 MAX_WEIGHTS: Final = 1 << 30
 #: The level at which ONNX Runtime logs fatal errors alone.
 _SILENT: Final = 4
-#: Events of a node: versions before 1.18 also write one before and one after it.
-_EVENTS: Final = 3 if onnxruntime.__version__.startswith("1.17.") else 1
+#: Events of a node: 1.20 still writes one before and one after it, 1.23 no more.
+_EVENTS: Final = 3 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23) else 1
 
 
 class Creation:
