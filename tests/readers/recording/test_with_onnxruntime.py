@@ -11,7 +11,7 @@ import pytest
 import opscope
 from opscope.core.capture import session as capture_session
 from opscope.core.capture.recorder_sink import Recorder, read_clock
-from opscope.core.recording_format import FACTS, ONNX_FOLDER, ONNX_PROFILE
+from opscope.core.recording_format import FACTS, ONNX_FOLDER, ONNX_MODEL, ONNX_PROFILE
 
 MS = 1_000_000
 TEXT = 'InferenceSession.run(f32[2,8]) -> f32[2,4] {{model="net", session={}}} on cpu @serve.py:7'
@@ -173,6 +173,16 @@ def test_what_was_never_written_is_lost(part):
     profile = part.close()
     assert profile.ops()["op"].to_list() == ["InferenceSession.run"]
     assert any("the process ended before" in note for note in profile.notes()["what"])
+
+
+def test_a_model_that_cannot_be_read_leaves_the_profiles_shapes(part):
+    part.run(1 * MS, 2 * MS)
+    part.profile([part.model_run(1_100, 700), part.node("/net/fc/MatMul", 1_200, 400)])
+    (part.recorder.folder / ONNX_FOLDER.format(1) / ONNX_MODEL).write_bytes(b"no model")
+    profile = part.close()
+    [node] = nodes(profile).iter_rows(named=True)
+    assert node["inputs"] == "f32[2,8], f32[8,4]"
+    assert any("have the profile's shapes alone" in note for note in profile.notes()["what"])
 
 
 def test_a_full_profile_is_said_to_end_early(part):
