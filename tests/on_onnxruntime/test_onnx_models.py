@@ -201,3 +201,12 @@ def test_a_truncated_model_is_refused(tmp_path):
         read(tmp_path / "none.onnx")
     with pytest.raises(ModelError, match="not a file"):
         read(tmp_path)
+
+
+def test_the_layer_of_a_fused_product_is_that_of_the_product():
+    made = model(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="/scan/MatMul/MatMulAddFusion/")],
+        [value("x", 2, 3), value("w", 3, 4), value("b", 4)],
+        [value("y", 2, 4)],
+    )
+    assert nodes(made)[0].layer == "scan"

@@ -253,6 +253,13 @@ def test_a_fused_convolution_has_both_origins_and_their_layer(ran):
     assert node.layer in ("net", "net/conv1")
 
 
+def test_a_product_and_its_bias_keep_the_layer_that_they_had(ran):
+    one = ran("loop", "on")
+    for node in nodes_of(one.optimised):
+        if node.op in ("MatMul", "Gemm"):
+            assert node.layer in ("stem", "cell")
+
+
 def test_a_loop_holds_the_nodes_of_its_body_and_their_time(ran):
     one = ran("loop", "off")
     ops = opscope.load(one.profile, model=one.optimised).ops()
@@ -284,6 +291,7 @@ def test_the_model_beside_a_profile_is_found_if_it_is_its_own(ran, tmp_path):
     (tmp_path / "own.onnx").write_bytes(one.optimised.read_bytes())
     profile = opscope.load(beside)
     assert profile.trace.origin["model"] == str(tmp_path / "own.onnx")
+    assert profile.notes()["what"].str.contains("own.onnx", literal=True).any()
     assert profile.ops()["matrix_flops"].sum() == RUNS * one.made.flops
 
 

@@ -18,7 +18,7 @@ from opscope.core.rangetext import clean_value, format_call
 from opscope.core.schema import Arg, Dim, OpCall, ParamValue, SameAs, TensorSpec
 
 from . import dtypes
-from .origins import origins
+from .origins import origins, stem
 from .places import common_layer, frames_of, layer_of
 from .protos import ModelError, OnnxMissing, inner_graphs, parsed
 
@@ -282,7 +282,7 @@ def _node(
     fixed: frozenset[str],
 ) -> Node:
     metadata = {one.key: one.value for one in getattr(proto, "metadata_props", ())}
-    layer = layer_of(proto.name, metadata)
+    layer = layer_of(stem(proto.name), metadata)
     domain = "" if proto.domain in _OWN_DOMAINS else proto.domain
     params = [(one.name, value) for one in proto.attribute for value in _attribute(one)]
     if domain:

@@ -161,7 +161,7 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
         untimed += len(events) - len(timed)
         if timed:
             parts.append(_frame(timed, pools))
-    frame = pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA)
+    frame = _finished(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
     if not frame["cat"].is_in(["Session", "Node"]).any():
         if file.truncated:
             raise BadInput(path, "truncated: the JSON ends before its first event")
@@ -242,7 +242,7 @@ def _mended(text: bytes) -> bytes:
 
 def _frame(events: list[Event], pools: bool) -> pl.DataFrame:
     args = [event.args or _NO_ARGS for event in events]
-    frame = pl.DataFrame(
+    return pl.DataFrame(
         {
             "cat": [event.cat for event in events],
             "full": [event.name for event in events],
@@ -264,15 +264,29 @@ def _frame(events: list[Event], pools: bool) -> pl.DataFrame:
             **_gpu_columns(events, args),
         }
     )
-    suffix = f"({_KERNEL_TIME}|{_BEFORE}|{_AFTER})$"
+
+
+def _finished(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of SCHEMA."""
     is_node = pl.col("cat") == "Node"
+    kind: Any = pl.when(is_node & pl.col("full").str.ends_with(_KERNEL_TIME)).then(
+        pl.lit(_KERNEL_TIME)
+    )
+    for suffix in (_BEFORE, _AFTER):
+        kind = kind.when(is_node & pl.col("full").str.ends_with(suffix)).then(pl.lit(suffix))
     # in old files a node without a name has an empty one; the suffix is then all there is
-    return frame.with_columns(
-        pl.when(is_node).then(pl.col("full").str.replace(suffix, "")).otherwise("full").alias("name"),
-        pl.when(is_node).then(pl.col("full").str.extract(suffix).str.strip_prefix("_")).alias("kind"),
+    return frame.with_columns(kind.alias("suffix")).select(
+        "cat",
+        pl.coalesce(
+            pl.col("full").str.slice(0, pl.col("full").str.len_chars() - pl.col("suffix").str.len_chars()),
+            "full",
+        ).alias("name"),
+        pl.col("suffix").str.strip_prefix("_").alias("kind"),
+        "pid", "tid",
         (pl.col("ts") * 1000).round().cast(pl.Int64).alias("start"),
         (pl.col("dur") * 1000).round().cast(pl.Int64).alias("duration"),
-    ).select(list(SCHEMA))  # fmt: skip
+        *list(SCHEMA)[list(SCHEMA).index("op_name"):],
+    )  # fmt: skip
 
 
 def _pool_columns(args: list[Args], wanted: bool) -> dict[str, pl.Series]:

@@ -168,7 +168,7 @@ def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     """Return the call as the profile alone shows it; the layer is in the node's name."""
     origins = matcher.origins(one) if matcher is not None and node is None else []
     params: list[tuple[str, ParamValue]] = [("node", one.name)]
-    layer = None if one.is_nameless else layer_in(one.name.split("/")[:-1])
+    layer = None if one.is_nameless else layer_in(stem(one.name).split("/")[:-1])
     frames: tuple[Frame, ...] = ()
     if node is not None:  # of another layout, such as channels last: its attributes still hold
         params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]

@@ -99,6 +99,8 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     }
     trace = sound_trace(tables, origin)
     _note(trace, found, nodes, calls, of_model, extended)
+    if model is None and of_model is not None:
+        trace.note("info", f"the model beside the profile was used: {Path(of_model).name}")
     if len(runs):
         trace.note("info", STEPS if stepped else NO_STEPS, len(runs))
     if on_gpu and "kernels" not in device:
