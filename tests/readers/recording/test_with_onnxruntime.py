@@ -114,6 +114,17 @@ def test_a_clock_that_was_set_is_said_to_place_nothing(part):
     assert any("no run shows where they belong" in note for note in profile.notes()["what"])
 
 
+def test_a_run_computes_nothing_beside_its_nodes_where_those_are_known(part):
+    part.run(1 * MS, 2 * MS)
+    part.run(3 * MS, 4 * MS)
+    part.profile([part.model_run(100, 700), part.node("n", 200, 400)], began=1 * MS)
+    profile = part.close()
+    runs = profile.ops().filter(pl.col("depth") == 0).sort("start")
+    assert runs["flops"].to_list() == [0, None]
+    assert any("not timed" in str(row) for row in profile.missing_costs().rows())
+    assert profile.kinds().filter(pl.col("kind") == "unknown")["calls"].item() == 2
+
+
 def test_each_session_has_its_own_nodes(part):
     for session in (1, 2):
         part.run(session * 10 * MS, (session * 10 + 5) * MS, session)
