@@ -49,8 +49,9 @@ def init(
     """Observe every framework that is imported, now or later; a second call changes nothing.
 
     With ``frameworks`` only those are observed, and init raises opscope.errors.AdapterError if one of them
-    cannot be; ``"simple"`` observes none: steps, ranges and kernels are recorded, and no ops. The other
-    options choose what is recorded. ``shapes``: arguments and results of ops;
+    cannot be; ``"simple"`` observes none: steps, ranges and kernels are recorded, and no ops. Naming a
+    framework also turns on its own profiler where only that sees what runs (the nodes of ONNX Runtime's
+    sessions). The other options choose what is recorded. ``shapes``: arguments and results of ops;
     ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
     their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.

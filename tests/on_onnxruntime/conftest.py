@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("onnxruntime")
-
 import opscope
 from opscope.backends import begin
 from opscope.core.capture import session as capture_session

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper  # noqa: E402
 import opscope  # noqa: E402
 from opscope.core.rangetext import parse  # noqa: E402
 from tests.on_onnxruntime.conftest import assert_same  # noqa: E402
-from tests.on_onnxruntime.models import BATCH, CLASSES, IR, OPSET, SIZE, cnn, loop  # noqa: E402
+from tests.on_onnxruntime.models import BATCH, CLASSES, IR, OPSET, SIZE, cnn, loop, transformer  # noqa: E402
 
 X = ("f32", (BATCH, 3, SIZE, SIZE))
 Y = ("f32", (BATCH, CLASSES))
@@ -277,6 +277,30 @@ def test_threads_and_sessions_have_their_own_runs(record, made):
             pl.col("thread").is_in(mine["thread"].unique().implode())
         )
         assert len(events) == len(within)
+
+
+def test_nodes_of_a_session_that_runs_them_side_by_side_are_on_its_threads(record):
+    model = transformer()
+    opscope.init(frameworks=["onnxruntime"])
+    options = ort.SessionOptions()
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 3
+    session = ort.InferenceSession(model.proto.SerializeToString(), options)
+
+    def run():
+        opscope.step()
+        for _ in range(3):
+            session.run(None, model.feed)
+            opscope.step()
+
+    ops = record(run).ops
+    whole = ops.filter(pl.col("op") == "InferenceSession.run")
+    inside = ops.filter(pl.col("op") != "InferenceSession.run")
+    assert inside["matrix_flops"].sum() == 3 * model.flops
+    assert inside["step"].to_list() == sorted(inside["step"].to_list())
+    assert set(inside["step"]) == {0, 1, 2}
+    assert inside["source"].str.contains("test_ort_runs.py:").all()
+    assert len(whole) == 3
 
 
 def test_steps_that_the_program_counts_hold_its_runs(record, session):

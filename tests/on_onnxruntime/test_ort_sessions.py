@@ -22,7 +22,7 @@ import polars as pl  # noqa: E402
 from onnxruntime.capi import onnxruntime_inference_collection as collection  # noqa: E402
 
 import opscope  # noqa: E402
-from opscope.adapters.onnxruntime import creation, profiled, stripped  # noqa: E402
+from opscope.adapters.onnxruntime import creation, known, profiled, stripped  # noqa: E402
 from tests.on_onnxruntime.conftest import assert_same, files_below, temporary  # noqa: E402
 from tests.on_onnxruntime.models import cnn, loop, transformer  # noqa: E402
 
@@ -359,6 +359,28 @@ def test_an_error_of_ours_never_reaches_the_program(made, record, monkeypatch, c
         record(lambda: results.append(session.run(None, cnn().feed)))
     assert_same(results[0], plain)
     assert "no longer observed" in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["_changed", "KnownSession", "mkdtemp", "of_file"])
+def test_a_fault_wherever_a_session_is_made_leaves_the_session(
+    made, monkeypatch, clean, fault, caplog
+):
+    plain = made(cnn()).run(None, cnn().feed)
+
+    def broken(*_, **__):
+        raise OSError("a fault of ours") if fault == "mkdtemp" else RuntimeError("a fault of ours")
+
+    opscope.init(frameworks=["onnxruntime"])
+    module = known if fault == "KnownSession" else creation
+    monkeypatch.setattr(module, fault, broken)
+    options = ort.SessionOptions()
+    before = shown(options)
+    with caplog.at_level(logging.ERROR):
+        session = made(cnn(), options=options)
+    assert {**before, **changed(options)} == shown(options)
+    assert_same(session.run(None, cnn().feed), plain)
+    assert not session.get_session_options().enable_profiling
+    assert ("no longer observed" in caplog.text) == (fault != "mkdtemp")
 
 
 def test_a_fault_in_saving_the_model_leaves_the_session(made, monkeypatch, caplog):

@@ -42,8 +42,8 @@ PLAIN: Final = frozenset(
 MAX_WEIGHTS: Final = 1 << 30
 #: The level at which ONNX Runtime logs fatal errors alone.
 _SILENT: Final = 4
-#: Events of a node: versions before 1.18 also write one before and one after it.
-_EVENTS: Final = 3 if onnxruntime.__version__.startswith("1.17.") else 1
+#: Events of a node: 1.20 still writes one before and one after it, 1.23 no more.
+_EVENTS: Final = 3 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23) else 1
 
 
 class Creation:
@@ -71,27 +71,28 @@ class Creation:
             self._profiles.made_again(session)
             if not self._profiling():
                 result = original(session, *args, **kwargs)
-                self._known.anew(session).without = UNASKED
+                self._made(session, None)
                 return result
             with self._lock, _Attempt(session, self._failed) as attempt:
                 attempt.save_optimised(original, args, kwargs)
                 with attempt.options():
                     result = original(session, *args, **kwargs)
-                try:
-                    self._made(session, attempt)
-                except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-                    self._failed("a session that is profiled could not be described")
+                self._made(session, attempt)
             return result
 
         return _create_inference_session
 
-    def _made(self, session: Any, attempt: _Attempt) -> None:
-        known = self._known.anew(session)
-        profile = attempt.profile(known)
-        if profile is None:
-            known.without = REFUSED
-            return
-        self._profiles.add(session, profile)
+    def _made(self, session: Any, attempt: _Attempt | None) -> None:
+        """Describe a session that has just been made, and keep its profile. Never raises."""
+        try:
+            known = self._known.anew(session)
+            profile = None if attempt is None else attempt.profile(known)
+            if profile is not None:
+                self._profiles.add(session, profile)
+            else:
+                known.without = UNASKED if attempt is None else REFUSED
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a session could not be described")
 
 
 class _Attempt:
@@ -174,28 +175,49 @@ class _Attempt:
 
     @contextlib.contextmanager
     def options(self) -> Iterator[None]:
-        """Turn the profiler on in the session's options; afterwards they are as before."""
+        """Turn the profiler on in the session's options; afterwards they are as before.
+
+        Raises only what the block raises.
+        """
+        session, given = self._session, self._session._sess_options
+        with contextlib.ExitStack() as undo:
+            prefix = self._turn_on(undo)
+            try:
+                yield
+            except BaseException:
+                session._sess_options = given
+                raise
+        if prefix is None:
+            return
+        try:
+            # a copy, which the session shows and which nothing else reads
+            shown = session._sess_options
+            shown.enable_profiling, shown.profile_file_prefix = False, prefix
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("the options that a session shows could not be restored")
+
+    def _turn_on(self, undo: contextlib.ExitStack) -> str | None:
+        """Change the options, and undo that with ``undo``; return the program's prefix, None if nothing is
+        changed."""
         session, given = self._session, self._session._sess_options
         if self._folder is None or self._refused:
-            yield
-            return
-        if given is not None and given.enable_profiling:
-            self._theirs = True
-            yield
-            return
-        options = native.get_default_session_options() if given is None else given
-        prefix = options.profile_file_prefix
-        changes = {"enable_profiling": True, "profile_file_prefix": str(self._folder / "profile")}
-        session._sess_options = options
+            return None
         try:
-            with _changed(options, changes):
-                yield
-        except BaseException:
-            session._sess_options = given
-            raise
-        # a copy, which the session shows and which nothing else reads
-        shown = session._sess_options
-        shown.enable_profiling, shown.profile_file_prefix = False, prefix
+            if given is not None and given.enable_profiling:
+                self._theirs = True
+                return None
+            options = native.get_default_session_options() if given is None else given
+            prefix = str(options.profile_file_prefix)
+            ours = str(self._folder / "profile")
+            undo.enter_context(
+                _changed(options, {"enable_profiling": True, "profile_file_prefix": ours})
+            )
+            session._sess_options = options
+            return prefix
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._refused = True
+            self._failed("a session's profiler could not be turned on")
+            return None
 
     # ---------------------------------------------------------------- when it is made
 

@@ -84,7 +84,7 @@ UNKNOWN: Final = kind("unknown", "neither the op nor the kernel's name shows the
 NO_OP: Final = kind("outside any op", "inside steps: Python, and libraries without an adapter")
 
 #: Families that do not show what an op does: its kernels' names or the compiler's parameters show it.
-UNCLEAR_FAMILIES: Final = frozenset({"fused", "fusion", "compiled"})
+UNCLEAR_FAMILIES: Final = frozenset({"fused", "fusion", "compiled", "session"})
 #: Roles of ranges that are not ops of a framework.
 _RANGES: Final = frozenset({"user", "layer", "step", "phase", "graph"})
 _BY_DIRECTION: Final = MappingProxyType({"optimizer": OPTIMIZER, "communication": COMMUNICATION})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ from opscope.readers.recording.onclock import moved, to_unix
 
 #: Both clocks are read from the same system clock, the profile's in µs: this is how far they may disagree.
 NEAR_NS: Final = 20_000
+#: The parameter ``nodes`` of a run whose nodes are ops inside it.
+TIMED: Final = "timed"
 _DOMAIN: Final = onnxruntime.DOMAIN
 _TAKEN: Final = ("kernels", "memops", "calls")
 
@@ -54,6 +56,8 @@ class _Session:
     ops: pl.DataFrame
     others: pl.DataFrame
     outside: int
+    #: Ids of the recorded runs whose nodes these are.
+    timed: pl.Series
 
 
 def merge(
@@ -119,7 +123,7 @@ def _runs(ranges: Trace) -> pl.DataFrame:
     texts = own["text"].cast(pl.String).unique().to_list()
     numbers = {text: number for text in texts if (number := _session_of(text)) is not None}
     return own.select(
-        "thread", "start", "end", "text",
+        "id", "thread", "start", "end", "text",
         pl.col("text").cast(pl.String)
         .replace_strict(numbers, default=None, return_dtype=pl.Int64).alias("session"),
     ).drop_nulls().sort("start")  # fmt: skip
@@ -145,28 +149,35 @@ def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _S
     is_run = (pl.col("category") == "step").fill_null(False) | (
         pl.col("text").cast(pl.String) == onnxruntime.RUN
     )
-    clock = _fitted(theirs.filter(is_run), runs, guess)
+    # their times are rounded down to whole microseconds
+    error = 1_000 + int(ranges["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
+    clock = _fitted(theirs.filter(is_run), runs, guess, error)
     of_nodes = (pl.col("category") == "forward").fill_null(False)
     ops = moved(theirs.filter(of_nodes), clock)
     run = _run_of(ops, runs)
+    timed = runs["id"].gather(np.unique(run[run >= 0]))
     kept = _with_lines(ops.filter(pl.Series(run >= 0)), runs["text"].gather(run[run >= 0]))
     phases = moved(theirs.filter((pl.col("category") == "phase").fill_null(False)), clock)
     recorded, _ = ranges.origin.get("recorded") or (None, None)
     phases = phases.filter(pl.col("start") >= (recorded or 0))
-    return _Session(profile, clock, kept, phases, int((run < 0).sum()))
+    return _Session(profile, clock, kept, phases, int((run < 0).sum()), timed)
 
 
-def _fitted(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> ClockFit:
-    """Return the clock under which each run of the profile lies in the run that was recorded around it."""
+def _fitted(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
+    """Return the clock under which each run of the profile lies in the run that was recorded around it.
+
+    ``guess`` comes from one system clock that both read, ``error`` is what that is good to, so it is right
+    unless the clock was set meanwhile. A bracket may be as long as the thread was kept waiting in it.
+    """
     rows, row = _around(theirs, runs, guess)
     if not len(rows):
         return ClockFit(0, guess, 0.0, NEAR_NS, 0, 0)
     before, after = (runs[name].gather(row).to_numpy() for name in ("start", "end"))
     start, end = (theirs[name].gather(rows).to_numpy() for name in ("start", "end"))
-    fitted = fit(before, after, start, end, NEAR_DRIFT)
-    return fitted if abs(fitted.offset - guess) <= NEAR_NS + fitted.error_ns else ClockFit(
-        0, guess, 0.0, NEAR_NS, 0, 0
-    )  # fmt: skip
+    slack = min(int((start + guess - before).min()), int((after - end - guess).min()))
+    if slack >= -error:
+        return ClockFit(0, guess, 0.0, error, slack, len(rows))
+    return fit(before, after, start, end, NEAR_DRIFT)
 
 
 def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints, Ints]:
@@ -234,9 +245,10 @@ def _at_line(text: str, run: str) -> str:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _joined(ranges: Trace, sessions: Iterable[_Session]) -> Trace:
+def _joined(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
     tables = {name: ranges[name] for name in ranges.present}
-    own = [ranges["ranges"]]
+    timed = pl.concat([session.timed for session in sessions])
+    own = [_marked(ranges["ranges"], timed)]
     last = own[0]["id"].max()
     first = 0 if last is None else int(last) + 1  # type: ignore[arg-type]
     threads = [ranges["threads"]]
@@ -273,6 +285,20 @@ def _joined(ranges: Trace, sessions: Iterable[_Session]) -> Trace:
     if gpu:
         origin["gpu"] = True
     return Trace.of(tables, origin)
+
+
+def _marked(ranges: pl.DataFrame, timed: pl.Series) -> pl.DataFrame:
+    """Return the ranges with ``nodes="timed"`` in the calls of the runs whose nodes are known."""
+    is_timed = ranges["id"].is_in(timed.implode())
+    text = ranges["text"].cast(pl.String)
+    known = {one: _with_param(one) for one in text.filter(is_timed).unique().to_list()}
+    marked = text.replace(known) if known else text
+    return ranges.with_columns(marked.zip_with(is_timed, text).cast(pl.Categorical).alias("text"))
+
+
+def _with_param(text: str) -> str:
+    call = parse(text)
+    return format_call(replace(call, params=(*call.params, ("nodes", TIMED))), None)
 
 
 def _most(trace: Trace, table: str, column: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.registry import also, as_name, op, words
+from opscope.core.perf.registry import CannotKnow, Cost, also, as_name, op, words
+from opscope.core.schema import OpCall
 
 from . import families  # noqa: F401  registers its names first, so they keep their models
 
@@ -53,3 +54,18 @@ for _known, _names in SAME.items():
     if _names:
         also(_known, _names)
 op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
+
+
+@op(
+    *(f"InferenceSession.{one}" for one in words("""
+        run run_async run_with_iobinding run_with_ort_values run_with_ortvaluevector""")),
+    family="session",
+    source="computes nothing beside its nodes, where those were timed; else null",
+)  # fmt: skip
+def session_run(call: OpCall) -> Cost:
+    """A run of ONNX Runtime's session: its work is that of its nodes."""
+    if call.param("nodes") == "timed" or call.name.endswith("_async"):
+        return Cost()
+    raise CannotKnow(
+        'its nodes were not timed: call opscope.init("onnxruntime") before the session is made'
+    )
