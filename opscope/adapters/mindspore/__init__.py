@@ -22,7 +22,7 @@ from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
-from . import mstx
+from . import model_train, mstx
 from .dispatch import Modes
 from .entry import EntryPoints
 from .graphs import Graphs
@@ -86,6 +86,7 @@ class MindSporeAdapter(Adapter):
         self._layers.arrives = self._modes.enter
         self._phases.watch(self._always)
         self._graphs.watch(self._always)
+        model_train.install(marked, failed, options.steps)
         atexit.register(self._exits)
         self.listen()
 
@@ -144,6 +145,7 @@ class MindSporeAdapter(Adapter):
             return
         self._stop()
         self._always.restore()
+        model_train.uninstall()
         while self._undo:
             self._undo.pop()()
         atexit.unregister(self._exits)
@@ -154,6 +156,7 @@ class MindSporeAdapter(Adapter):
         """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""
         self._stop()
         self._always.restore()
+        model_train.uninstall()
 
     def _exits(self) -> None:
         """Take the mode off the main thread: one that is left there would end the process by an error."""

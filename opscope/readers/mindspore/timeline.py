@@ -88,7 +88,9 @@ def _events(path: Path) -> list[_Event]:
         data = path.read_bytes()
         try:
             return msgspec.json.decode(data, type=list[_Event])
-        except msgspec.ValidationError:  # an event with a value of another kind: only that one is left out
+        except (
+            msgspec.ValidationError
+        ):  # an event with a value of another kind: only that one is left out
             return [one for one in map(_sound, msgspec.json.decode(data, type=list[Any])) if one]
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
@@ -190,9 +192,7 @@ def _named(
         if _step(found, event, threads, start, end):
             continue
         if lane.startswith("Ascend Hardware"):
-            if event.cat or _STEP_LANE.match(
-                threads.get((event.pid, event.tid), "")
-            ):
+            if event.cat or _STEP_LANE.match(threads.get((event.pid, event.tid), "")):
                 continue  # parts of a step
             tasks.append(place | _task(event, args, threads))
         elif _is_hccl(lane):

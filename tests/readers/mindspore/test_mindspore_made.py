@@ -43,7 +43,7 @@ def test_kernel_details_give_times_to_the_nanosecond_and_tensors(tmp_path):
     ]
     assert kernels["inputs"][0] == "f16[4,1,8,8], f16[6,1,5,5]"
     assert kernels["outputs"][0] == "f16[4,6,4,4]"
-    assert kernels["layer"][0] == kernels["layer"][1] == "network._backbone.conv1"
+    assert kernels["layer"][0] == kernels["layer"][1] == "LeNet.conv1"
     assert kernels["layer"][3] is None  # PyNative mode's launch is no cell
     assert kernels["stream"].to_list() == [2, 2, 3, 2, 2]
     assert kernels["step"].to_list() == [1, 1, 1, 2, 2]
