@@ -29,7 +29,10 @@ _ONE_OP: Final = (
     "kernels whose op is the first that ran a kernel of that name: MindSpore's profiler of GPUs keeps one op "
     "for each kernel name, so a kernel that several ops share is shown in one of them"
 )
-_OTHER_CLOCK: Final = "steps left out: the times of ascend_timeline_display begin at 0, and no file tells when that was"
+_OTHER_CLOCK: Final = (
+    "steps left out: the times of ascend_timeline_display begin at 0, and no file tells "
+    "when that was"
+)
 _NO_TIMES_BUT_STEPS: Final = "steps left out: no file here has the times of ops, only their totals"
 _TOTALS_TOO: Final = (
     "ranks left out, whose files have totals and no times, as those of others here have times"
