@@ -71,8 +71,11 @@ def read(path: Path) -> Trace:
 
 
 def _file(path: Path) -> Trace:
-    with path.open("rb") as file:
-        kind = kind_of(file.read(4096), path.name)
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(4096), path.name)
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
     if kind in (None, "without"):
         what = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
