@@ -33,8 +33,7 @@ UNHEARD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend's name (``emit``, ``nsys``, ``kineto``, ``mindspore``, ``xplane``, ``recorder``), and the reason
-    for it."""
+    """A backend's name (``emit``, ``nsys``, ``kineto``, ``mindspore``, ``xplane``, ``recorder``) and why."""
 
     name: str
     reason: str

@@ -28,9 +28,14 @@ _PASS: Final = frozenset({"Load", "Depend"})
 _NO_KERNEL: Final = _PASS | {"UpdateState", "MakeTuple", "TupleGetItem", "Return", "return", ""}
 #: Attributes that say nothing about the computation.
 _NOT_PARAMS: Final = frozenset(
-    "input_names output_names IsFeatureMapInputList IsFeatureMapOutput is_load side_effect_mem "
-    "side_effect_propagate primitive_target out_channel pad_list visited".split()
-)
+    ("input_names", "output_names", "IsFeatureMapInputList", "IsFeatureMapOutput", "is_load", "visited",
+     "side_effect_mem", "side_effect_propagate", "primitive_target", "out_channel", "pad_list")
+)  # fmt: skip
+#: Sums: the gradient of the result is the gradient of each operand.
+_SUMS: Final = frozenset(("Add", "AddExt", "BiasAdd"))
+#: Views: MindSpore leaves out two that undo each other, so the gradient has the size before or after.
+_VIEWS: Final = frozenset(("Reshape", "Flatten", "ExpandDims", "Squeeze"))
+_HAND_ON: Final = _SUMS | _VIEWS
 _PAD_MODES: Final = ("pad", "same", "valid")
 
 
@@ -85,6 +90,9 @@ class _Node:
     ids: list[str]  # of its inputs without constants, handed-on ones resolved
     call: OpCall
     output: str
+    #: Its inputs that are single tensors, and what they are.
+    tensors: list[str]
+    specs: list[TensorSpec]
 
 
 def nodes_of(message: bytes) -> list[list[str | None]]:
@@ -98,22 +106,40 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
         raise ValueError(f"{len(graph.node)} nodes")
     types = {one.name: _argument(one.type) for one in graph.parameters}
     consts = {one.key: one.value for one in graph.const_vals}
-    same: dict[str, str] = {}
+    same: dict[str, list[str]] = {}
     made: list[_Node] = []
     layer_by_parameter: dict[str, str] = {}
     parameters = frozenset(types)
+    items = _items(graph.node, consts)
     for node in graph.node:
-        ids = [same.get(one.name, one.name) for one in node.input]
-        types[node.name] = _argument(node.output_type)
-        if node.op_type in _PASS and ids:
-            same[node.name] = ids[0]
-        elif node.op_type == "TupleGetItem" and len(ids) > 1:
-            value = consts.get(ids[1])
-            same[node.name] = f"{ids[0]}#{'' if value is None else value.int_val}"
+        types[node.name] = _result(node, items)
+        ids = [name for one in node.input for name in same.get(one.name, [one.name])]
+        if node.op_type in _PASS and node.input:
+            same[node.name] = same.get(node.input[0].name, [node.input[0].name])
+        elif node.op_type == "MakeTuple":  # its own type lacks the sizes
+            same[node.name] = ids
+            types[node.name] = tuple(types.get(one.name) for one in node.input)
+        elif node.op_type == "TupleGetItem" and len(node.input) > 1:
+            value = consts.get(node.input[1].name)
+            same[node.name] = [f"{one}#{'' if value is None else value.int_val}" for one in ids[:1]]
         if node.op_type in _NO_KERNEL:
             continue
         tensors = [one for one in ids if one not in consts]
-        found = _Node(node.full_name, node.op_type, tensors, _call(node, types, consts), node.name)
+        single = [
+            (name, spec)
+            for one in node.input
+            if isinstance(spec := types.get(one.name), TensorSpec) and one.name not in consts
+            for name in same.get(one.name, [one.name])[:1]
+        ]
+        found = _Node(
+            node.full_name,
+            node.op_type,
+            tensors,
+            _call(node, types, consts),
+            node.name,
+            [one for one, _ in single],
+            [spec for _, spec in single],
+        )
         made.append(found)
         if node_name(found.name).layer is None:
             owner = next((one for one in ids if one in parameters and "." in one), None)
@@ -133,6 +159,28 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
 
 
 # ----------------------------------------------------------------------------- what a node is
+
+
+def _items(nodes: Iterable[Any], consts: dict[str, Any]) -> dict[str, dict[int, Arg]]:
+    """Return node → what is taken out of its tuple. The type of a tuple has no sizes; that of an item has."""
+    found: dict[str, dict[int, Arg]] = {}
+    for node in nodes:
+        if node.op_type == "TupleGetItem" and len(node.input) > 1:
+            place = consts.get(node.input[1].name)
+            if place is not None:
+                item = _argument(node.output_type)
+                found.setdefault(node.input[0].name, {})[place.int_val] = item
+    return found
+
+
+def _result(node: Any, items: dict[str, dict[int, Arg]]) -> Arg:
+    """Return what a node gives; None if it is no tensor, or a tuple of which an item is not known."""
+    found = _argument(node.output_type)
+    if not isinstance(found, tuple):
+        return found
+    known = items.get(node.name, {})
+    each = tuple(known.get(place) for place in range(len(found)))
+    return None if None in each else each
 
 
 def _call(node: Any, types: dict[str, Arg], consts: dict[str, Any]) -> OpCall:
@@ -160,7 +208,7 @@ def _call(node: Any, types: dict[str, Arg], consts: dict[str, Any]) -> OpCall:
             value = _PAD_MODES[value]
         if value is not None:
             params.append((attribute.name, clean_value(value)))
-    output = _argument(node.output_type)
+    output = types[node.name]
     outputs = output if isinstance(output, tuple) else (output,)
     return OpCall(node.op_type, tuple(inputs), None if output is None else outputs, tuple(params))
 
@@ -187,7 +235,7 @@ def _enum(message: Any, field: str) -> str:
 
 
 def dtype_name(name: str) -> str:
-    """Return opscope's name of a dtype that MindSpore calls ``DT_FLOAT32``; ``?`` if it is no element type."""
+    """Return opscope's name of MindSpore's ``DT_FLOAT32``; ``?`` if it is no element type."""
     name = name.removeprefix("DT_").removeprefix("BASE_").lower()
     return DTYPE_NAMES.get({"int4": "i4"}.get(name, name), {"int4": "i4"}.get(name, "?"))
 
@@ -240,60 +288,128 @@ def _schema_names(op: str) -> list[str]:
 def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
     """Return backward node → the node that it differentiates.
 
-    Its path ends in the kind of that node (``Grad_Conv2D``). Of the nodes of this kind it is the one whose
-    inputs or result it reads; MindSpore makes one gradient for all uses of an operator and gives it the path
-    of one of them, so the path decides only where the data do not. One that reads only the gradient
-    (``BiasAddGrad``) differentiates the node next to the one that shares this gradient.
+    Its path ends in the kind of that node (``Grad_Conv2D``). MindSpore makes one gradient for all uses of an
+    operator and gives it the path of one of them, so the path alone does not tell which node it is. The data
+    do: it reads the gradient of the node's result, or the node's inputs or result.
     """
     listed = list(nodes)
     of_kind: dict[str, list[_Node]] = {}
     for one in listed:
         if node_name(one.name).direction != "backward":
             of_kind.setdefault(one.op, []).append(one)
+    same = _SameGradient(one for each in of_kind.values() for one in each)
     found: dict[str, str] = {}
-    by_gradient: dict[str, _Node] = {}
-    left: list[tuple[_Node, list[_Node]]] = []
+    gradient_of: dict[str, str] = {}  # tensor → the forward tensor that it is the gradient of
     for one in listed:
         name = node_name(one.name)
-        if name.direction != "backward" or name.gradient_of is None:
+        if name.direction != "backward":
             continue
-        candidates = of_kind.get(name.gradient_of, [])
-        if not candidates:
-            continue
-        read = set(one.ids)
-        scores = [len(read.intersection([*other.ids, other.output])) for other in candidates]
-        best = max(scores)
-        of_best = [other for other, score in zip(candidates, scores, strict=True) if score == best]
-        if best and len(of_best) > 1:
-            of_best = [other for other in of_best if _same_cells(one, other)] or of_best
-        if best and len(of_best) == 1:
-            found[one.name] = of_best[0].name
-            for gradient in read.difference([*of_best[0].ids, of_best[0].output]):
-                by_gradient.setdefault(gradient, of_best[0])
-        else:
-            left.append((one, of_best))
-    for one, candidates in left:
-        beside = next((by_gradient[tensor] for tensor in one.ids if tensor in by_gradient), None)
-        if beside is not None:
-            near = [
-                other
-                for other in candidates
-                if beside.output in other.ids or other.output in beside.ids
-            ]
-            candidates = near or candidates
-        fitting = [other for other in candidates if _has_result(other, one)]
-        for chosen in (
-            fitting,
-            [other for other in fitting if _same_cells(one, other)],
-        ):
-            if len(chosen) == 1:
-                found[one.name] = chosen[0].name
-                break
+        forward = None
+        candidates = of_kind.get(name.gradient_of or "", [])
+        if candidates:
+            of = {gradient_of[tensor] for tensor in one.ids if tensor in gradient_of}
+            forward = _by_gradient(same.tensors(of), candidates) or _by_data(one, candidates)
+        if forward is not None:
+            found[one.name] = forward.name
+            _note_gradients(one, forward, gradient_of)
+        elif one.op == "AddN":
+            of = {gradient_of.get(tensor, "") for tensor in one.ids}
+            if len(of) == 1 and "" not in of:
+                gradient_of[one.output] = of.pop()
     return found
 
 
-def _same_cells(backward: _Node, forward: _Node) -> bool:
-    return node_name(backward.name).layer == node_name(forward.name).layer
+class _SameGradient:
+    """Which forward tensors have one gradient: sums and views hand it on, and need not run anything for that.
+
+    An operand that something else reads too has more than that gradient, and so another one.
+    """
+
+    def __init__(self, forward: Iterable[_Node]) -> None:
+        self._made_by: dict[str, _Node] = {}
+        self._readers: dict[str, list[_Node]] = {}
+        for one in forward:
+            self._made_by[one.output] = one
+            for tensor in one.ids:
+                self._readers.setdefault(tensor, []).append(one)
+
+    def tensors(self, of: Iterable[str]) -> set[str]:
+        """Return the tensors that have the gradient of those in ``of``."""
+        found: set[str] = set()
+        pending = list(of)
+        while pending:
+            tensor = pending.pop()
+            if tensor in found:
+                continue
+            found.add(tensor)
+            maker = self._made_by.get(tensor)
+            if maker is not None and maker.op in _HAND_ON:
+                pending += [one for one in self._added(maker) if len(self._readers[one]) == 1]
+            readers = self._readers.get(tensor, [])
+            if (
+                len(readers) == 1
+                and readers[0].op in _HAND_ON
+                and tensor in self._added(readers[0])
+            ):
+                pending.append(readers[0].output)
+        return found
+
+    @staticmethod
+    def _added(one: _Node) -> list[str]:
+        """The operands of a sum that have its size (others get a sum of the gradient), or what is viewed."""
+        if one.op in _VIEWS:
+            return one.tensors[:1]
+        result = one.call.outputs[0] if one.call.outputs else None
+        pairs = zip(one.tensors, one.specs, strict=True)
+        return [tensor for tensor, spec in pairs if spec == result]
+
+
+def _by_gradient(results: set[str], candidates: list[_Node]) -> _Node | None:
+    """Return the only node with one of ``results``."""
+    plain = {tensor.partition("#")[0] for tensor in results}
+    fitting = [other for other in candidates if other.output in plain]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _by_data(one: _Node, candidates: list[_Node]) -> _Node | None:
+    """Return the node with which ``one`` shares most tensors; without any, the only one that can be it."""
+    read = {tensor.partition("#")[0] for tensor in one.ids}
+    scores = [
+        len(read.intersection([*(tensor.partition("#")[0] for tensor in other.ids), other.output]))
+        for other in candidates
+    ]
+    best = max(scores)
+    fitting = [other for other, score in zip(candidates, scores, strict=True) if score == best]
+    if not best:
+        fitting = [other for other in fitting if _has_result(other, one)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _note_gradients(one: _Node, forward: _Node, gradient_of: dict[str, str]) -> None:
+    """Note which tensors the results of ``one`` are the gradients of: inputs of ``forward`` of their sizes.
+
+    The gradient of a product reads the other operand.
+    """
+    results = one.call.outputs or ()
+    read = set(one.ids)
+    starts = [tensor for tensor in one.tensors if tensor not in (*forward.ids, forward.output)]
+    if len(starts) == 1 and starts[0] not in gradient_of:
+        gradient_of[starts[0]] = forward.output
+    for place, result in enumerate(results):
+        name = one.output if len(results) == 1 else f"{one.output}#{place}"
+        if not isinstance(result, TensorSpec):
+            continue
+        alike = [
+            tensor
+            for tensor, spec in zip(forward.tensors, forward.specs, strict=True)
+            if spec == result
+        ]
+        if len(alike) > 1:
+            alike = [tensor for tensor in alike if tensor not in read] or alike
+        if len(alike) == 1:
+            gradient_of[name] = alike[0]
+    if len(results) == 1 and len(forward.ids) == 1:
+        gradient_of[one.output] = forward.ids[0]
 
 
 def _has_result(forward: _Node, backward: _Node) -> bool:

@@ -1,6 +1,6 @@
 """The ``mindspore`` backend: MindSpore's profiler records the operators, opscope's recorder the ranges.
 
-The profiler's own core is used (``_c_expression.Profiler``), not ``mindspore.profiler``: that one has one state
+The profiler's own core is used (``_c_expression.Profiler``), not ``mindspore.profiler``: that has one state
 for the whole process, writes to stdout, and parses what it wrote for seconds. Both write the same files.
 """
 
@@ -27,8 +27,8 @@ from .window import EXACT, Bounds
 
 _log = logging.getLogger(__name__)
 #: PyNative mode runs operators behind the program, on a thread of its own. Whatever waits for it in MindSpore
-#: also takes the error of an operator that failed: the program would not see it and go on with rubbish (2.7 to
-#: 2.10: ``_pynative_executor.sync``, ``synchronize``, ``asnumpy`` of any tensor). So it is watched from outside:
+#: also takes the error of an operator that failed, and the program would go on with rubbish (2.7 to 2.10:
+#: ``_pynative_executor.sync``, ``synchronize``, ``asnumpy`` of any tensor). So it is watched from outside:
 #: the operators are done when no thread of MindSpore's has run for ``QUIET`` looks in a row.
 LOOK_S: Final = 0.002
 QUIET: Final = 6

@@ -79,6 +79,7 @@ class MindSporeAdapter(Adapter):
         self._ops = ops
         self._modes = Modes(ops)
         self._entry = None if self._modes.available else EntryPoints(ops)
+        ops.sees_gradients = self._modes.available
         self._phases = Phases(marked, threads, ops, steps, failed)
         self._graphs = Graphs(marked, threads, ops, steps, failed)
         entering, leaving = self._phases.entering, self._phases.leaving
@@ -105,9 +106,14 @@ class MindSporeAdapter(Adapter):
 
     def _begin(self, emitter: Emitter) -> None:
         recorder = session.recorder()
-        parts = self._ops, self._layers, self._phases, self._graphs, self._modes, self._sync
-        ops, layers, phases, graphs, modes, sync = parts
-        assert ops and layers and phases and graphs and modes and sync
+        ops, layers, phases = self._ops, self._layers, self._phases
+        graphs, modes, sync = self._graphs, self._modes, self._sync
+        assert ops is not None
+        assert layers is not None
+        assert phases is not None
+        assert graphs is not None
+        assert modes is not None
+        assert sync is not None
         if recorder is not self._recording or not ops.on:
             self._recording = recorder
             self._threads.run += 1

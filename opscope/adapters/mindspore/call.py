@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, _c_expression
 from mindspore.common import dtype as dtypes
 from mindspore.ops.auto_generate import gen_ops_prim
 
@@ -30,6 +30,19 @@ _OMITTED: Final = frozenset(
         *("side_effect_mem", "side_effect_io", "side_effect_hidden", "_op_impl_yaml_name"),
     }
 )
+#: Parameters that are passed as numbers → their names: of a dtype, of a layout, of a way to pad.
+_DTYPE_KEYS: Final = frozenset({"dtype", "dst_type", "dst_dtype", "out_dtype", "dtype_id"})
+_FORMATS: Final = {
+    int(one): name for name, one in _c_expression.FormatEnum.__members__.items() if int(one) >= 0
+}
+_REDUCTIONS: Final = {
+    int(one): name.lower() for name, one in _c_expression.ReductionEnum.__members__.items()
+}
+_ENUMS: Final = {
+    "data_format": _FORMATS,
+    "reduction": _REDUCTIONS,
+    "pad_mode": {0: "pad", 1: "same", 2: "valid", 3: "full"},
+}
 #: Types of arguments that enter the key of a call by type and value.
 PLAIN: Final = frozenset({int, float, bool, str, type(None)})
 #: Types whose instances are tensors, without a search in their bases.
@@ -134,8 +147,10 @@ def described(
         if has_tensor(value):
             inputs.append(argument(value))
             continue
-        key = names[place] if place < len(names) else f"arg{place}"
-        _add(params, key, value, varies)
+        if place < len(names):
+            _add(params, names[place], value, varies)
+        elif primitive is None:  # else an attribute of the Primitive says the same
+            _add(params, f"arg{place}", value, varies)
     if primitive is not None:
         for key, value in attributes(primitive).items():
             if key not in params:
@@ -155,11 +170,23 @@ def attributes(primitive: Any) -> dict[str, Any]:
 
 def _add(params: dict[str, ParamValue], key: str, value: Any, varies: bool) -> None:
     found = _parameter(value)
+    if type(found) is int:
+        found = _enumerated(key, found)
     if found is None or found == ():
         return
     if varies and isinstance(found, (int, float, tuple)) and not isinstance(found, bool):
         found = VARIES
     params[key] = clean_value(found)
+
+
+def _enumerated(key: str, value: int) -> int | str:
+    """Return the name of a number that stands for one."""
+    if key in _DTYPE_KEYS:
+        try:
+            return dtype_name(_c_expression.typing.type_id_to_type(value))
+        except (TypeError, ValueError, RuntimeError):  # a number that is no dtype's
+            return value
+    return _ENUMS.get(key, {}).get(value, value)
 
 
 def _parameter(value: Any) -> Any:

@@ -121,7 +121,8 @@ class _Node:
             state.nodes.append((self._seq, self._number, self._entry.source))
             self._ran = state.seen
             name = self._entry.call.name
-            if (self._entry.opaque and name not in _PASSES) or name in self._opaque:
+            hides = self._entry.opaque or name in self._opaque or not ops.sees_gradients
+            if hides and name not in _PASSES:
                 self._begun = ops.begin_gradient(self._entry, grads)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("a gradient could not be described")

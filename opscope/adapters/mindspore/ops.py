@@ -67,6 +67,8 @@ class Ops:
         #: Waits until the ops of this thread have run: see ``sync``.
         self.wait = wait
         self.on = False
+        #: Whether ops within a gradient are seen, but for those of ops run through a Primitive.
+        self.sees_gradients = True
         self.cost = Cost("ops", 16, 2)
         self._local = threads.local
         self._sources = sources

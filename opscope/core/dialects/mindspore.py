@@ -23,12 +23,13 @@ DOMAIN: Final = "mindspore"
 _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
-#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. What they
-#: hold are models of their own.
+#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. What
+#: they hold are models of their own.
 WRAPPERS: Final = frozenset(
-    "WithLossCell WithGradCell WithEvalCell TrainOneStepCell TrainOneStepWithLossScaleCell "
-    "_TrainGradAccuStepCell ForwardValueAndGrad _VirtualDatasetCell _OutputTo16 _OutputTo32 DataWrapper".split()
-)
+    ("WithLossCell", "WithGradCell", "WithEvalCell", "TrainOneStepCell", "TrainOneStepWithLossScaleCell",
+     "_TrainGradAccuStepCell", "ForwardValueAndGrad", "_VirtualDatasetCell", "_OutputTo16", "_OutputTo32",
+     "DataWrapper")
+)  # fmt: skip
 #: Attributes of a wrapper that a path may begin with: the path does not name the outermost cell itself.
 _HELD: Final = frozenset({"network", "_network", "_backbone", "optimizer", "_loss_fn", "_op"})
 #: Words of a path that say how the operator came there, and name no cell.
@@ -52,16 +53,19 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|D
 @dataclass(frozen=True, slots=True)
 class NodeName:
     """What an operator's name says: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
-    ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates."""
+    ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates;
+    ``part_of``, the kind of the operator of which MindSpore made this one and others (``Expand/_Muls/Mul``).
+    """
 
     op: str
     cells: tuple[tuple[str, str], ...]
     direction: str | None
     gradient_of: str | None
+    part_of: str | None = None
 
     @property
     def layer(self) -> str | None:
-        """The path of the cells, ``LeNet.c1``; ``c1`` of a model whose name is not told; None without cells."""
+        """The path of the cells: ``LeNet.c1``, or ``c1`` if the model's name is not told; None without."""
         return self.layer_in(None)
 
     def layer_in(self, root: str | None) -> str | None:
@@ -89,6 +93,10 @@ def node_name(name: str) -> NodeName:
     cells: list[tuple[str, str]] = []
     gradient_of: str | None = None
     optimizer = False
+    part_of = None
+    if "Expand" in path:
+        part_of = path[-1].removeprefix("_")
+        path = path[: path.index("Expand")]
     for word in path:
         of = _GRADIENT_OF.match(word)
         if of is not None:
@@ -107,11 +115,11 @@ def node_name(name: str) -> NodeName:
         direction = "backward"
     elif optimizer or _UPDATES.match(op):
         direction = "optimizer"
-    elif path[1:]:  # a graph's path would begin with Gradients
+    elif path[1:] and part_of is None:  # a graph's path would begin with Gradients
         direction = "forward"
-    elif _BACKWARD.search(op):
+    elif _BACKWARD.search(part_of or op):
         direction = "backward"
-    return NodeName(op, tuple(cells), direction, gradient_of)
+    return NodeName(op, tuple(cells), direction, gradient_of, part_of)
 
 
 def read(domain: str, text: str) -> Reading | None:

@@ -1,16 +1,16 @@
 """Read the files that MindSpore's profiler writes about operators on the CPU.
 
-``FRAMEWORK`` (versions 2.5 to 2.10; the output folder itself in older ones) has, for each rank ``N``,
+``FRAMEWORK`` (2.7 to 2.10 were run; the output folder itself in older versions) has, for each rank ``N``,
 
-* ``cpu_op_execute_timestamp_N.txt``: ``name;HostCpuOps;start,duration,thread …``, a line an operator. The start
-  is in ns (Unix time since 2.4; before, of the clock that the recorder uses), the duration in ms of six digits;
-* ``cpu_framework_N.txt``: ``kind;name;graph;input_1:[32, 1, 32, 32];…``, a line an execution, in their order. The
-  name is the last part of the other file's; operators that PyNative mode runs without a graph have neither
-  name nor shapes. No dtypes;
+* ``cpu_op_execute_timestamp_N.txt``: ``name;HostCpuOps;start,duration,thread …``, a line an operator. The
+  start is in ns, of Unix time (the sources of 2023 take a steady clock), the duration in ms of six digits;
+* ``cpu_framework_N.txt``: ``kind;name;graph;input_1:[32, 1, 32, 32];…``, a line an execution, in their order.
+  The name is the last part of the other file's; operators that PyNative mode runs without a graph have
+  neither name nor shapes. No dtypes;
 * ``cpu_op_detail_info_N.csv`` and ``cpu_op_type_info_N.csv``: totals of each operator and of each kind.
 
-``ASCEND_PROFILER_OUTPUT/trace_view.json`` has the same executions, without shapes. It is read where the others
-are missing.
+``ASCEND_PROFILER_OUTPUT/trace_view.json`` has the same executions, without shapes. It is read where the
+others are missing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ UNIX: Final = 1_000_000_000_000_000_000
 #: How far sums of durations of six digits may lie from MindSpore's sums of 32-bit floats, relatively.
 PRECISION: Final = 1e-4
 
-_DISAGREE: Final = "operators whose total in cpu_op_detail_info is not the sum of their executions: the profiler lost some"
+_DISAGREE: Final = (
+    "operators whose total in cpu_op_detail_info is not that of their executions: some were lost"
+)
 SHAPELESS: Final = (
     "executions without shapes: MindSpore's profiler does not write those of operators that PyNative mode "
     "runs without a graph"
@@ -391,7 +393,7 @@ def _viewed(path: Path) -> Executions:
 
 
 def _ns(us: str | float) -> int:
-    """Return µs, a number or a text with up to three decimals, as ns: exactly, as a double holds no Unix ns."""
+    """Return µs, a number or text with up to three decimals, as ns: exactly, as a double holds no Unix ns."""
     whole, _, part = str(us).partition(".")
     ns = int(whole) * 1000 + int((part + "000")[:3])
     if not 0 <= ns < 1 << 62:

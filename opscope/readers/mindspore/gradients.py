@@ -1,21 +1,22 @@
-"""Say what an operator was that ran inside the range of another: dtypes by sizes, its result, its parameters.
+"""Say what an operator was that ran inside another: dtypes by sizes, its result, its parameters.
 
-In PyNative mode MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The adapter's range
-around it has tensors with both: those that the operator got, or, around a gradient, the gradients that it starts
-from and the inputs of the forward operator. An input with the sizes of some of these tensors is one of them or a
-gradient of one, which has its dtype: where they all have one dtype, it is known, else it stays unknown.
+MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The call around it has tensors
+with both: those that an operator got, or, around a gradient, what it starts from and what the forward
+operator had. An input with the sizes of some of these tensors is one of them or a gradient of one, which has
+its dtype: where they all have one dtype, it is known, else it stays unknown.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
-from .graph_nodes import Known
+from .known import Known
 
 #: The text of a range around the gradient of a forward operator ends so.
 GRADIENT: Final = "Backward"
@@ -39,13 +40,17 @@ _SIZES: Final = {
 }
 #: Gradients whose operators have the parameters of the forward operator.
 _SAME_PARAMS: Final = re.compile(r"Conv|Pool")
+#: Operators whose inputs all have one dtype: MindSpore casts before them where they differ.
+_ONE_DTYPE: Final = frozenset(("Add", "Sub", "Mul", "Div", "RealDiv", "AddN", "Maximum", "Minimum"))
+#: Products, whose gradients are products.
+PRODUCTS: Final = frozenset(("MatMul", "BatchMatMul"))
 
 
-def completed(one: Known, around: OpCall) -> Known:
-    """Return the operator ``one`` with what follows from the call ``around`` it."""
+def completed(one: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()) -> Known:
+    """Return the operator ``one`` with what follows from the call ``around`` it and from ``more`` tensors."""
     op = node_name(one.node).op
     call = one.call
-    tensors = [*around.input_leaves(), *(around.output_leaves() or ())]
+    tensors = [*around.input_leaves(), *(around.output_leaves() or ()), *more]
     inputs: list[Arg] = []
     for place, tensor in enumerate(call.inputs):
         if not isinstance(tensor, TensorSpec) or tensor.dtype != "?":
@@ -57,22 +62,50 @@ def completed(one: Known, around: OpCall) -> Known:
         if _SIZES.get(op) == place:
             dtypes = {"i64"}
         inputs.append(replace(tensor, dtype=dtypes.pop()) if len(dtypes) == 1 else tensor)
+    if op in _ONE_DTYPE:
+        inputs = _with_one_dtype(inputs)
     outputs, params = call.outputs, call.params
     if around.name.endswith(GRADIENT):
         place_of = _RESULT.get(op)
-        forward = _forward_inputs(around)
+        forward = around.inputs[1:]  # what follows the gradient of its result
         if outputs is None and place_of is not None and place_of < len(forward):
             outputs = (forward[place_of],)
         if not params and _SAME_PARAMS.search(op):
             params = around.params
-    return replace(
-        one,
-        call=replace(
-            call, inputs=tuple(inputs), outputs=outputs, params=params, frames=around.frames
-        ),
-    )
+    made = replace(call, inputs=tuple(inputs), outputs=outputs, params=params, frames=around.frames)
+    return replace(one, call=made)
 
 
-def _forward_inputs(around: OpCall) -> tuple[Arg, ...]:
-    """Return the forward operator's inputs in a gradient's call: what follows the gradient of its result."""
-    return around.inputs[1:]
+def _with_one_dtype(inputs: list[Arg]) -> list[Arg]:
+    dtypes = {one.dtype for one in inputs if isinstance(one, TensorSpec)} - {"?"}
+    if len(dtypes) != 1:
+        return inputs
+    (dtype,) = dtypes
+    return [
+        replace(one, dtype=dtype) if isinstance(one, TensorSpec) and one.dtype == "?" else one
+        for one in inputs
+    ]
+
+
+def product_gradient(around: OpCall, turn: int, many: int) -> OpCall | None:
+    """Return the call of product number ``turn`` of ``many`` in the gradient of a product; None if not known.
+
+    MindSpore's gradient of a product makes that of the first operand, then that of the second, as far as they
+    are wanted: the result tells which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``).
+    """
+    kind = around.name.removesuffix(GRADIENT)
+    tensors = [one for one in around.inputs if isinstance(one, TensorSpec)]
+    results = around.outputs
+    if kind not in PRODUCTS or len(tensors) != 3 or len(around.inputs) != 3 or results is None:
+        return None
+    wanted = [place for place, one in enumerate(results) if isinstance(one, TensorSpec)]
+    if len(results) > 2 or len(wanted) != many or turn >= many:
+        return None
+    grad, a, b = tensors
+    ta, tb = (around.param(name) is True for name in ("transpose_a", "transpose_b"))
+    if wanted[turn] == 0:
+        inputs, flags = ((b, grad), (tb, True)) if ta else ((grad, b), (False, not tb))
+    else:
+        inputs, flags = ((grad, a), (True, ta)) if tb else ((a, grad), (not ta, False))
+    params = (("transpose_a", flags[0]), ("transpose_b", flags[1]))
+    return OpCall(kind, inputs, (results[wanted[turn]],), params, around.device, around.frames)

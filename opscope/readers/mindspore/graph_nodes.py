@@ -10,17 +10,21 @@ import msgspec
 import polars as pl
 
 from opscope.core.dialects.mindspore import node_name
-from opscope.core.recording_format import MINDSPORE_GRAPHS
 from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.recording_format import MINDSPORE_GRAPHS
 from opscope.core.schema import Arg, OpCall, SameAs, TensorSpec
 from opscope.readers.errors import BadInput
 
 from .cpu_files import Executions, executions, find, inputs_of
+from .gradients import completed
+from .known import Known
 
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
 #: Operators of which several graphs have one of the same name, with other dtypes or shapes.
-AMBIGUOUS: Final = "executions of operators that several compiled graphs have, with other calls: their dtypes are not known"
+AMBIGUOUS: Final = (
+    "operators that several graphs have, with other calls: their dtypes are not known"
+)
 
 _SCHEMA: Final = {
     "graph": pl.String,
@@ -47,18 +51,6 @@ class Captured:
 
     executions: Executions
     nodes: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of some executions: the operator's full name, its call, and what a graph says of it."""
-
-    node: str
-    call: OpCall
-    layer: str | None = None
-    direction: str | None = None
-    forward: str | None = None
-    in_graph: bool = False
 
 
 def load(folder: Path) -> Captured:
@@ -101,6 +93,7 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     for node, *rest in chosen.unique(maintain_order=True).rows():
         of_node.setdefault(node, []).append(tuple(rest))
+    parts = _Parts(distinct["node"].unique().to_list(), nodes)
     known: list[Known] = []
     doubtful: list[int] = []
     for place, (node, inputs) in enumerate(distinct.rows()):
@@ -111,15 +104,16 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
             if (one := _from_graph(node, row, recorded, inputs is not None)) is not None
         ]
         calls = {one.call for one in fitting}
+        bare = Known(node, OpCall(node_name(node).op, recorded), in_graph=node in of_node)
         if len(calls) == 1:
             first = fitting[0]
             same = all((one.layer, one.forward) == (first.layer, first.forward) for one in fitting)
             known.append(first if same else replace(first, layer=None, forward=None))
-            continue
-        if fitting:
+        elif fitting:
             doubtful.append(place)
-        op = node_name(node).op
-        known.append(Known(node, OpCall(op, recorded), in_graph=node in of_node))
+            known.append(bare)
+        else:
+            known.append(parts.described(bare))
     placed = table.join(
         distinct.with_row_index("known").with_columns(pl.col("known").cast(pl.Int64)),
         on=["node", "inputs"],
@@ -129,6 +123,83 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     many = int(placed["known"].is_in(doubtful).sum()) if doubtful else 0
     return placed, known, many
+
+
+class _Parts:
+    """What is known of operators that MindSpore made of one node: ``Expand/_SoftmaxBackward/Mul-op1``.
+
+    Their numbers go on from node to node in the order of the graph, so each node has as many as the others.
+    """
+
+    def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
+        self._nodes: dict[str, list[tuple[str | None, ...]]] = {}
+        self._graphs: dict[str, set[str]] = {}
+        self._many: dict[tuple[str, str], int] = {}
+        wanted: set[str] = set()
+        for name in names:
+            said = node_name(name)
+            if said.part_of is not None:
+                key = (said.part_of, said.op)
+                self._many[key] = self._many.get(key, 0) + 1
+                wanted.add(said.part_of)
+        if not wanted:
+            return
+        kinds = nodes.with_columns(kind=pl.col("call").str.extract(r"^([^(]*)\(", 1))
+        chosen = kinds.filter(pl.col("kind").is_in(list(wanted)))
+        columns = ("kind", "graph", "node", "call", "layer", "direction", "forward")
+        for kind, graph, *rest in chosen.select(columns).rows():
+            self._nodes.setdefault(kind, []).append(tuple(rest))
+            self._graphs.setdefault(kind, set()).add(graph)
+
+    def described(self, one: Known) -> Known:
+        """Return the operator with the dtypes, the direction and the layer of the node that it is a part of.
+
+        What the nodes that it may be a part of do not agree on stays unknown.
+        """
+        said = node_name(one.node)
+        rows = self._nodes.get(said.part_of or "", [])
+        if said.part_of is None or not rows:
+            return one
+        found: set[Known] = set()
+        number = int(one.node.rpartition("-op")[2] or 0) if "-op" in one.node else 0
+        each, left = divmod(self._many[said.part_of, said.op], len(rows))
+        if (
+            each
+            and not left
+            and len(self._graphs[said.part_of]) == 1
+            and number // each < len(rows)
+        ):
+            rows = [rows[number // each]]
+        for node, text, layer, direction, forward in rows:
+            try:
+                call = parse(text or "")
+            except RangeTextError:
+                continue
+            of = node_name(node or "")
+            known = completed(one, call)
+            found.add(
+                replace(
+                    known,
+                    layer=layer,
+                    origin=node,
+                    direction=direction or of.direction,
+                    forward=forward,
+                    in_graph=True,
+                )
+            )
+        if not found:
+            return one
+        first, *others = found
+        return replace(
+            first,
+            call=first.call if all(two.call == first.call for two in others) else one.call,
+            layer=first.layer if not others else None,
+            origin=first.origin if not others else None,
+            direction=first.direction
+            if all(two.direction == first.direction for two in others)
+            else None,
+            forward=first.forward if not others else None,
+        )
 
 
 def _from_graph(

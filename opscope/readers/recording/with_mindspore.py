@@ -1,9 +1,9 @@
 """Join a process's ranges with the operators that MindSpore's profiler recorded, on the recorder's clock.
 
-An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph tells.
-In PyNative mode the adapter's range says what the program asked for, and holds it until it has run; the profiler
-says when it ran. What both recorded becomes one range with the profiler's time; the adapter's stays as the
-framework's internals (domain ``runtime``).
+An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph
+tells. In PyNative mode the adapter's range says what the program asked for, and holds it until it has run;
+the profiler says when it ran. What both recorded becomes one range with the profiler's time; the adapter's
+stays as the framework's internals (domain ``runtime``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from opscope.readers.mindspore.cpu_files import SHAPELESS
 from opscope.readers.mindspore.graph_nodes import (
     AMBIGUOUS,
     Captured,
-    Known,
     known_calls,
     with_sizes,
 )
+from opscope.readers.mindspore.known import Known
 from opscope.readers.recording.beside import joined
 from opscope.readers.recording.onclock import to_unix
 
@@ -40,13 +40,11 @@ from opscope.readers.recording.onclock import to_unix
 ADAPTER: Final = "opscope.mindspore"
 #: The number of MindSpore's thread 0; its others are below.
 FIRST_THREAD: Final = -(1 << 20)
-#: How far an operator may seem to outlast the range that it ran in: the error of the clocks.
-EDGE_NS: Final = 20_000
 #: The number that the adapter gives to another graph of the same name.
 _NUMBERED: Final = re.compile(r"(?<=.)_[0-9]+\Z")
 _PLACED: Final = "operators are placed by the system's clock, which both recorded, to within {} ns"
-_UNKNOWN: Final = "operators whose shapes or dtypes are not known: no graph and no range of the adapter tells them"
-_OUTSIDE: Final = "operators that ran before or after the recording: the clocks may not be what they are taken for"
+_UNKNOWN: Final = "operators whose shapes or dtypes neither a graph nor the adapter tells"
+_OUTSIDE: Final = "operators that ran outside the recording: the clocks may not be what they seem"
 
 
 def merge(ranges: Trace, captured: Captured) -> Trace:
@@ -88,7 +86,7 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
 
 
 def _clock(ranges: Trace, unix: bool) -> ClockFit:
-    """Return how the profiler's times become the recorder's, which pairs its own clock with the Unix clock."""
+    """Return how the profiler's times become the recorder's: it pairs its own clock with the Unix clock."""
     if not unix:  # versions that wrote the clock that the recorder uses
         return ClockFit(0, 0, 0.0, 0, 0, 0)
     clocks, offset = ranges["clocks"], to_unix(ranges)
@@ -146,27 +144,26 @@ class _Operators:
         rows = np.flatnonzero(found >= 0)
         if not len(rows):
             return pl.Series("id", [], dtype=pl.Int64)
-        texts, code = _codes(calls["text"])
-        parsed = [_call(text) for text in texts]
-        directions = calls["category"].cast(pl.String).to_list()
-        known, inverse = np.unique(
-            np.stack((self.which[rows], found[rows])), axis=1, return_inverse=True
-        )
-        made = np.full(known.shape[1], -1, np.int64)
-        whole = np.zeros(known.shape[1], bool)
-        for place, (number, row) in enumerate(known.T.tolist()):
-            one, call = self.known[number], parsed[code[row]]
-            assert call is not None
-            joined_call = _of_call(one, call)
-            whole[place] = joined_call is not None or call.name.endswith(gradients.GRADIENT)
-            one = joined_call or gradients.completed(one, call)
-            made[place] = self._add(replace(one, direction=directions[row]))
+        told = _Told(calls)
+        turn, many = _turns(self._names(), self.which[rows], found[rows])
+        keys = np.stack((self.which[rows], told.code[found[rows]], turn, many))
+        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+        made = [self._add(told.joined(self.known[one], *key)) for one, *key in distinct.T.tolist()]
         place_of = inverse.reshape(-1)
-        self.which[rows] = made[place_of]
+        self.which[rows] = np.array(made, np.int64)[place_of]
         self.lane[rows] = calls["thread"].gather(found[rows]).to_numpy()
         for mine, column in ((self.seq, "seq"), (self.fwd_thread, "fwd_thread")):
             mine[rows] = calls[column].fill_null(-1).gather(found[rows]).to_numpy()
+        whole = np.array(
+            [
+                told.is_whole(self.known[one], key)
+                for one, key in zip(made, distinct[1].tolist(), strict=True)
+            ]
+        )
         return calls["id"].gather(np.unique(found[rows][whole[place_of]]))
+
+    def _names(self) -> list[str]:
+        return [node_name(one.node).op for one in self.known]
 
     def place(self, own: pl.DataFrame) -> None:
         """Set the thread of each execution: that of the graph's run around it, else one of MindSpore's.
@@ -205,18 +202,23 @@ class _Operators:
         self.seq[rows] = of
 
     def _pairs_of_graphs(self) -> Ints:
-        """Return for each execution of a graph's node the latest execution before it of its forward node."""
+        """Return for each execution of a node that of its forward node in the same run; -1 for none."""
         found = np.full(len(self.which), -1, np.int64)
         names: dict[str, list[int]] = {}
         for number, one in enumerate(self.known):
             if one.in_graph:
-                names.setdefault(one.node, []).append(number)
+                names.setdefault(one.origin or one.node, []).append(number)
         for number in np.unique(self.which).tolist():
             of = self.known[number].forward
             if of is None or of not in names:
                 continue
             mine = np.flatnonzero(self.which == number)
             theirs = np.flatnonzero(np.isin(self.which, names[of]))
+            if len(theirs) == len(
+                mine
+            ):  # a run of the graph may give the loss after the first gradient
+                found[mine] = theirs
+                continue
             at = np.searchsorted(theirs, mine) - 1
             found[mine[at >= 0]] = theirs[at[at >= 0]]
         return found
@@ -259,20 +261,89 @@ def _call(text: str) -> OpCall | None:
     return None if reading is None else reading.call
 
 
-def _of_call(one: Known, call: OpCall) -> Known | None:
-    """Return the operator with the call that the program made; None if it is another operator or has other
-    sizes."""
-    if node_name(one.node).op != call.name:
-        return None
+class _Told:
+    """What the adapter's ranges tell. ``code``: the place of each range's description."""
+
+    def __init__(self, calls: pl.DataFrame) -> None:
+        texts, by_text = _codes(calls["text"])
+        directions, by_direction = _codes(calls["category"])
+        forward, by_forward = _codes(_forward_texts(calls))
+        keys = np.stack((by_text, by_direction, by_forward))
+        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+        self.code: Ints = inverse.reshape(-1).astype(np.int64)
+        self._calls: list[tuple[OpCall, str, OpCall | None]] = []
+        for text, direction, of in distinct.T.tolist():
+            call = _call(texts[text])
+            assert call is not None  # ``_asked`` has calls only
+            self._calls.append((call, directions[direction], _call(forward[of])))
+
+    def joined(self, one: Known, place: int, turn: int, many: int) -> Known:
+        """Return the operator, number ``turn`` of ``many`` of its name in the range, with what is told."""
+        call, direction, forward = self._calls[place]
+        made = _of_call(one, call, many)
+        if made is None and node_name(one.node).op in gradients.PRODUCTS:
+            of_product = gradients.product_gradient(call, turn, many)
+            if of_product is not None:
+                made = _of_call(one, of_product, 0)
+        if made is None:
+            more = (
+                ()
+                if forward is None
+                else (*forward.input_leaves(), *(forward.output_leaves() or ()))
+            )
+            made = gradients.completed(one, call, more)
+        return replace(made, direction=direction or None)
+
+    def is_whole(self, one: Known, place: int) -> bool:
+        """Whether the operator is all that the range stands for, so that the range must not count too."""
+        direction = self._calls[place][1]
+        return direction == "backward" or bool(one.call.inputs) or one.call.outputs is not None
+
+
+def _of_call(one: Known, call: OpCall, alone: int) -> Known | None:
+    """Return the operator with the call that the program made; None if it is another operator.
+
+    Sizes that were recorded must be the call's. Without a name in common (``Muls`` runs as ``Mul``) it must
+    be the only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
+    """
     made = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
     ran = tuple(tensor for tensor in one.call.inputs if isinstance(tensor, TensorSpec))
+    if node_name(one.node).op != call.name:
+        renamed = call.name.lower().startswith(node_name(one.node).op.lower())
+        if ran or alone != 1 or not renamed or call.name.endswith(gradients.GRADIENT):
+            return None
     if ran and made and with_sizes(made[: len(ran)], ran) is None:
         return None
     return replace(one, call=call)
 
 
+def _forward_texts(calls: pl.DataFrame) -> pl.Series:
+    """Return the text of the forward operator of each range of a gradient; null for none."""
+    keys = ["seq", "fwd_thread"]
+    category = pl.col("category").cast(pl.String)
+    forward = (
+        calls.filter(pl.col("seq").is_not_null() & (category == "forward"))
+        .unique(keys, keep="last", maintain_order=True)
+        .select(*keys, pl.col("text").cast(pl.String).alias("forward"))
+    )
+    found = calls.select(*keys, category).join(forward, on=keys, how="left", maintain_order="left")
+    backward: pl.Series = found.select(
+        pl.when(category == "backward").then("forward").alias("forward")
+    ).to_series()
+    return backward
+
+
+def _turns(names: list[str], which: Ints, found: Ints) -> tuple[Ints, Ints]:
+    """Return for each execution its number among those of its name in its range, and how many these are."""
+    frame = pl.DataFrame({"range": found, "name": pl.Series(names).gather(which)})
+    by = ["range", "name"]
+    turn = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).over(by)).to_series().to_numpy()
+    many = frame.select(pl.len().over(by).cast(pl.Int64)).to_series().to_numpy()
+    return turn, many
+
+
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
-    """Return for each wanted execution the row of the innermost of ``calls`` that holds it; -1 for none.
+    """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for none.
 
     Where the calls of several threads do, it is the one of the operator's name; of several of these, none.
     """
@@ -280,16 +351,14 @@ def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_])
     rows = np.flatnonzero(wanted)
     if not len(calls) or not len(rows):
         return found
-    start, end = (table[name].to_numpy()[rows] for name in ("start", "end"))
+    start = table["start"].to_numpy()[rows]
     begin, until = calls["start"].to_numpy(), calls["end"].to_numpy()
     thread = calls["thread"].to_numpy()
     per_thread: list[Ints] = []
     for one in np.unique(thread):
         mine = np.flatnonzero(thread == one)
         inside = nest(begin[mine], until[mine]).innermost(start)
-        row = np.where(inside >= 0, mine[np.maximum(inside, 0)], -1)
-        held = (row >= 0) & (end <= until[np.maximum(row, 0)] + EDGE_NS)
-        per_thread.append(np.where(held, row, -1))
+        per_thread.append(np.where(inside >= 0, mine[np.maximum(inside, 0)], -1))
     held_by = np.stack(per_thread)
     many = (held_by >= 0).sum(0)
     found[rows] = np.where(many == 1, held_by.max(0), -1)
@@ -371,7 +440,7 @@ def _in_run(one: Known, graph: str, phase: str | None) -> Known:
 
     A function that is compiled loses the cells' names; then the owner of its parameter is the layer.
     """
-    said = node_name(one.node)
+    said = node_name(one.origin or one.node)
     direction = one.direction or said.direction
     if direction in (None, "forward") and phase in DIRECTIONS:
         direction = phase

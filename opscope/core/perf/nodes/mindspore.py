@@ -1,10 +1,34 @@
-"""Register MindSpore's names of ATen ops and graph nodes with the same operands in the same order."""
+"""Register MindSpore's names of ATen ops and graph nodes, and the gradients that its adapter records whole.
+
+A gradient (``Conv2DBackward``) has the gradients of the op's results as its first operands, then the op's
+own operands.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from opscope.core.perf.registry import also, as_name, op, words
+from opscope.core.perf.registry import (
+    CannotKnow,
+    Cost,
+    also,
+    as_name,
+    lookup,
+    op,
+    variant,
+    words,
+)
+from opscope.core.perf.shapes import (
+    NO_OUTPUTS,
+    cost,
+    need,
+    numel,
+    product,
+    sizes,
+    tensors,
+)
+from opscope.core.schema import OpCall, TensorSpec
 
 from . import families  # noqa: F401  registers its names first, so they keep their models
 
@@ -26,7 +50,7 @@ SAME: Final = {
     "aten::hypot": "Hypot",
     "aten::eq": "IsClose",
     "aten::mul": "InplaceMul",
-    "aten::div": "InplaceDiv",
+    "aten::div": "InplaceDiv Divs",
     "aten::add": "InplaceAddExt",
     "aten::sub": "SubScalar",
     "aten::pow": "PowScalarTensor PowTensorScalar",
@@ -212,3 +236,108 @@ _FREE: Final = words("FlattenExt View TransposeExt SplitTensor SplitWithSize Uns
 for _aten, _names in SAME.items():
     also(_aten, _names)
 op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
+
+
+def _gradients(call: OpCall) -> list[TensorSpec | None]:
+    """Return the gradients that a backward computes, None for those of operands that need none."""
+    found = call.output_leaves()
+    if found is None:
+        raise CannotKnow(NO_OUTPUTS)
+    return list(found)
+
+
+def _needed(call: OpCall) -> list[TensorSpec]:
+    return [one for one in _gradients(call) if one is not None]
+
+
+def _products(call: OpCall, depth: int) -> Cost:
+    """Each of the two gradients repeats the forward's multiply-adds, ``depth`` for an output."""
+    grad = need(call, 0, "gradient")
+    many = sum(one is not None for one in _gradients(call)[:2])
+    bias = sum(numel(one) for one in _gradients(call)[2:] if one is not None)
+    return cost(tensors(call), _needed(call), matrix=2 * numel(grad) * depth * many,
+                vector=max(numel(grad) - bias, 0) if bias else 0, dtype=grad.dtype)  # fmt: skip
+
+
+@op("Conv2DBackward", "Conv3DBackward", "DepthwiseConv2dNativeBackward", family="conv",
+    source="for each gradient 2·(output gradient)·(weights per output channel)",
+    variants={"depthwise": "*epthwise*"})  # fmt: skip
+def conv_gradients(call: OpCall) -> Cost:
+    """Operands: gradient, data, weights [O, I, k…] (depthwise [C, 1, k…])."""
+    weights = sizes(need(call, 2, "weight"))
+    return _products(call, product(weights[2:] if variant(call, "depthwise") else weights[1:]))
+
+
+@op(*words("MatMulBackward MatMulExtBackward BatchMatMulBackward BatchMatMulExtBackward MmBackward "
+           "MatmulBackward DenseBackward"),
+    family="gemm", source="for each gradient 2·M·N·K")  # fmt: skip
+def product_gradients(call: OpCall) -> Cost:
+    """Operands: gradient, the two factors, and of ``Dense`` the bias."""
+    left = sizes(need(call, 1, "input"))
+    turned = call.param("transpose_a") is True and len(left) > 1
+    return _products(call, left[-2] if turned else left[-1])
+
+
+@op("BiasAddBackward", family="reduction", source="inputs − outputs, for the bias")
+def bias_gradients(call: OpCall) -> Cost:
+    """The gradient itself, and its sum over all dimensions but the channels."""
+    grad, bias = need(call, 0, "gradient"), need(call, 2, "bias")
+    return cost([grad], [bias], vector=max(numel(grad) - numel(bias), 0), dtype=grad.dtype)
+
+
+@op("MaxPoolBackward", "AvgPoolBackward", "MaxPool3DBackward", "AvgPool3DBackward",
+    family="pooling", source="as MaxPoolGrad")  # fmt: skip
+def pool_gradients(call: OpCall) -> Cost:
+    """Operands: gradient, data."""
+    grad, x = need(call, 0, "gradient"), need(call, 1, "input")
+    inputs = (x, grad, grad)  # the result of the forward has the gradient's size
+    entry = lookup("MaxPoolGrad")
+    assert entry is not None
+    return entry.model(replace(call, name="MaxPoolGrad", inputs=inputs, outputs=(x,)))
+
+
+@op("BatchNormBackward", family="norm", source="as BatchNormGrad")
+def norm_gradients(call: OpCall) -> Cost:
+    """Operands: gradients of five results, of which the first is the data's, then the forward's."""
+    return _as_grad(call, "BatchNormGrad", 2)
+
+
+@op("LayerNormBackward", family="norm", source="as LayerNormGrad")
+def layer_norm_gradients(call: OpCall) -> Cost:
+    """Operands: gradients of three results, of which the first is the data's, then the forward's."""
+    return _as_grad(call, "LayerNormGrad", 3)
+
+
+def _as_grad(call: OpCall, name: str, many: int) -> Cost:
+    found = [one for one in tensors(call) if one is not None]
+    entry = lookup(name)
+    assert entry is not None
+    known = replace(call, name=name, inputs=tuple(found[:many]), outputs=tuple(_needed(call)))
+    return entry.model(known)
+
+
+@op("GatherDGradV2", "GatherDBackward", "GatherBackward", "GatherDGrad", family="embedding",
+    source="1 addition per element of the gradient")  # fmt: skip
+def gather_gradients(call: OpCall) -> Cost:
+    """The gradient is added to zeros at the places of the indices."""
+    grad = need(call, 0, "gradient") if "Backward" in call.name else tensors(call)[-1]
+    return cost(tensors(call), _needed(call), vector=numel(grad), dtype=grad.dtype)
+
+
+#: Gradients of one operation for each element of the result's gradient, and those that move data.
+_ELEMENTWISE: Final = words("ReLUBackward MulsBackward DivsBackward NegBackward ExpBackward "
+                            "MaskedFillBackward SigmoidBackward")  # fmt: skip
+_MOVED: Final = words("FlattenBackward ReshapeBackward ViewBackward SqueezeBackward ExpandDimsBackward "
+                      "TransposeBackward TransposeExtViewBackward SplitBackward ConcatBackward "
+                      "AddBackward AddExtBackward StridedSliceBackward OnesLikeBackward "
+                      "BroadcastToBackward TileBackward")  # fmt: skip
+
+
+@op(*_ELEMENTWISE, family="elementwise", source="1 per element of the gradient")
+def each_gradient(call: OpCall) -> Cost:
+    """One operation for each element."""
+    grad = need(call, 0, "gradient")
+    return cost(tensors(call), _needed(call), vector=numel(grad), dtype=grad.dtype)
+
+
+op(*_MOVED, family="view", view=True, source="hands on its operand")(as_name("Reshape"))
