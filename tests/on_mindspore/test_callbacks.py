@@ -31,6 +31,7 @@ def each_test(unobserved):
 
     model_train.install(session.emitter("mindspore"), failed)
     yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     model_train.uninstall()
     assert not trainings.waiting("mindspore")
 
