@@ -52,6 +52,7 @@ WAYS: dict[str, Way] = {
     "PyTorch": Way("torch_net", ("torch",)),
     "TensorFlow": Way("tensorflow_net", ("tensorflow",)),
     "JAX": Way("jax_net", ("jax", "optax")),
+    "MindSpore, PyNative": Way("mindspore_net", ("mindspore",), versions={"numpy": "<2"}),
     "Keras on TensorFlow": Way(
         "keras_net", ("tensorflow", "keras"), environ={"KERAS_BACKEND": "tensorflow"}
     ),

@@ -27,6 +27,7 @@ HELD_WITHIN = ("attribution", "save_as")
 PROVISIONAL: dict[str, tuple[str, ...]] = {
     "opscope.callbacks.keras": ("StepRange",),
     "opscope.callbacks.lightning": ("OpscopeCallback", "OpscopeProfiler"),
+    "opscope.callbacks.mindspore": ("StepRange",),
     "opscope.callbacks.transformers": ("OpscopeCallback",),
     "opscope.core.perf": ("op", "Cost"),
     "opscope.core.perf.shapes": ("cost", "need", "promote", "result", "sizes"),

@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
 DOCUMENTS = [*PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
-FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "onnxruntime")
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "mindspore", "onnxruntime")
 FENCE = re.compile(r"^```(\w*)[ ]?([\w, ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What the README's second command is, which runs this very test: .ci/run calls it.
 TESTS = "bash scripts/test.sh"

@@ -10,7 +10,7 @@ import pytest
 ms = pytest.importorskip("mindspore")
 
 from mindspore import dataset, nn  # noqa: E402
-from mindspore.train import Callback, Model, RunContext  # noqa: E402
+from mindspore.train import Callback, CheckpointConfig, Model, ModelCheckpoint, RunContext  # noqa: E402
 from mindspore.train.callback import _InternalCallbackParam  # noqa: E402
 
 import opscope  # noqa: E402
@@ -31,6 +31,7 @@ def each_test(unobserved):
 
     model_train.install(session.emitter("mindspore"), failed)
     yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
     model_train.uninstall()
     assert not trainings.waiting("mindspore")
 
@@ -138,7 +139,7 @@ def test_the_profile_is_complete_when_a_training_fails(tmp_path, mode, error):
         model().train(1, batches(), callbacks=[callback, Marks(fails)])
     assert callback.state is State.DONE
     assert session.capturing() is None
-    assert not model_train.is_training()
+    assert not session.are_steps_held()
     assert steps(path) == ["step 1", "step 2", "step 3"]
 
 
@@ -185,7 +186,8 @@ def test_epochs_are_phases(tmp_path):
     with opscope.capture(tmp_path / "run.opscope", backend="recorder"):
         model_train.install(session.emitter("mindspore"), pytest.fail)
         model().train(2, batches(2))
-    assert ranges(tmp_path / "run.opscope", "phase") == ["epoch 0", "epoch 1"]
+    phases = ranges(tmp_path / "run.opscope", "phase")
+    assert [one for one in phases if one.startswith("epoch")] == ["epoch 0", "epoch 1"]
     assert steps(tmp_path / "run.opscope") == ["step 0", "step 1", "step 2", "step 3"]
 
 
@@ -240,13 +242,42 @@ def test_a_training_that_ends_before_the_range_says_so(tmp_path, caplog):
     assert "ended after 3 steps: steps [10, 12) were not reached" in caplog.text
 
 
-def test_both_methods_are_restored():
-    ours = Model.train, Model.fit
+def test_a_training_that_was_looked_up_before_is_counted(tmp_path, mode):
+    # as in model.train(1, data, callbacks=[StepRange(…)]): making the callback observes MindSpore
     model_train.uninstall()
-    assert all(
-        now is not before for now, before in zip((Model.train, Model.fit), ours, strict=True)
-    )
-    assert not hasattr(Model.train, "__wrapped__")
+    train = model().train
+    model_train.install(session.emitter("mindspore"), pytest.fail)
+    train(1, batches(), callbacks=[StepRange(1, 3, tmp_path / "a.opscope", backend="recorder")])
+    assert steps(tmp_path / "a.opscope") == ["step 1", "step 2"]
+
+
+def test_a_checkpoint_is_saved_when_a_training_fails_as_without_us(tmp_path):
+    def fails(number, context):
+        if number == 2:
+            raise RuntimeError("stop")
+
+    # MindSpore's decorators look for this callback among those of the call
+    config = CheckpointConfig(save_checkpoint_steps=100, exception_save=True)
+    saves = ModelCheckpoint("net", str(tmp_path), config)
+    with pytest.raises(RuntimeError, match="stop"):
+        model().train(1, batches(4), callbacks=[saves, Marks(fails)])
+    assert list(tmp_path.glob("*_breakpoint.ckpt"))
+
+
+def test_no_other_part_counts_steps_inside(tmp_path):
+    held = Marks(lambda number, context: seen.append(session.are_steps_held()))
+    seen: list[bool] = []
+    model().train(1, batches(2), callbacks=held)
+    assert seen == [True, True]
+    assert not session.are_steps_held()
+
+
+def test_what_is_hooked_is_restored():
+    ours = Model._train
+    model_train.uninstall()
+    model_train.uninstall()
+    assert Model._train is not ours
+    assert ours.__wrapped__ is Model._train
 
 
 # What ``Model._train_dataset_sink_process`` passes in graph mode: it adds a whole sink to the number before the

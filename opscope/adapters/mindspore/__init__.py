@@ -22,7 +22,7 @@ from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
-from . import mstx
+from . import model_train, mstx
 from .dispatch import Modes
 from .entry import EntryPoints
 from .graphs import Graphs
@@ -75,8 +75,16 @@ class MindSporeAdapter(Adapter):
         sources = Sources() if options.source else None
         steps = Steps() if options.steps else None
         self._sync = sync = Synchronous()
-        ops = Ops(marked, threads, sources, options.shapes, failed, sync.device, sync.wait)
-        self._ops = ops
+        self._ops = ops = Ops(
+            marked,
+            threads,
+            sources,
+            options.shapes,
+            failed,
+            sync.device,
+            sync.wait,
+            sync.guard,
+        )
         self._modes = Modes(ops)
         self._entry = None if self._modes.available else EntryPoints(ops)
         ops.sees_gradients = self._modes.available
@@ -87,6 +95,7 @@ class MindSporeAdapter(Adapter):
         self._layers.arrives = self._modes.enter
         self._phases.watch(self._always)
         self._graphs.watch(self._always)
+        model_train.install(marked, failed, options.steps)
         atexit.register(self._exits)
         self.listen()
 
@@ -150,6 +159,7 @@ class MindSporeAdapter(Adapter):
             return
         self._stop()
         self._always.restore()
+        model_train.uninstall()
         while self._undo:
             self._undo.pop()()
         atexit.unregister(self._exits)
@@ -160,6 +170,7 @@ class MindSporeAdapter(Adapter):
         """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""
         self._stop()
         self._always.restore()
+        model_train.uninstall()
 
     def _exits(self) -> None:
         """Take the mode off the main thread: one that is left there would end the process by an error."""

@@ -150,6 +150,7 @@ class Graphs:
             self._emitter.pop()
         try:
             counts = known.trains and self._steps is not None and not session.steps_by_user
+            counts = counts and not session.are_steps_held()  # Model.train counts its own
             if counts and not (state.around or state.optimizing):
                 session.next_step()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program

@@ -1,7 +1,7 @@
 """Count the steps and epochs of ``Model.train`` and ``Model.fit``, by callbacks that are added to the user's.
 
-``install`` hooks the two methods, ``uninstall`` restores them. While one of them runs, ``is_training`` is
-true on its thread: nothing else should count steps there. Callbacks that wait
+``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, steps are held on its
+thread (``session.steps_held``): nothing else counts them there. Callbacks that wait
 (``opscope.callbacks.mindspore.StepRange.attach``) are added too.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,61 +20,54 @@ from opscope.core.capture import session, trainings
 from opscope.core.capture.emit import Emitter
 
 NAME: Final = "mindspore"
+#: What ``train`` and ``fit`` call. In ``model.train(1, data, callbacks=[StepRange(…)])`` Python looks up
+#: ``train`` before the callback is made, which may be the first that observes MindSpore: too late for a hook.
+_INNER: Final = "_train"
 _patches = Patches()
 
 
-class _Training(threading.local):
-    depth = 0
-
-
-_training = _Training()
-
-
-def is_training() -> bool:
-    """Whether this thread is in ``Model.train`` or ``Model.fit``, whose steps are counted here."""
-    return _training.depth > 0
-
-
 def install(emitter: Emitter, failed: Callable[[str], None], steps: bool = True) -> None:
-    """Hook ``Model.train`` and ``Model.fit``. A second call does nothing.
+    """Hook what ``Model.train`` and ``Model.fit`` call. A second call does nothing.
 
     ``failed`` is the adapter's. Without ``steps`` no steps are counted, and only waiting callbacks are added.
     """
     if _patches:
         return
-    for name in ("train", "fit"):
+    for name in (_INNER,) if hasattr(Model, _INNER) else ("train", "fit"):
         _patches.wrap(Model, name, lambda of: _with_callbacks(of, emitter, failed, steps))
 
 
 def uninstall() -> None:
-    """Restore both methods. A training that runs ends without counting further steps."""
+    """Restore it. A training that runs ends without counting further steps."""
     _patches.restore()
 
 
 def _with_callbacks(
     original: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
 ) -> Any:
-    signature = inspect.signature(original)
+    place = list(inspect.signature(original).parameters).index("callbacks")
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         ours = None
         try:
-            call = signature.bind(*args, **kwargs)
-            added = _added(call.arguments.get("callbacks"), emitter, failed, steps)
-            if added is not None:
-                call.arguments["callbacks"], ours = added
-        except TypeError:
-            return original(*args, **kwargs)  # raises what it raises without us
+            by_place = len(args) > place
+            users = args[place] if by_place else kwargs.get("callbacks")
+            added = _added(users, emitter, failed, steps)
+            # given as it was: MindSpore's decorators look for a checkpoint's callback by its name
+            if added is not None and by_place:
+                args, ours = (*args[:place], added[0], *args[place + 1 :]), added[1]
+            elif added is not None:
+                kwargs, ours = {**kwargs, "callbacks": added[0]}, added[1]
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             failed("callbacks could not be added to a training")
         if ours is None:
             return original(*args, **kwargs)
-        _training.depth += 1
         try:
-            return original(*call.args, **call.kwargs)
+            # the adapter's other parts would count the optimizer, or runs of the graph that trains
+            with session.steps_held():
+                return original(*args, **kwargs)
         finally:
-            _training.depth -= 1
             ours.over()
 
     return train
@@ -88,7 +80,7 @@ def _added(
 
     A step ends before, and begins after the callbacks of the user run: one that starts or stops a capture
     there records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
-    stays, as MindSpore checks the methods of those in a list.
+    stays, as MindSpore looks for callbacks of its own in lists alone.
     """
     if users is None:
         users = []

@@ -30,7 +30,8 @@ _ONE_OP: Final = (
     "for each kernel name, so a kernel that several ops share is shown in one of them"
 )
 _OTHER_CLOCK: Final = (
-    "steps left out: the times of ascend_timeline_display begin at 0, and no file tells when that was"
+    "steps left out: the times of ascend_timeline_display begin at 0, and no file tells "
+    "when that was"
 )
 _NO_TIMES_BUT_STEPS: Final = "steps left out: no file here has the times of ops, only their totals"
 _TOTALS_TOO: Final = (
@@ -70,8 +71,11 @@ def read(path: Path) -> Trace:
 
 
 def _file(path: Path) -> Trace:
-    with path.open("rb") as file:
-        kind = kind_of(file.read(4096), path.name)
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(4096), path.name)
+    except OSError as error:
+        raise BadInput(path, error.strerror or str(error)) from error
     if kind in (None, "without"):
         what = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(

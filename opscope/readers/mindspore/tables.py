@@ -79,7 +79,9 @@ def us(column: pl.Expr) -> pl.Expr:
     whole = plain.str.extract(r"^([0-9]+)", 1).cast(pl.Int64, strict=False)
     part = plain.str.extract(r"\.([0-9]+)$", 1).fill_null("").str.pad_end(3, "0").str.slice(0, 3)
     number = value.cast(pl.Float64, strict=False)
-    rounded = pl.when(number.is_finite() & (number.abs() < LATEST / 1000)).then((number * 1000).round())
+    rounded = pl.when(number.is_finite() & (number.abs() < LATEST / 1000)).then(
+        (number * 1000).round()
+    )
     exact = pl.when(whole <= LATEST // 1000).then(whole * 1000 + part.cast(pl.Int64, strict=False))
     return pl.coalesce(exact, rounded.cast(pl.Int64))
 

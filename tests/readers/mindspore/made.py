@@ -111,7 +111,7 @@ GPU = {
     # the asynchronous form: each line a step, times in ns
     "step_trace_profiling_0.txt": f"{CONV},{FIRST}000 {CONV},{FIRST}000 {GRAD},{FIRST}100 {APPLY},{FIRST[:-3]}150000\n"
     f"{CONV},{FIRST[:-3]}190000 {CONV},{FIRST[:-3]}190000 {GRAD},{FIRST[:-3]}200000 {APPLY},{FIRST[:-3]}310000\n",
-    "gpu_framework_0.txt": f"Conv2D;Conv2D-op13;0;input_0:[4, 1, 8, 8];input_1:[6, 1, 5, 5];\n",
+    "gpu_framework_0.txt": "Conv2D;Conv2D-op13;0;input_0:[4, 1, 8, 8];input_1:[6, 1, 5, 5];\n",
 }
 OP_STATISTIC = """\
 Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)

@@ -43,7 +43,7 @@ def test_kernel_details_give_times_to_the_nanosecond_and_tensors(tmp_path):
     ]
     assert kernels["inputs"][0] == "f16[4,1,8,8], f16[6,1,5,5]"
     assert kernels["outputs"][0] == "f16[4,6,4,4]"
-    assert kernels["layer"][0] == kernels["layer"][1] == "network._backbone.conv1"
+    assert kernels["layer"][0] == kernels["layer"][1] == "LeNet.conv1"
     assert kernels["layer"][3] is None  # PyNative mode's launch is no cell
     assert kernels["stream"].to_list() == [2, 2, 3, 2, 2]
     assert kernels["step"].to_list() == [1, 1, 1, 2, 2]
@@ -191,7 +191,7 @@ def test_a_gpu_s_steps_may_be_told_by_op(tmp_path):
         ("trace_view.json", "[" * 5000, "not a timeline"),
         ("kernel_details.csv", "Name,Start Time(us)\na,1\n", "no column Duration(us)"),
         ("kernel_details.csv", "Name,Start Time(us),Duration(us)\na,b,c\n", "no row has a start"),
-        ("kernel_details.csv", 'Name,Start Time(us),Duration(us)\n"a,1', ""),
+        ("kernel_details.csv", 'Name,Start Time(us),Duration(us)\n"a,1', "not CSV"),
         ("gpu_op_detail_info_0.csv", "op_side,op_type,op_name,op_full_name,op_occurrences,op_total_time(us)\n,,,a,b,c\n", "no number"),
         ("activity_execute_timestamp_0.txt", "a;1;123456789;5\nb;c\n", "not a line of a kernel's times"),
         ("step_trace_raw_0_detail_time.csv", "step_num,start_point,end_point,total,fp_point,bp_point\n-,1,2,3,4,5\n", "no op"),
