@@ -26,6 +26,7 @@ WAYS: dict[str, tuple[str, str, str | None]] = {
     "PyTorch": ("torch", "torch_net", None),
     "TensorFlow": ("tensorflow", "tensorflow_net", None),
     "JAX": ("jax", "jax_net", None),
+    "MindSpore, PyNative": ("mindspore", "mindspore_net", None),
     "Keras on TensorFlow": ("tensorflow", "keras_net", "tensorflow"),
     "Keras on JAX": ("jax", "keras_net", "jax"),
     "Keras on PyTorch": ("torch", "keras_net", "torch"),

@@ -148,3 +148,13 @@ def trained(kind, steps=3, optimizer="Momentum", net=None):
         update(gradients)
         losses.append(float(value.asnumpy()))
     return losses, {one.name: one.asnumpy().tobytes() for one in net.get_parameters()}
+
+
+def trained_by_cell(kind, steps=3, optimizer="Momentum"):
+    """Train by ``TrainOneStepCell``, in the mode that is set; return what ``trained`` returns."""
+    net = made(kind)
+    x, y = data(kind)
+    update = OPTIMIZERS[optimizer](net.trainable_params())
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), update).set_train()
+    losses = [float(step(x, y).asnumpy()) for _ in range(steps)]
+    return losses, {one.name: one.asnumpy().tobytes() for one in net.get_parameters()}

@@ -75,8 +75,16 @@ class MindSporeAdapter(Adapter):
         sources = Sources() if options.source else None
         steps = Steps() if options.steps else None
         self._sync = sync = Synchronous()
-        ops = Ops(marked, threads, sources, options.shapes, failed, sync.device, sync.wait)
-        self._ops = ops
+        self._ops = ops = Ops(
+            marked,
+            threads,
+            sources,
+            options.shapes,
+            failed,
+            sync.device,
+            sync.wait,
+            sync.guard,
+        )
         self._modes = Modes(ops)
         self._entry = None if self._modes.available else EntryPoints(ops)
         ops.sees_gradients = self._modes.available

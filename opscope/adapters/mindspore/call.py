@@ -38,7 +38,7 @@ _FORMATS: Final = {
 _REDUCTIONS: Final = {
     int(one): name.lower() for name, one in _c_expression.ReductionEnum.__members__.items()
 }
-_ENUMS: Final = {
+_ENUMS: Final[dict[str, dict[int, str]]] = {
     "data_format": _FORMATS,
     "reduction": _REDUCTIONS,
     "pad_mode": {0: "pad", 1: "same", 2: "valid", 3: "full"},
@@ -183,10 +183,12 @@ def _enumerated(key: str, value: int) -> int | str:
     """Return the name of a number that stands for one."""
     if key in _DTYPE_KEYS:
         try:
-            return dtype_name(_c_expression.typing.type_id_to_type(value))
+            kind: Any = _c_expression.typing.type_id_to_type(value)
+            return dtype_name(kind)
         except (TypeError, ValueError, RuntimeError):  # a number that is no dtype's
             return value
-    return _ENUMS.get(key, {}).get(value, value)
+    known: dict[int, str] = _ENUMS.get(key, {})
+    return known.get(value, value)
 
 
 def _parameter(value: Any) -> Any:
@@ -205,7 +207,7 @@ def _parameter(value: Any) -> Any:
 
 def arguments(name: str, primitive: Any) -> tuple[str, ...]:
     """Return the names of an op's arguments in the order in which they are passed; empty if not known."""
-    kind = type(primitive) if primitive is not None else None
+    kind: Any = type(primitive) if primitive is not None else None
     if kind is not None and "__call__" in vars(kind):
         return _signature(kind)
     return _signature(getattr(gen_ops_prim, name, None))

@@ -23,14 +23,8 @@ Mode: Any = getattr(utils, "MsDispatchMode", None)
 
 def make(ops: Ops) -> Any:
     """Return the mode."""
-    wait, begin, end, raised, failed, cost = (
-        ops.wait,
-        ops.begin,
-        ops.end,
-        ops.raised,
-        ops.failed,
-        ops.cost,
-    )
+    wait, guard, begin, end = ops.wait, ops.guard, ops.begin, ops.end
+    raised, failed, cost = ops.raised, ops.failed, ops.cost
 
     class OpMode(Mode):  # type: ignore[misc] # mindspore is not typed here
         """Pushes a range for each op. One object serves all threads."""
@@ -52,9 +46,10 @@ def make(ops: Ops) -> Any:
             if start:
                 own = perf_counter_ns() - start
             try:
-                result = func(*args, **kwargs) if kwargs else func(*args)
-                if entry is not None:
-                    wait()
+                with guard():
+                    result = func(*args, **kwargs) if kwargs else func(*args)
+                    if entry is not None:
+                        wait()
             except BaseException:  # the program's, or an interrupt: close the range and pass it on
                 if entry is not None:
                     raised()

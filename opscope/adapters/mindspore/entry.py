@@ -114,9 +114,10 @@ class EntryPoints:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("an op could not be described")
         try:
-            result = run()
-            if entry is not None:
-                ops.wait()
+            with ops.guard():
+                result = run()
+                if entry is not None:
+                    ops.wait()
         except BaseException:  # the program's, or an interrupt: close the range and pass it on
             if entry is not None:
                 ops.raised()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -60,12 +61,14 @@ class Ops:
         failed: Callable[[str], None],
         device: Callable[[], str | None],
         wait: Callable[[], None],
+        guard: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self.emitter = emitter
         self.threads = threads
         self.failed = failed
         #: Waits until the ops of this thread have run: see ``sync``.
         self.wait = wait
+        self.guard = guard
         self.on = False
         #: Whether ops within a gradient are seen, but for those of ops run through a Primitive.
         self.sees_gradients = True

@@ -69,7 +69,8 @@ class Phases:
         training = _trains(cell)
         if training and self._steps is not None:
             self._steps.begin()
-        if wrapper_of(cell) is None:
+        # an Identity stands where gradients would be reduced among devices
+        if wrapper_of(cell) is None and type(cell) is not nn.Identity:
             self._begin(state, FORWARD)
 
     def leaving(self, state: State, cell: Any) -> None:

@@ -1,0 +1,71 @@
+"""Trains LeNet-5 in PyNative mode, then in graph mode, records steps 2 to 5 of each, and prints the reports."""
+
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+import opscope
+
+
+class LeNet(nn.Cell):
+    def __init__(self, classes=10):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 5, pad_mode="valid")
+        self.conv2 = nn.Conv2d(6, 16, 5, pad_mode="valid")
+        self.pool = nn.MaxPool2d(2, 2)
+        self.relu = nn.ReLU()
+        self.flatten = nn.Flatten()
+        self.fc1 = nn.Dense(16 * 4 * 4, 120)
+        self.fc2 = nn.Dense(120, 84)
+        self.fc3 = nn.Dense(84, classes)
+
+    def construct(self, images):
+        x = self.pool(self.relu(self.conv1(images)))
+        x = self.pool(self.relu(self.conv2(x)))
+        x = self.relu(self.fc1(self.flatten(x)))
+        return self.fc3(self.relu(self.fc2(x)))
+
+
+def batches(count, size):
+    """Noise around a bright spot whose place is the label."""
+    numbers = np.random.default_rng(0)
+    for _ in range(count):
+        labels = numbers.integers(0, 10, size)
+        images = numbers.standard_normal((size, 1, 28, 28)).astype(np.float32)
+        for image, label in zip(images, labels, strict=True):
+            row, column = divmod(int(label), 5)
+            image[0, 4 + 12 * row : 12 + 12 * row, 5 * column : 5 * column + 6] += 3.0
+        yield ms.Tensor(images), ms.Tensor(labels, ms.int32)
+
+
+def train(mode, name, target, steps=8, batch=32):
+    ms.set_context(mode=mode)
+    ms.set_seed(0)
+    net = LeNet()
+    optimizer = nn.Momentum(net.trainable_params(), 0.01, 0.9)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
+    step.set_train()
+    losses = []
+    recording = contextlib.ExitStack()
+    for number, (images, labels) in enumerate(batches(steps, batch)):
+        if number == 2:
+            recording.enter_context(opscope.capture(target))
+        elif number == 6:
+            recording.close()
+        losses.append(float(step(images, labels).asnumpy()))
+    print(f"LeNet in {name} mode: {steps} steps of {batch} images")
+    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    if Path(target).exists():  # under `opscope run`, the run's profile has everything
+        print(opscope.load(target).report("summary"))
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
+    opscope.init()
+    train(ms.PYNATIVE_MODE, "PyNative", folder / "pynative.opscope")
+    train(ms.GRAPH_MODE, "graph", folder / "graph.opscope")
