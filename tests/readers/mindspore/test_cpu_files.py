@@ -253,6 +253,19 @@ def test_a_graph_of_other_sizes_is_not_the_executions(folder):
     assert not ambiguous
 
 
+def test_a_graph_of_which_a_part_did_not_run_gives_way(folder):
+    half = CONV.replace("f32", "f16")
+    nodes = [
+        [FORWARD, half, None, None, None],
+        [FORWARD.replace("c1", "c9"), half, None, None, None],
+    ]
+    captured = graphs_of(folder, ("a", [[FORWARD, CONV, None, None, None]]), ("b", nodes))
+    table, known, ambiguous = known_calls(captured.executions.table, captured.nodes)
+    (one,) = {known[place] for place in table.filter(pl.col("node") == FORWARD)["known"]}
+    assert one.call == parse(CONV)
+    assert not ambiguous
+
+
 def test_a_damaged_graph_is_named(folder):
     (folder / "graphs.jsonl").write_text("[]\n")
     with pytest.raises(BadInput, match="not a graph"):
