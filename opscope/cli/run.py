@@ -68,7 +68,8 @@ def run(
         typer.Option(
             "--backend",
             help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
-            "xplane (JAX's profiler), nsys (Nsight Systems), or emit (an NVTX tool around opscope records).",
+            "mindspore (MindSpore's profiler), xplane (JAX's profiler), nsys (Nsight Systems), or emit (an "
+            "NVTX tool around opscope records).",
         ),
     ] = "auto",
     mode: Annotated[

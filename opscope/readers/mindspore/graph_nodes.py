@@ -88,6 +88,7 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
     distinct = table.select("node", "inputs").unique(maintain_order=True)
     wanted = distinct["node"].unique()
     of_node: dict[str, list[tuple[str | None, ...]]] = {}
+    nodes = _of_those_that_ran(nodes, wanted)
     chosen = nodes.filter(pl.col("node").is_in(wanted.implode())).select(
         "node", "call", "layer", "direction", "forward"
     )
@@ -123,6 +124,24 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     many = int(placed["known"].is_in(doubtful).sum()) if doubtful else 0
     return placed, known, many
+
+
+def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
+    """Return the nodes without graphs that did not run, where another graph has nodes of their names.
+
+    A process may hold graphs of several models, or of one model several times, with names in common. One of
+    which a node did not run, of a kind that did run, gives way to those of which all such nodes ran.
+    """
+    kinds = {node_name(node).op for node in ran}
+    kind = pl.col("call").str.extract(r"^([^(]*)\(", 1)
+    told = nodes.with_columns(ran=pl.col("node").is_in(ran.implode())).filter(
+        kind.is_in(list(kinds)) | pl.col("ran")
+    )
+    whole = told.group_by("graph").agg(pl.col("ran").all())
+    whole = whole.filter(pl.col("ran")).select("graph")
+    held = told.join(whole, on="graph", how="semi")["node"].unique()
+    weak = pl.col("node").is_in(held.implode()) & ~pl.col("graph").is_in(whole["graph"].implode())
+    return nodes.filter(~weak)
 
 
 class _Parts:
