@@ -25,7 +25,6 @@ from opscope.adapters.mindspore.api import api  # noqa: E402
 from opscope.core.capture import session  # noqa: E402
 from tests.on_mindspore.models import LeNet, trained  # noqa: E402
 
-
 ROOT = Path(__file__).parents[2]
 PATHS = os.environ.get("PYTHONPATH", "")
 
