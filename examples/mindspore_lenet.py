@@ -1,6 +1,7 @@
 """Trains LeNet-5 in PyNative mode, then in graph mode, records steps 2 to 5 of each, and prints the reports."""
 
 import contextlib
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -59,9 +60,10 @@ def train(mode, name, target, steps=8, batch=32):
             recording.close()
         losses.append(float(step(images, labels).asnumpy()))
     print(f"LeNet in {name} mode: {steps} steps of {batch} images")
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
-    if Path(target).exists():  # under `opscope run`, the run's profile has everything
-        print(opscope.load(target).report("summary"))
+    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}", flush=True)
+    if target.exists():  # under `opscope run` the run's profile has it all
+        command = [sys.executable, "-m", "opscope", "report", str(target), "--width", "120"]
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,11 @@ def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
     if not outputs or not state.made or state.made[-1][1] is not entry:
         return
     made = state.results
-    needed = tuple(
-        one for one in args if is_tensor(one) and (_is_trained(one) or _is_in(made, one))
-    )
-    if not needed:  # neither weights nor other ops lie before it
-        return
-    one = _Result(ops, state.made[-1][0], state.number, entry, tuple(map(id, needed)), args)
+    floats = [one for one in args if is_tensor(one) and dtype_name(one._dtype) in FLOATS]
+    needed = [one for one in floats if _is_trained(one) or _is_in(made, one)]
+    # with neither weights nor results of ops, it can only be the function's arguments that need one
+    ids = tuple(map(id, needed or floats))
+    one = _Result(ops, state.made[-1][0], state.number, entry, ids, args)
     for output in outputs:
         output.register_hook(one.arrives)
         made[id(output)] = weakref.ref(output)
