@@ -105,7 +105,8 @@ def run(
 
     backend = _backend(backend, mode, bool(steps or delay or duration is not None))
     settings = {**_settings(steps, delay, duration, backend, whole), known.MODE: mode}
-    timed = simple.CommandTime(command) if mode == modes.SIMPLE and backend != "nsys" else None
+    whole_command = mode == modes.SIMPLE and backend != "nsys"
+    timed = simple.CommandTime(command, private) if whole_command else None
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
     if private:
@@ -135,7 +136,7 @@ def run(
                 why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
             part = steps is not None or delay or duration is not None
             if timed is not None and began and not part:
-                timed.write(parts, private)
+                timed.write(parts)
             found = _collect(task, why)
             watch.stands(lambda: recording_folder.discard(parts))
         except KeyboardInterrupt:  # on platforms without sigwait

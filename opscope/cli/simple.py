@@ -38,18 +38,19 @@ _THREAD: Final = 0
 class CommandTime:
     """Measures the command from its start to its end, whatever program it is."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], private: bool) -> None:
         self._name = launch.name_of(command)
         self._command = tuple(command)
+        self._private = private
         self._who: processes.Process | None = None
         self._begin = perf_counter_ns()
 
     def started(self, pid: int) -> None:
         """Begin to measure: the command runs as process ``pid``."""
         self._begin = perf_counter_ns()
-        self._who = processes.child(pid, self._name, self._command)
+        self._who = processes.child(pid, self._name, self._command, self._private)
 
-    def write(self, parts: Path, private: bool) -> None:
+    def write(self, parts: Path) -> None:
         """Write the part. Does nothing if the command never started. Raises OSError."""
         if self._who is None or not parts.is_dir():
             return
@@ -73,7 +74,7 @@ class CommandTime:
             text = "".join(json.dumps(line) + "\n" for line in lines)
             (folder / name).write_text(text, encoding="utf-8")
         meta = {"format": FORMAT, "version": VERSION, "clock": "perf_counter_ns"}
-        meta |= {**asdict(who), "versions": {}, "private": private}
+        meta |= {**asdict(who), "versions": {}, "private": self._private}
         (folder / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -72,6 +73,28 @@ def test_steps_ranges_threads_and_the_time_of_the_command_are_recorded(train: Pa
     assert profile.ops()["op"].unique().to_list() == ["load"]  # the command is no op
     meta = json.loads((train / "train.opscope" / "meta.json").read_text())
     assert meta["origin"]["mode"] == "simple"
+
+
+def test_a_private_run_names_no_host_and_no_arguments(train: Path) -> None:
+    words = (
+        "run",
+        "--mode",
+        "simple",
+        "--private",
+        "--no-report",
+        "--",
+        sys.executable,
+        "train.py",
+    )
+    done = cli(train, *words, "secret-argument")
+    assert done.returncode == 0, done.stderr
+    profile = opscope.load(train / "train.opscope")
+    assert len(profile.trace["processes"]) == 1
+    assert profile.summary()["steps"].item() == 3
+    for path in (train / "train.opscope").rglob("*"):
+        if path.is_file():
+            for word in (b"secret-argument", socket.gethostname().encode()):
+                assert word not in path.read_bytes(), path
 
 
 def test_a_program_that_is_not_python_has_its_time_and_its_exit_status(tmp_path: Path) -> None:

@@ -61,21 +61,23 @@ class Process:
 def current() -> Process:
     """Return the current process; nothing is cached, because a fork changes it."""
     name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else Path(sys.executable).name
-    return _process(os.getpid(), os.getppid(), name, tuple(getattr(sys, "orig_argv", sys.argv)))
+    command = tuple(getattr(sys, "orig_argv", sys.argv))
+    return _process(os.getpid(), os.getppid(), name, command, os.environ.get(PRIVATE) == "1")
 
 
-def child(pid: int, name: str, command: tuple[str, ...]) -> Process:
-    """Return a child of this process, which runs ``command``; it is itself as ``current`` returns it there,
-    but for its name and command."""
-    return _process(pid, os.getpid(), name, command)
+def child(pid: int, name: str, command: tuple[str, ...], private: bool) -> Process:
+    """Return a child of this process, which runs ``command``: the same process as ``current`` returns there.
+
+    Its name and command may differ.
+    """
+    return _process(pid, os.getpid(), name, command, private)
 
 
-def _process(pid: int, parent: int, name: str, command: tuple[str, ...]) -> Process:
+def _process(pid: int, parent: int, name: str, command: tuple[str, ...], hidden: bool) -> Process:
     from opscope.core import redaction  # lazy: its patterns take 3 ms to compile
 
     rank, world_size, local_rank = ranks(os.environ)
     host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
-    hidden = os.environ.get(PRIVATE) == "1"
     return Process(
         host=redaction.private_host(host, boot) if hidden else host,
         boot=boot,
