@@ -18,7 +18,7 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import Context, is_user_range
 from opscope.core.dialects import Reading
 from opscope.core.schema import DIRECTIONS
-from opscope.core.tables.columns import LookUp, at, gather, grouped, pieces, spread
+from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, merge
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
@@ -159,23 +159,26 @@ class Ops:
         numbered = (meaning.seq >= 0).fill_null(False).to_numpy()
         keyed = numbered & (has_thread | is_node)
         del has_thread, is_node
-        given: dict[int, LookUp] | None = None
-        for part in pieces(len(found)):
+        if not keyed.any():
+            return found
+        given = self._givers(self.attribution.is_op & numbered & ~backward)
+
+        def pair(part: slice) -> None:
             rows = part.start + np.flatnonzero(backward[part])
             node = self.attribution.climb(rows, keyed)
             rows, node = rows[node >= 0], node[node >= 0]
             if not len(node):
-                continue
-            if given is None:
-                given = self._givers(self.attribution.is_op & numbered & ~backward)
+                return
             wanted = meaning.seq.gather(node).to_numpy()
-            for lane, ours in grouped(
-                self._lanes(node)
-            ):  # a loop over forward threads, not over events
+            # a loop over forward threads, not over events
+            for lane, ours in grouped(self._lanes(node)):
                 if lane in given:
                     giver = given[lane](wanted[ours])
                     # an op around a backward op is not its forward op
                     found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
+
+        for _ in ahead(pair, len(found)):
+            pass
         return found
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:

@@ -97,7 +97,7 @@ def op_total_pieces(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
     by_text, begin = _by_text(_packed(_ranks(sums[name]) for name in (*SAME_OP, "reason")))
     times = [_added(sums[name], by_text, begin) for name in ("device_time", "self_time")]
     order = _stable_order(_packed(map(_from_most, times)))
-    stop = np.append(begin[1:], len(sums))
+    stop: Ints = np.append(begin[1:], len(sums)).astype(np.int64)
     for part in pieces(len(begin)):
         first, last = begin[order[part]], stop[order[part]]
         rows = by_text[_stretches(first, last)]  # those of equal ops after each other
@@ -132,7 +132,7 @@ def _stretches(first: Ints, last: Ints) -> Ints:
 
 
 def _added(column: pl.Series, rows: Ints, begin: Ints) -> pl.Series:
-    """Return the sum of a column's ``rows`` from each place ``begin`` to the next; null where all are null."""
+    """Return the sums of a column's ``rows`` from each place ``begin`` to the next; null if all are null."""
     held = column.gather(pl.Series(rows.astype(np.uint32)))
     if len(begin) == len(rows):
         return held

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import LookUp
 from opscope.core.tables.intervals import NONE, Ints
+
+#: Processes of the trace that are looked up at the same time.
+_WORKERS: Final = 2
 
 
 def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
@@ -21,10 +27,9 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
     if not len(executed) or not len(calls):
         return found
     theirs, ours = _by_process(calls), _by_process(executed)
-    for process, rows in ours.items():
-        if process not in theirs:
-            continue
-        launches = theirs[process]
+
+    def find(process: int) -> None:
+        rows, launches = ours[process], theirs[process]
         wanted = executed["correlation"].gather(rows).fill_null(NONE).to_numpy()
         ids = calls["correlation"].gather(launches).fill_null(NONE - 1).to_numpy()
         start = calls["start"].gather(launches).to_numpy()
@@ -36,6 +41,10 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
             begin = executed["start"].gather(rows).to_numpy()
             last = _before(last, begin, wanted, calls, (ids, launches, start))
         found[rows] = last
+
+    with ThreadPoolExecutor(_WORKERS) as pool:  # NumPy releases the GIL
+        for _ in pool.map(find, ours.keys() & theirs.keys()):
+            pass
     return found
 
 

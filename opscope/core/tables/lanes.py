@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,18 @@ class Lanes:
 
     def rows(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], Ints]]:
         """Yield (process, thread) and the ``chosen`` rows, in order, of each lane that has such rows."""
+        changes = np.flatnonzero(self.of[1:] != self.of[:-1]) + 1
+        if len(changes) * _RUN < len(self.of):
+            # one scan for all lanes, run by run
+            parts: dict[int, list[Ints]] = {}
+            for begin, end in pairwise([0, *changes.tolist(), len(self.of)]):
+                rows = np.flatnonzero(chosen[begin:end])
+                if len(rows):
+                    rows += begin
+                    parts.setdefault(int(self.of[begin]), []).append(rows)
+            for number in sorted(parts):
+                yield self.keys[number], np.concatenate(parts.pop(number))
+            return
         if len(self.keys) <= _FEW:
             for number, key in enumerate(self.keys):
                 rows = np.flatnonzero((self.of == number) & chosen)
