@@ -14,7 +14,7 @@ from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import captured, reasons
-from opscope.core.tables.columns import ahead, compact, gather, known_sum, pieces
+from opscope.core.tables.columns import ahead, compact, gather, hand_back, known_sum, pieces
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.row_numbers import Numbering
 
@@ -32,6 +32,8 @@ SAME_OP: Final = (
 )
 #: Sums that are null if none of their values is known.
 _PARTIAL: Final = ("device_time", *COST_COLUMNS)
+#: Rows of ``op_totals`` in a piece: 120 bytes each, and as many while they are added up.
+_ROWS: Final = 500_000
 _SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
 
 
@@ -94,11 +96,12 @@ def op_total_pieces(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """
     whole = int(sums["device_time"].sum())
     share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    hand_back()  # what making ``sums`` took
     by_text, begin = _by_text(_packed(_ranks(sums[name]) for name in (*SAME_OP, "reason")))
     times = [_added(sums[name], by_text, begin) for name in ("device_time", "self_time")]
     order = _stable_order(_packed(map(_from_most, times)))
     stop: Ints = np.append(begin[1:], len(sums)).astype(np.int64)
-    for part in pieces(len(begin)):
+    for part in pieces(len(begin), _ROWS):
         first, last = begin[order[part]], stop[order[part]]
         rows = by_text[_stretches(first, last)]  # those of equal ops after each other
         edges = np.cumsum(last - first) - (last - first)

@@ -12,7 +12,7 @@ import polars as pl
 
 from opscope.core.attribution.cuda_graphs import Replayed
 from opscope.core.attribution.known import Flags, Nests, Rows
-from opscope.core.tables.columns import at
+from opscope.core.tables.columns import at, hand_back
 from opscope.core.tables.intervals import NONE, Ints, Nest, nest
 from opscope.core.tables.lanes import lanes
 
@@ -57,6 +57,7 @@ def open_ops(
         ) as pool:  # NumPy releases the GIL
             for _ in pool.map(one, lanes(ranges).rows(ops)):
                 pass
+        hand_back()
     return parent, call_op, nests
 
 

@@ -18,6 +18,8 @@ PIECE: Final = 2_000_000
 _FEW: Final = 32
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
+#: Rows of a piece that a thread works on: 50 to 100 bytes each while it does, and four pieces at a time.
+_PART: Final = 500_000
 T = TypeVar("T")
 
 
@@ -64,7 +66,7 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
 
     NumPy and Polars release the GIL. At most two pieces are in work or wait.
     """
-    parts = list(pieces(many))
+    parts = list(pieces(many, _PART))
     if len(parts) < 2:
         yield from ((part, work(part)) for part in parts)
         return
