@@ -127,13 +127,16 @@ def test_many_pieces_are_decoded_without_sqlite(tmp_path, small_pieces, from_pag
     assert not len(rare)
 
 
-def test_a_piece_with_rows_on_several_pages_is_read_by_sqlite(tmp_path, small_pieces, from_pages):
-    rows = [(n, None, n, n, None, "x" * 9000 if n == 15_000 else None) for n in range(30_000)]
-    path = made(tmp_path / "t.sqlite", rows)
+def test_rows_on_several_pages_are_read_by_sqlite(tmp_path, monkeypatch, from_pages):
+    # each page is a piece, and the tree of pages has several levels
+    monkeypatch.setattr(sqlite_pages, "PIECE", 512)
+    long = range(5, 4000, 17)
+    rows = [(n, None, n, n, None, "x" * 900 if n in long else None) for n in range(6000)]
+    path = made(tmp_path / "t.sqlite", rows, page=512)
     found, rare = scanned(path)
     assert_frame_equal(found, by_sqlite(path))
-    assert rare[reader.ROW].to_list() == [15_000]
-    assert len(from_pages) > 10
+    assert rare[reader.ROW].to_list() == list(long)
+    assert len(from_pages) > 50
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, "a text", b"\xff", "12"])
