@@ -22,7 +22,7 @@ import opscope
 from . import common, gaps
 
 #: Distribution names of frameworks without an adapter yet, which users may look for here.
-_WITHOUT_ADAPTER = ("mindspore", "onnxruntime", "tensorrt")
+_WITHOUT_ADAPTER = ("mindspore", "onnxruntime")
 
 
 #: The reports that show what a profile lacks.
