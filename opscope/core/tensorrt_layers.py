@@ -153,6 +153,8 @@ def _layer(one: Mapping[str, Any]) -> Layer:
     sides = [_tensors(one.get(side)) for side in _TENSORS]
     inputs, outputs = ([fmt.tensor(dims) for dims, fmt in side] for side in sides)
     role = _role(one, name, subtype, inputs, outputs)
+    if kind == "Reformat" and role in ("quantize", "dequantize"):
+        kind = role.capitalize()  # the engine calls both a reformat, of the origin QDQ
     tactic = _text(one.get("TacticName"))
     params: list[tuple[str, ParamValue]] = [("type", subtype), ("role", role)]
     params.append(("precision", _precision(inputs, outputs, tactic)))

@@ -148,6 +148,7 @@ def test_precision_and_roles_of_a_quantised_network(trex):
     layers = loaded(trex, ENGINES[0]).engine_layers()
     roles = dict(layers.group_by("role").len().rows())
     assert roles == {"compute": 54, "quantize": 17, "reformat": 1, "no-op": 1}
+    assert layers.filter(role="quantize")["op"].unique().to_list() == ["trt::Quantize"]
     convolutions = layers.filter(pl.col("op") == "trt::Convolution")
     assert set(convolutions["precision"]) == {"i8"}
     first = layers.row(1, named=True)

@@ -64,6 +64,7 @@ def _trace(engine: Engine) -> Trace:
         notes.append(("info", f"read with the files of its name beside it: {beside}", 1))
     versions = [part.version for part in (*engine.parts, *engine.beside) if part.version]
     tables: dict[str, pl.DataFrame] = {}
+    origin: dict[str, Any] = {}
     specs = [*_layer_specs(name, layers, notes)]
     specs += _stated_specs(engine, name)
     times_of = engine.first("times")
@@ -72,6 +73,7 @@ def _trace(engine: Engine) -> Trace:
         specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
         runs = times_of.times.runs
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
+        origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
     timed = engine.first("runs")
     if timed is not None:
@@ -96,7 +98,7 @@ def _trace(engine: Engine) -> Trace:
             "versions": pl.String,
         },
     )
-    origin = {
+    origin |= {
         "format": "tensorrt", "tool": "TensorRT", "version": versions[0] if versions else None,
         "paths": engine.paths, "files": len(engine.paths), "gpu": True,
     }  # fmt: skip

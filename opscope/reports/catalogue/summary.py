@@ -59,7 +59,11 @@ def summary(profile: Profile) -> Table:
         )
     elif not on_cpu and whole:
         line("launched", units.UNKNOWN, "the source records no launches")
-    for one in profile.trace.origin.get("captures", ()):
+    origin = profile.trace.origin
+    for times in dict.fromkeys(one.get("times") for one in (origin, *origin.get("parts", ()))):
+        if times is not None:
+            line("times", "", times)
+    for one in origin.get("captures", ()):
         line("shapes from", "", _capture(one))
     known = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
     line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))

@@ -92,6 +92,24 @@ def test_weights_that_contradict_the_sizes_make_the_cost_unknown():
 
 
 @pytest.mark.parametrize(
+    ("source", "result", "origin", "name", "each"),
+    [
+        ("Row major linear FP32", "Row major Int8 format", "QDQ", "trt::Quantize", 3),
+        ("Row major Int8 format", "Row major linear FP16 format", "QDQ", "trt::Dequantize", 2),
+        ("Row major Int8 format", "Row major Int8 format", "QDQ", "trt::Quantize", 5),
+        ("Row major linear FP32", FP16, "REFORMAT", "trt::Reformat", 0),
+    ],
+)
+def test_reformats_quantise_where_their_origin_says_so(source, result, origin, name, each):
+    call = layer(
+        "Reformat", [tensor(2, 8, 4, 4, form=source)], [tensor(2, 8, 4, 4, form=result)],
+        ParameterType="Reformat", Origin=origin,
+    )  # fmt: skip
+    assert call.name == name
+    assert cost(call)[0].flops == each * 256
+
+
+@pytest.mark.parametrize(
     ("inputs", "output", "flops"),
     [
         ([(2, 3), (3, 5)], (2, 5), 2 * 2 * 3 * 5),

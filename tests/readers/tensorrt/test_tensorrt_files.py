@@ -16,6 +16,7 @@ import opscope
 from opscope.cli.app import app, run
 from opscope.readers import BadInput, format_of
 from opscope.readers.tensorrt import recognise
+from opscope.reports import console
 
 CONV: dict[str, Any] = {
     "Name": "conv + relu", "LayerType": "CaskConvolution",
@@ -147,6 +148,8 @@ def test_kernels_follow_each_other_in_the_engines_order(tmp_path):
     assert kernels["duration"].to_list() == [750_000, 250_000]
     assert kernels["name"].to_list() == ["sm80_xmma_fprop", "Reformat"]
     assert kernels["layer"].to_list() == ["conv + relu", COPY["Name"]]
+    shown = console.tables(profile, ["summary"])[0]
+    assert any("means over 4 runs, laid end to end" in str(row) for row in shown.rows)
     assert profile.summary()["launched_share"].item() == 0
     assert profile.summary()["flops_share"].item() == 1
 

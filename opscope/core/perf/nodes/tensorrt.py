@@ -202,19 +202,27 @@ def reduce(call: OpCall) -> Cost:
 
 
 @op(
-    *_named("Reformat Quantize Dequantize QuantizeLinear DequantizeLinear"),
+    *_named("Quantize Dequantize QuantizeLinear DequantizeLinear"),
     family="quantize",
-    source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale), a plain reformat 0",
+    source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale)",
+)
+def quantized(call: OpCall) -> Cost:
+    """From quantised to quantised elements it does both."""
+    given, results = _whole(call)
+    both = bool(given) and {given[0].dtype, results[0].dtype} <= QUANTIZED
+    each = 5 if both else 3 if call.param("role") == "quantize" else 2
+    return cost(given[:1], results, vector=each * numel(results[0]), dtype=_precision(call))
+
+
+@op(
+    *_named("Reformat"),
+    family="copy",
+    source="0: elements change their arrangement or their dtype",
 )
 def reformat(call: OpCall) -> Cost:
-    """Elements change their arrangement, and their type where the layer quantises or dequantises."""
+    """No arithmetic: what comes in is read, what goes out is written."""
     given, results = _whole(call)
-    role = call.param("role")
-    each = 3 if role == "quantize" else 2 if role == "dequantize" else 0
-    kinds = {given[0].dtype in QUANTIZED, results[0].dtype in QUANTIZED} if given else set()
-    if role == "quantize" and kinds == {True}:
-        each = 5
-    return cost(given[:1], results, vector=each * numel(results[0]), dtype=_precision(call))
+    return cost(given[:1], results, dtype=_precision(call))
 
 
 @op(
