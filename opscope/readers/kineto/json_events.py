@@ -45,7 +45,7 @@ class KinetoFile:
     """A file's events and what it says beside them; ``meta`` is complete once ``blocks`` is exhausted.
 
     Other formats of events in one array are read by their own ``decode`` and ``mend``. With ``open_ended``
-    an array without its end is read as far as it goes, and ``truncated`` says so.
+    an array of whole events without its end is read, and ``truncated`` says so.
     """
 
     path: Path
@@ -95,6 +95,8 @@ class KinetoFile:
                 cut, ended = _scan(self.path, rest)
                 if not ended and not self.open_ended:
                     raise BadInput(self.path, "truncated: the JSON ends inside traceEvents")
+                if not ended and rest[cut:].strip(_SPACE + b","):
+                    raise BadInput(self.path, "truncated: the JSON ends inside an event")
                 if cut:
                     yield self._decode_damaged(rest[:cut])
                 if not ended:

@@ -211,7 +211,7 @@ def _note(
     if found.truncated:
         trace.note(
             "warning",
-            "the file ends inside its events, as where the program was killed: the rest is lost",
+            "the array has no end, as where the program was killed while it wrote: later events are lost",
         )
     full = int((found.frame["cat"] != "Kernel").sum())
     if full >= events.MOST_RECORDED:

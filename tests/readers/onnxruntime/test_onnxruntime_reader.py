@@ -337,15 +337,23 @@ def test_a_gpu_without_kernels_has_no_device_time(tmp_path):
 # ------------------------------------------------------------------------------------- bad input
 
 
-def test_a_profile_of_a_killed_program_is_read_to_its_end_with_a_note(tmp_path):
+def test_a_profile_without_the_end_of_its_array_is_read_with_a_note(tmp_path):
     made = [run(0, 100), node("a", 5, 50), node("b", 60, 30)]
     whole = written(tmp_path, made).read_text()
-    for cut in (whole.index('"b_kernel_time"'), whole.rindex("]"), len(whole) - 3):
+    for cut, many in ((whole.rindex("]"), 2), (len(whole) - 3, 2), (whole.rindex(",\n") + 2, 1)):
         path = tmp_path / "cut.json"
         path.write_text(whole[:cut])
         profile = opscope.load(path)
-        assert profile.ops()["op"].to_list() == ["MatMul"] * (1 if cut < len(whole) - 20 else 2)
-        assert profile.notes()["what"].str.contains("ends inside its events").any()
+        assert profile.ops()["op"].to_list() == ["MatMul"] * many
+        assert profile.notes()["what"].str.contains("array has no end").any()
+
+
+def test_a_profile_that_ends_inside_an_event_is_refused(tmp_path):
+    whole = written(tmp_path, [run(0, 100), node("a", 5, 50), node("b", 60, 30)]).read_text()
+    path = tmp_path / "cut.json"
+    path.write_text(whole[: whole.index('"b_kernel_time"')])
+    with pytest.raises(BadInput, match="truncated: the JSON ends inside an event"):
+        opscope.load(path)
 
 
 def test_names_with_quotes_and_backslashes_are_read(tmp_path):
