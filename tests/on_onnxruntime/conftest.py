@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,10 +86,3 @@ def assert_same(ours, theirs):
 def files_below(*folders):
     """All files below the folders, of any program of ours."""
     return {str(path) for folder in folders for path in Path(folder).rglob("*") if path.is_file()}
-
-
-def temporary():
-    """What opscope has left in the temporary folder."""
-    import tempfile
-
-    return {one for one in os.listdir(tempfile.gettempdir()) if one.startswith("opscope-")}
