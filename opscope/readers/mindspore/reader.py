@@ -335,7 +335,7 @@ def _describe(rank: _Rank, folder: Path, number: int | None) -> None:
 def _cpu_trace(parts: Sequence[cpu_files.Executions], path: Path) -> Trace:
     rank = _Rank(parts[0].rank)
     made = {
-        "processes": _process(rank, len(parts) > 1),
+        "processes": _process(rank, len(parts) > 1, "mindspore"),
         "ranges": cpu_files.ranges(parts[0].table, 0),
     }
     made["ranges"] = made["ranges"].with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id"))
@@ -366,7 +366,13 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
     ran = pl.concat([nodes.conform(one) for one in rank.ran]) if rank.ran else nodes.frame([])
     # timelines of several iterations may tell the same task twice
     ran = ran.unique(maintain_order=True) if len(rank.ran) > 1 else ran
-    made = {"processes": _process(rank, several), "clocks": _clock(_is_unix(ran, rank.cpu))}
+    # CANN's files are those of other frameworks too, whose ops have other names
+    ours = rank.cpu or rank.host_ops or ran["node"].str.contains(r"-op[0-9]+").any() or not len(ran)
+    framework = "mindspore" if ours and "_ascend_pt" not in str(path) else None
+    made = {
+        "processes": _process(rank, several, framework),
+        "clocks": _clock(_is_unix(ran, rank.cpu)),
+    }
     if len(ran):
         made |= nodes.tables_of(ran)
         gpu = (ran["core"] == "GPU").any()
@@ -405,7 +411,7 @@ def _is_unix(ran: pl.DataFrame, cpu: Sequence[tuple[str, int, int, int]]) -> boo
     return isinstance(first, int) and first >= cpu_files.UNIX
 
 
-def _process(rank: _Rank, several: bool) -> pl.DataFrame:
+def _process(rank: _Rank, several: bool, framework: str | None) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "process": pl.Series([0], dtype=pl.Int32),
@@ -413,7 +419,7 @@ def _process(rank: _Rank, several: bool) -> pl.DataFrame:
             "pid": pl.Series([rank.pid], dtype=pl.Int64),
             "rank": pl.Series([rank.number if several else None], dtype=pl.Int32),
             "clock_domain": pl.Series([0], dtype=pl.Int32),
-            "framework": ["mindspore"],
+            "framework": pl.Series([framework], dtype=pl.String),
         }
     )
 

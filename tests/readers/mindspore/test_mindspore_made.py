@@ -90,6 +90,14 @@ def test_cann_s_summary_is_read_as_kernel_details_are(tmp_path):
     )
 
 
+def test_the_framework_is_told_only_where_the_names_are_mindspore_s(tmp_path):
+    path = tmp_path / "op_summary_0_1_1.csv"
+    head = "Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us)\n"
+    for node, framework in (("Default/MatMul-op1", "mindspore"), ("aclnnMatmul_MatMulV2", None)):
+        path.write_text(f"{head}{node},MatMul,AI_CORE,7.5,3\n")
+        assert opscope.load(path).trace["processes"]["framework"].to_list() == [framework]
+
+
 def test_a_trace_view_has_tasks_collectives_steps_and_ranges_of_the_program(tmp_path):
     path = tmp_path / "trace_view.json"
     path.write_text(json.dumps(made.trace_view()))
