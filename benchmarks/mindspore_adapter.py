@@ -1,0 +1,91 @@
+"""Print what recording costs a MindSpore program, beside MindSpore's own profiler.
+
+Usage: python benchmarks/mindspore_adapter.py [graph|pynative] [steps]
+
+LeNet and a small transformer are trained bare, with opscope's recorder, with opscope and MindSpore's profiler
+(the backend ``mindspore``), and with ``mindspore.profiler`` alone. Times are ms a step (the median) and ms for
+ending; take ratios.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+os.environ.setdefault("GLOG_v", "3")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from mindspore import profiler  # noqa: E402
+
+import opscope  # noqa: E402
+from opscope import backends  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
+from tests.on_mindspore.graph_models import LeNet, Transformer, made, trained  # noqa: E402
+
+
+def timed(step, data, steps):
+    """Return ms of each step."""
+    times = []
+    for _ in range(steps):
+        begin = perf_counter()
+        trained(step, data, 1)
+        times.append((perf_counter() - begin) * 1e3)
+    return times
+
+
+def captured(name, step, data, steps, folder):
+    """Return ms of each step under a backend of opscope, and ms to end it."""
+    opscope.init()
+    session.start(backends.make(name, folder))
+    trained(step, data, 2)
+    times = timed(step, data, steps)
+    begin = perf_counter()
+    session.stop()
+    end = (perf_counter() - begin) * 1e3
+    opscope.shutdown()
+    return times, end
+
+
+def theirs(step, data, steps, folder):
+    """Return the same under ``mindspore.profiler``."""
+    own = profiler.profile(
+        activities=[profiler.ProfilerActivity.CPU],
+        on_trace_ready=profiler.tensorboard_trace_handler(str(folder)),
+    )
+    own.start()
+    trained(step, data, 2)
+    times = timed(step, data, steps)
+    begin = perf_counter()
+    own.stop()
+    return times, (perf_counter() - begin) * 1e3
+
+
+def main() -> None:
+    graph = "pynative" not in sys.argv[1:]
+    steps = next((int(one) for one in sys.argv[1:] if one.isdigit()), 50)
+    print(
+        f"{'graph' if graph else 'PyNative'} mode, {steps} steps: ms a step (ratio to bare), ms to end"
+    )
+    for kind in (LeNet, Transformer):
+        step, _, data = made(kind, graph)
+        trained(step, data, 3)
+        with tempfile.TemporaryDirectory() as folder:
+            runs = {
+                "bare": (timed(step, data, steps), 0.0),
+                "recorder": captured("recorder", step, data, steps, f"{folder}/a"),
+                "mindspore backend": captured("mindspore", step, data, steps, f"{folder}/b"),
+                "mindspore.profiler": theirs(step, data, steps, f"{folder}/c"),
+            }
+        bare = statistics.median(runs["bare"][0])
+        for name, (times, end) in runs.items():
+            ms = statistics.median(times)
+            print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / bare:4.2f})  {end:8.1f}")
+
+
+if __name__ == "__main__":
+    main()
