@@ -115,9 +115,10 @@ def capture(
     MindSpore is loaded and neither of them is, it is ``mindspore`` (operators by MindSpore's profiler); else
     it is ``recorder`` (ranges). Under Nsight Systems it is ``emit``, which writes nothing: Nsight Systems
     records the ranges itself. A block that raises still writes its profile. ``force=True`` replaces an
-    existing profile ``path``; by default that is done only in IPython and notebooks, where cells are rerun and ``path`` means
-    the last run. Entering the block raises FileExistsError if ``path`` exists and is not to be replaced,
-    ValueError for an unknown backend, and opscope.errors.SessionError while another capture runs.
+    existing profile ``path``; by default that is done only in IPython and notebooks, where cells are
+    rerun and ``path`` means the last run. Entering the block raises FileExistsError if ``path`` exists
+    and is not to be replaced, ValueError for an unknown backend, and opscope.errors.SessionError while
+    another capture runs.
     """
     from .backends.profile_capture import capture as record
 
