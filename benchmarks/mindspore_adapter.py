@@ -1,110 +1,91 @@
-"""Measure the cost of the MindSpore adapter: ms per training step, beside MindSpore's own profiler.
+"""Print what recording costs a MindSpore program, beside MindSpore's own profiler.
 
-    python benchmarks/mindspore_adapter.py [rounds]
+Usage: python benchmarks/mindspore_adapter.py [graph|pynative] [steps]
 
-All variants run in one process, in turns, and the best turn counts. Read the ratios; times depend on the
-machine. ``synchronous`` is MindSpore with ``pynative_synchronize``, which a recording on the CPU sets.
+LeNet and a small transformer are trained bare, with opscope's recorder, with opscope and MindSpore's profiler
+(the backend ``mindspore``), and with ``mindspore.profiler`` alone. Times are ms a step (the median) and ms for
+ending; take ratios.
 """
 
+from __future__ import annotations
+
 import os
-import shutil
+import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
+from time import perf_counter
 
 os.environ.setdefault("GLOG_v", "3")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-import mindspore as ms
-from mindspore import nn
+from mindspore import profiler  # noqa: E402
 
-import opscope
-from opscope.backends.recorder import RecorderCapture
-from opscope.core.capture import session
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.on_mindspore import models
-
-STEPS = 10
+import opscope  # noqa: E402
+from opscope import backends  # noqa: E402
+from opscope.core.capture import session  # noqa: E402
+from tests.on_mindspore.graph_models import LeNet, Transformer, made, trained  # noqa: E402
 
 
-def training(kind):
-    net, (x, y) = models.made(kind), models.data(kind)
-    loss, update = nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.001, 0.9)
-
-    def forward(x, y):
-        out = net(x)
-        return loss(out.reshape((-1, out.shape[-1])), y)
-
-    step = ms.value_and_grad(forward, None, update.parameters)
-
-    def run():
-        for _ in range(STEPS):
-            value, gradients = step(x, y)
-            update(gradients)
-        return value.asnumpy()
-
-    return run
+def timed(step, data, steps):
+    """Return ms of each step."""
+    times = []
+    for _ in range(steps):
+        begin = perf_counter()
+        trained(step, data, 1)
+        times.append((perf_counter() - begin) * 1e3)
+    return times
 
 
-def timed(run):
-    begin = time.perf_counter()
-    run()
-    return (time.perf_counter() - begin) / STEPS * 1e3
-
-
-def plain(run, _):
-    return timed(run)
-
-
-def synchronous(run, _):
-    ms.set_context(pynative_synchronize=True)
-    try:
-        return timed(run)
-    finally:
-        ms.set_context(pynative_synchronize=False)
-
-
-def recorded(run, folder):
-    capture = RecorderCapture(folder / "recording")
-    session.start(capture)
-    try:
-        return timed(run)
-    finally:
-        session.stop()
-
-
-def own(run, folder):
-    from mindspore.profiler import ProfilerActivity, ProfilerLevel, profile
-
-    with profile(
-        activities=[ProfilerActivity.CPU],
-        profiler_level=ProfilerLevel.Level0,
-        on_trace_ready=ms.profiler.tensorboard_trace_handler(str(folder / "own")),
-    ) as profiler:
-        took = timed(run)
-        profiler.step()
-    return took
-
-
-def main(rounds):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+def captured(name, step, data, steps, folder):
+    """Return ms of each step under a backend of opscope, and ms to end it."""
     opscope.init()
-    variants = [plain, synchronous, recorded, own]
-    for kind in (models.LeNet, models.Transformer):
-        run = training(kind)
-        run()
-        best = {}
-        for _ in range(rounds):
-            for variant in variants:
-                folder = Path(tempfile.mkdtemp())
-                took = variant(run, folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                best[variant.__name__] = min(took, best.get(variant.__name__, took))
-        print(kind.__name__, "ms a step: ", end="")
-        print(", ".join(f"{name} {took:.1f}" for name, took in best.items()))
+    session.start(backends.make(name, folder))
+    trained(step, data, 2)
+    times = timed(step, data, steps)
+    begin = perf_counter()
+    session.stop()
+    end = (perf_counter() - begin) * 1e3
+    opscope.shutdown()
+    return times, end
+
+
+def theirs(step, data, steps, folder):
+    """Return the same under ``mindspore.profiler``."""
+    own = profiler.profile(
+        activities=[profiler.ProfilerActivity.CPU],
+        on_trace_ready=profiler.tensorboard_trace_handler(str(folder)),
+    )
+    own.start()
+    trained(step, data, 2)
+    times = timed(step, data, steps)
+    begin = perf_counter()
+    own.stop()
+    return times, (perf_counter() - begin) * 1e3
+
+
+def main() -> None:
+    graph = "pynative" not in sys.argv[1:]
+    steps = next((int(one) for one in sys.argv[1:] if one.isdigit()), 50)
+    print(
+        f"{'graph' if graph else 'PyNative'} mode, {steps} steps: ms a step (ratio to bare), ms to end"
+    )
+    for kind in (LeNet, Transformer):
+        step, _, data = made(kind, graph)
+        trained(step, data, 3)
+        with tempfile.TemporaryDirectory() as folder:
+            runs = {
+                "bare": (timed(step, data, steps), 0.0),
+                "recorder": captured("recorder", step, data, steps, f"{folder}/a"),
+                "mindspore backend": captured("mindspore", step, data, steps, f"{folder}/b"),
+                "mindspore.profiler": theirs(step, data, steps, f"{folder}/c"),
+            }
+        bare = statistics.median(runs["bare"][0])
+        for name, (times, end) in runs.items():
+            ms = statistics.median(times)
+            print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / bare:4.2f})  {end:8.1f}")
 
 
 if __name__ == "__main__":
-    ms.set_context(pynative_synchronize="--synchronous" in sys.argv)
-    main(int(sys.argv[1]) if sys.argv[1:] and sys.argv[1].isdecimal() else 3)
+    main()
