@@ -451,8 +451,6 @@ Convolution, Kernel: [3,3], OutMaps: 4, Groups: 1, Weights: {{"Type": "Half", "C
     return [folder / name for name in texts]
 
 
-
-
 def onnxruntime(path: Path) -> Path:
     """Write a session: its set-up, two runs with a loop, fences, kernels, a copy, a pool's statistics."""
 

@@ -61,8 +61,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info of "
-        "a TensorRT engine beside a trace of Nsight Systems.",
+        help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info"
+        " of a TensorRT engine beside a trace of Nsight Systems.",
         metavar="FILE",
         show_default=False,
     ),
