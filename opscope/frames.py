@@ -128,7 +128,7 @@ _BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "saving_most": "upper bound of what the change would save; null if nothing bounds it",
         "span": "time that the process recorded",
         "steps_span": "part of span inside steps that ended",
-        "steps_time": "part of steps_span that opscope itself took, all parts together",
+        "steps_time": "part of steps_span that opscope itself took, in all parts; null if no hook is timed",
     },
     "bytes": {
         "bytes": "minimum bytes that must be read and written",

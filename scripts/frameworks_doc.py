@@ -53,6 +53,13 @@ WAYS: dict[str, Way] = {
     "TensorFlow": Way("tensorflow_net", ("tensorflow",)),
     "JAX": Way("jax_net", ("jax", "optax")),
     "MindSpore, PyNative": Way("mindspore_net", ("mindspore",), versions={"numpy": "<2"}),
+    "MindSpore, graph": Way(
+        "mindspore_net",
+        ("mindspore",),
+        versions={"numpy": "<2"},
+        environ={"NET_MODE": "graph"},
+        without={"line": "MindSpore's graphs do not tell the lines of their operators"},
+    ),
     "Keras on TensorFlow": Way(
         "keras_net", ("tensorflow", "keras"), environ={"KERAS_BACKEND": "tensorflow"}
     ),
@@ -147,7 +154,12 @@ def described(target: Path, way: Way) -> dict[str, Any]:
                 if mine["flops"].has_nulls() or not many
                 else mine["flops"].sum() // many,
                 "dtypes": sorted(
-                    {one for text in shown["dtypes"].drop_nulls() for one in text.split(", ")}
+                    {
+                        one.strip()
+                        for text in shown["dtypes"].drop_nulls()
+                        for one in text.split(",")
+                        if not one.strip().startswith(("i", "u"))
+                    }
                 ),
                 "line": bool(at) and all(at) and not found.has_nulls(),
                 "linked": direction == "forward" or not shown["forward_op_id"].has_nulls(),
@@ -203,6 +215,7 @@ The frameworks differ in these points:
 - An activation that a framework fuses into the convolution before it has no forward op of its own.
 - All FLOP are those of the ops that a framework runs: a bias counts if an op of its own adds it, and does not
   count within a product. XLA fuses more than the activation into the operation that has its name.
+- The dtypes are those of numbers: sizes that a framework hands over as tensors of integers are left out.
 - Keras's ops are on the line of `fit`: the program has no other.
 - In JAX the program marks no steps: opscope infers them, as the profile's notes say.
 """

@@ -409,8 +409,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         # opscope's own cost: ``time`` is ns that a part took in ``calls`` calls, of which one in ``one_in``
         # was timed (null: the number of calls times the cost of one call). Parts do not overlap. ``span``
         # is ns that the process recorded, the last write included; ``steps_span`` the part of it inside
-        # ended steps; ``steps_time`` the part of that taken by all parts of opscope. The last three are
-        # the same in all rows of a process.
+        # ended steps; ``steps_time`` the part of that taken by all parts of opscope, null if no hook times
+        # itself. The last three are the same in all rows of a process.
         "own_costs": {
             "process": "i32",
             "part": "str",

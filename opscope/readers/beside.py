@@ -20,7 +20,12 @@ def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     BadInput, if the file is none or does not belong to the trace.
     """
     location = Path(path)
-    found = find(location)
+    try:
+        found = find(location)
+    except BadInput:
+        if not location.is_file():
+            raise
+        found = None  # no trace: an ONNX model, say
     if found is None or not found.ours or found.name != "tensorrt":
         raise BadInput(
             location,

@@ -1,4 +1,6 @@
-"""The model of docs/frameworks.md in MindSpore, in PyNative mode."""
+"""The model of docs/frameworks.md in MindSpore, in PyNative mode; with NET_MODE=graph in graph mode."""
+
+import os
 
 import mindspore as ms
 import numpy as np
@@ -20,12 +22,12 @@ class Net(nn.Cell):
 
 
 def train(steps):
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+    graph = os.environ.get("NET_MODE") == "graph"
+    ms.set_context(mode=ms.GRAPH_MODE if graph else ms.PYNATIVE_MODE)
     net, loss = Net(), nn.MSELoss()
     optimizer = nn.SGD(net.trainable_params(), 0.01)
     images = ms.Tensor(np.ones((8, 3, 16, 16), np.float32))
     targets = ms.Tensor(np.ones((8, 10), np.float32))
-    step = ms.value_and_grad(lambda x, y: loss(net(x), y), None, optimizer.parameters)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     for _ in range(steps):
-        _, gradients = step(images, targets)
-        optimizer(gradients)
+        step(images, targets)

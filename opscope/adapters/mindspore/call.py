@@ -32,17 +32,7 @@ _OMITTED: Final = frozenset(
 )
 #: Parameters that are passed as numbers → their names: of a dtype, of a layout, of a way to pad.
 _DTYPE_KEYS: Final = frozenset({"dtype", "dst_type", "dst_dtype", "out_dtype", "dtype_id"})
-_FORMATS: Final = {
-    int(one): name for name, one in _c_expression.FormatEnum.__members__.items() if int(one) >= 0
-}
-_REDUCTIONS: Final = {
-    int(one): name.lower() for name, one in _c_expression.ReductionEnum.__members__.items()
-}
-_ENUMS: Final[dict[str, dict[int, str]]] = {
-    "data_format": _FORMATS,
-    "reduction": _REDUCTIONS,
-    "pad_mode": {0: "pad", 1: "same", 2: "valid", 3: "full"},
-}
+_PAD_MODES: Final = {0: "pad", 1: "same", 2: "valid", 3: "full"}
 #: Types of arguments that enter the key of a call by type and value.
 PLAIN: Final = frozenset({int, float, bool, str, type(None)})
 #: Types whose instances are tensors, without a search in their bases.
@@ -187,8 +177,19 @@ def _enumerated(key: str, value: int) -> int | str:
             return dtype_name(kind)
         except (TypeError, ValueError, RuntimeError):  # a number that is no dtype's
             return value
-    known: dict[int, str] = _ENUMS.get(key, {})
-    return known.get(value, value)
+    return _enums().get(key, {}).get(value, value)
+
+
+@functools.lru_cache(maxsize=1)
+def _enums() -> dict[str, dict[int, str]]:
+    """Return the names of numbers by parameter. Asked for late: this module loads in any version."""
+    formats = _c_expression.FormatEnum.__members__.items()
+    reductions = _c_expression.ReductionEnum.__members__.items()
+    return {
+        "data_format": {int(one): name for name, one in formats if int(one) >= 0},
+        "reduction": {int(one): name.lower() for name, one in reductions},
+        "pad_mode": _PAD_MODES,
+    }
 
 
 def _parameter(value: Any) -> Any:

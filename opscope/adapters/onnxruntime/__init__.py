@@ -38,6 +38,7 @@ class OnnxRuntimeAdapter(Adapter):
         self._emitter: Emitter | None = None
         self._runs: Runs | None = None
         self._profiles: Profiles | None = None
+        self._recording: object = None
         #: Hooks that are always set, and hooks that are set while something listens or is profiled.
         self._always = Patches()
         self._while_active = Patches()
@@ -82,7 +83,12 @@ class OnnxRuntimeAdapter(Adapter):
         emitter, runs, profiles = self._emitter, self._runs, self._profiles
         if emitter is None or runs is None or profiles is None or self.broken:
             return
-        profiles.listen(capture_session.recorder(), capture_session.capturing() is not None)
+        recorder = capture_session.recorder()
+        profiles.listen(recorder, capture_session.capturing() is not None)
+        if recorder is not None and recorder is not self._recording:
+            runs.cost.reset()
+            recorder.spending.append(runs.cost.spent)
+        self._recording = recorder
         if not emitter.active and not profiles:
             self._while_active.restore()
         elif not self._while_active:

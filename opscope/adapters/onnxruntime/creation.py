@@ -42,8 +42,11 @@ PLAIN: Final = frozenset(
 MAX_WEIGHTS: Final = 1 << 30
 #: The level at which ONNX Runtime logs fatal errors alone.
 _SILENT: Final = 4
-#: Events of a node: 1.20 still writes one before and one after it, 1.23 no more.
-_EVENTS: Final = 3 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23) else 1
+
+
+def _events_of_a_node() -> int:
+    """Return how many events a node writes: 1.20 still writes one before and one after it, 1.23 no more."""
+    return 3 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23) else 1
 
 
 class Creation:
@@ -244,7 +247,7 @@ class _Attempt:
             profile.optimised = self._optimised.data
         if file is not None and self._optimised is not None:
             # two more for the run itself; what a loop repeats is not known
-            profile.hold(self._optimised.nodes * _EVENTS + 2)
+            profile.hold(self._optimised.nodes * _events_of_a_node() + 2)
         return profile
 
 

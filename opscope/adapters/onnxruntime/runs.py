@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.own_cost import Cost
 from opscope.core.schema import OpCall
 
 from .bindings import Bindings
@@ -61,6 +62,8 @@ class Runs:
         self._profiles = profiles
         self._failed = failed
         self._runs: dict[Any, _Run] = {}
+        #: What describing a run takes before it and after it. Runs are few: all are timed.
+        self.cost = Cost("runs", 1, 1)
         #: Where the last run that was recorded on a thread of ONNX Runtime's ended.
         self._last = threading.local()
         #: What replaces each method of Session.
@@ -170,10 +173,12 @@ class Runs:
         frame: FrameType,
     ) -> _Run | None:
         """Push the run. Return None on failure: a hook in the user's program never raises."""
+        began = self.cost.begin()
         try:
             run = self._run(method, session, inputs, args, kwargs, frame)
             self._profiles.runs(session, run.known)
             self._emitter.push(run.prepared)
+            self.cost.end(began)
             return run
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a run could not be described")
@@ -219,6 +224,7 @@ class Runs:
         result: Any,
     ) -> None:
         """Pop the run with its outputs."""
+        began = self.cost.begin()
         complete = None
         try:
             if self._shapes:
@@ -229,6 +235,7 @@ class Runs:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the outputs of a run could not be described")
         self._emitter.pop(complete)
+        self.cost.end(began)
 
     def _complete(self, run: _Run, given: Named) -> Prepared:
         if len(run.complete) >= MAX_CALLS:

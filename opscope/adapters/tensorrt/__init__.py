@@ -51,6 +51,7 @@ class TensorRTAdapter(Adapter):
         self._patches = Patches()
         self._while_active = Patches()
         self._runs: Runs | None = None
+        self._recording: object = None
         self._trt: Any = None
 
     def install(self, emitter: Emitter, options: Options) -> None:
@@ -84,8 +85,13 @@ class TensorRTAdapter(Adapter):
         emitter, runs, engines = self._emitter, self._runs, self._engines
         if emitter is None or runs is None or engines is None or self.broken:
             return
+        recorder = session.recorder()
         if self._times is not None:
-            self._times.listen(session.recorder())
+            self._times.listen(recorder)
+        if recorder is not None and recorder is not self._recording:
+            runs.cost.reset()
+            recorder.spending.append(runs.cost.spent)
+        self._recording = recorder
         if not emitter.active:
             self._while_active.restore()
             return

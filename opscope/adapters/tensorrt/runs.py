@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.own_cost import Cost
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 from opscope.core.tensorrt_layers import PREFIX
 
@@ -35,6 +36,8 @@ class Runs:
         self._failed = failed
         self._calls: dict[Any, Prepared] = {}
         self._streams: dict[int, int] = {}
+        #: What describing a run takes before it and after it. Runs are few: all are timed.
+        self.cost = Cost("runs", 1, 2)
 
     def around(self, method: str) -> Callable[[Any], Any]:
         """Return what makes the replacement of a method."""
@@ -53,10 +56,12 @@ class Runs:
                     ran = original(context, *args, **kwargs)
                     return ran
                 finally:
+                    began = self.cost.begin()
                     if self._times is not None:
                         self._times.after(context, engine, bool(ran))
                     emitter.pop()
                     emitter.pop()
+                    self.cost.end(began)
 
             return execute
 
@@ -67,6 +72,7 @@ class Runs:
     ) -> Engine | None:
         """Push the engine and the call. Return None on failure: a hook never raises."""
         pushed = 0
+        began = self.cost.begin()
         try:
             engine = self._engines.of(context)
             if engine.run is None:
@@ -77,6 +83,7 @@ class Runs:
             self._emitter.push(engine.run)
             pushed = 1
             self._emitter.push(call)
+            self.cost.end(began)
             return engine
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             if pushed:

@@ -154,13 +154,15 @@ def _joined(parts: list[pl.DataFrame], name: str) -> Ints:
 def _own(costs: pl.DataFrame) -> dict[str, Any]:
     if costs.is_empty():
         return {}
-    one = costs.group_by("process").agg(pl.col("span", "steps_span", "steps_time").first()).sum()
-    span, steps_span, steps_time = one.select("span", "steps_span", "steps_time").row(0)
+    each = costs.group_by("process").agg(pl.col("span", "steps_span", "steps_time").first())
+    stepped = each.filter(pl.col("steps_span").is_not_null())
+    unknown = bool(stepped["steps_time"].has_nulls())
+    span, steps_span, steps_time = each.sum().select("span", "steps_span", "steps_time").row(0)
     time = int(costs["time"].sum())
     return {
         "own_time": time,
         "own_share": time / span if span else None,
-        "own_steps_share": steps_time / steps_span if steps_span else None,
+        "own_steps_share": steps_time / steps_span if steps_span and not unknown else None,
     }
 
 

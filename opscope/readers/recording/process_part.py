@@ -428,11 +428,17 @@ def _threads(facts: _Facts) -> pl.DataFrame:
     )
 
 
+#: Parts of opscope's own cost that are counted in whole, not by step.
+_NO_HOOKS: Final = frozenset(("other ranges", "writing"))
+
+
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     # The last write comes after the end of the recorded time, and counts as a cost.
     end = max(stop, facts.until)
     span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
-    steps = (facts.steps_ns, facts.in_steps) if facts.steps_ns else (None, None)
+    # if no hook times itself, the part inside steps is not known
+    timed = facts.costs.keys() - _NO_HOOKS
+    steps = (facts.steps_ns or None, facts.in_steps if facts.steps_ns and timed else None)
     return pl.DataFrame(
         [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
         schema=table_schema("own_costs"),

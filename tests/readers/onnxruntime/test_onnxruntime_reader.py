@@ -429,8 +429,10 @@ def test_without_onnx_a_model_is_refused_with_what_to_install(tmp_path, monkeypa
 def test_a_model_beside_another_format_is_refused(tmp_path):
     path = tmp_path / "kineto.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": []}))
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"\x08\x08\x12\x04made")
     with pytest.raises(BadInput, match="beside a profile of ONNX Runtime only"):
-        opscope.load(path, model=tmp_path / "m.onnx")
+        opscope.load(path, model=model)
 
 
 def test_the_command_takes_a_model_and_fails_in_one_line(tmp_path):

@@ -327,7 +327,7 @@ def test_the_command_takes_the_layers_beside_a_trace(nsys_file, event, ids, tmp_
     [
         (LAYER_TEXTS, graph({**CONV, "Name": "another"}), "none of its 1 layers"),
         (LAYER_TEXTS, TIMES, "does not describe the layers"),
-        (LAYER_TEXTS, {"traceEvents": []}, "not a model that belongs to a trace"),
+        (LAYER_TEXTS, {"traceEvents": []}, "not what ran in this trace"),
         (LAYER_TEXTS, '{"Layers": [', "ends early or is damaged"),
     ],
 )
