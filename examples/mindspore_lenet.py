@@ -1,6 +1,5 @@
 """Trains LeNet-5 in PyNative mode, then in graph mode, records steps 2 to 5 of each, and prints the reports."""
 
-import contextlib
 import subprocess
 import sys
 import tempfile
@@ -9,8 +8,11 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 from mindspore import nn
+from mindspore.dataset import GeneratorDataset
+from mindspore.train import Callback
 
 import opscope
+from opscope.callbacks.mindspore import StepRange
 
 
 class LeNet(nn.Cell):
@@ -32,35 +34,36 @@ class LeNet(nn.Cell):
         return self.fc3(self.relu(self.fc2(x)))
 
 
-def batches(count, size):
+def samples(count):
     """Noise around a bright spot whose place is the label."""
     numbers = np.random.default_rng(0)
-    for _ in range(count):
-        labels = numbers.integers(0, 10, size)
-        images = numbers.standard_normal((size, 1, 28, 28)).astype(np.float32)
-        for image, label in zip(images, labels, strict=True):
-            row, column = divmod(int(label), 5)
-            image[0, 4 + 12 * row : 12 + 12 * row, 5 * column : 5 * column + 6] += 3.0
-        yield ms.Tensor(images), ms.Tensor(labels, ms.int32)
+    for label in numbers.integers(0, 10, count).astype(np.int32):
+        image = numbers.standard_normal((1, 28, 28)).astype(np.float32)
+        row, column = divmod(int(label), 5)
+        image[0, 4 + 12 * row : 12 + 12 * row, 5 * column : 5 * column + 6] += 3.0
+        yield image, label
+
+
+class Losses(Callback):
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def on_train_step_end(self, run_context):
+        self.values.append(float(run_context.original_args().net_outputs.asnumpy()))
 
 
 def train(mode, name, target, steps=8, batch=32):
     ms.set_context(mode=mode)
     ms.set_seed(0)
-    net = LeNet()
-    optimizer = nn.Momentum(net.trainable_params(), 0.01, 0.9)
-    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
-    step.set_train()
-    losses = []
-    recording = contextlib.ExitStack()
-    for number, (images, labels) in enumerate(batches(steps, batch)):
-        if number == 2:
-            recording.enter_context(opscope.capture(target))
-        elif number == 6:
-            recording.close()
-        losses.append(float(step(images, labels).asnumpy()))
+    net, losses = LeNet(), Losses()
+    optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9)
+    model = ms.train.Model(net, nn.CrossEntropyLoss(), optimizer)
+    data = GeneratorDataset(list(samples(steps * batch)), ["image", "label"], shuffle=False)
+    recorded = StepRange(2, 6, target)
+    model.train(1, data.batch(batch), callbacks=[recorded, losses], dataset_sink_mode=False)
     print(f"LeNet in {name} mode: {steps} steps of {batch} images")
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}", flush=True)
+    print(f"loss {losses.values[0]:.3f} -> {losses.values[-1]:.3f}", flush=True)
     if target.exists():  # under `opscope run` the run's profile has it all
         command = [sys.executable, "-m", "opscope", "report", str(target), "--width", "120"]
         subprocess.run(command, check=True)

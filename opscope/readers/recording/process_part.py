@@ -436,8 +436,11 @@ def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     # The last write comes after the end of the recorded time, and counts as a cost.
     end = max(stop, facts.until)
     span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
-    # if no hook times itself, the part inside steps is not known
-    timed = facts.costs.keys() - _NO_HOOKS
+    # if no call of a hook was timed, the part inside steps is not known
+    timed = any(
+        part not in _NO_HOOKS and time is not None and calls
+        for part, (time, calls, _) in facts.costs.items()
+    )
     steps = (facts.steps_ns or None, facts.in_steps if facts.steps_ns and timed else None)
     return pl.DataFrame(
         [(0, part, *cost, span, *steps) for part, cost in facts.costs.items()],
