@@ -241,7 +241,7 @@ def test_a_profile_ends_before_it_is_full(made, record, clean, monkeypatch):
     assert len(ops.filter(pl.col("op") == "InferenceSession.run")) == 91
     many = len(nodes(recorded).filter(pl.col("op") == "Gemm"))
     # nodes and two more a run, in 1.17 three events a node
-    assert many == 90 // (8 * creation._EVENTS + 2)
+    assert many == 90 // (8 * creation._events_of_a_node() + 2)
     assert profiled.FULL in recorded.notes()
     assert any("its profile was full" in note for note in recorded.notes())
 

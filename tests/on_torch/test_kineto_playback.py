@@ -158,4 +158,9 @@ def test_half_of_all_threads_have_a_number_that_is_no_part_of_their_pthread_id()
             thread = threading.Thread(target=lambda: met.append(threading.get_ident()))
             thread.start()
         thread.join()
-    assert 2 < sum(ident >> 31 & 1 for ident in met) < 22
+    high = sum(ident >> 31 & 1 for ident in met)
+    if high in (0, 24) and len(set(ident >> 33 for ident in met)) == 1:
+        pytest.skip(
+            "what else this process has mapped leaves one hole only, and all stacks lie in it"
+        )
+    assert 2 < high < 22

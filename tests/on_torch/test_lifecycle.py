@@ -481,7 +481,7 @@ except adapters.AdapterError as error:
 
 
 def test_unknown_framework_is_refused():
-    with pytest.raises(adapters.AdapterError, match="no adapter for abacus"):
+    with pytest.raises(adapters.AdapterError, match="no adapter for 'abacus'"):
         opscope.init("abacus")
 
 
