@@ -78,7 +78,7 @@ def test_a_saved_profile_answers_as_the_trace_did(profile, tmp_path: Path):
 def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Path, monkeypatch):
     path = tmp_path / "p.opscope"
     profile.save(path)
-    monkeypatch.setattr(opscope.profile, "ANALYSIS", 999)
+    monkeypatch.setattr(opscope.profile.saved, "ANALYSIS", 999)
     again = opscope.load(path)
     assert not again._stored
     assert_frame_equal(again.summary(), profile.summary())
@@ -93,7 +93,7 @@ def test_a_profile_saved_while_graph_zero_was_taken_for_a_graph_is_read_right(
     zero = profile.trace["kernels"].with_columns(graph=0, graph_node=0)
     with monkeypatch.context() as older:
         older.setattr(trace, "_ZERO_IS_NONE", {})
-        older.setattr(opscope.profile, "ANALYSIS", opscope.profile.ANALYSIS - 1)
+        older.setattr(opscope.profile.saved, "ANALYSIS", opscope.profile.saved.ANALYSIS - 1)
         Profile(profile.trace.replace(kernels=zero)).save(path)
     again = opscope.load(path)
     assert again.kernels()["op"].to_list() == profile.kernels()["op"].to_list()

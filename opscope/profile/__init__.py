@@ -1,0 +1,123 @@
+"""Profile, the class that ``opscope.load`` returns: its methods return the results as Polars frames.
+
+By subject its methods are in the classes of this folder, all on top of ``base.Base``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from os import PathLike, fspath
+from typing import cast
+
+import polars as pl
+
+from opscope import readers
+from opscope.core.advice.ask import advice
+from opscope.core.attribution.capture_traces import without_captures
+from opscope.core.job.clocks import aligned
+from opscope.core.perf.devices.unnamed import name_devices
+from opscope.frames import describe
+from opscope.profile_html import page
+from opscope.readers.profile import profile_folder
+
+from . import saved
+from .costs import Costs
+from .critical import Critical
+from .devices import Devices
+from .host import Host
+from .idle import Idle
+from .job import Job
+from .memory import Memory
+from .operators import Operators
+from .saved import Path
+from .steps import Steps
+
+__all__ = ["Path", "Profile", "load"]
+
+#: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
+_SHOWN = 1_000_000
+
+
+class Profile(Steps, Operators, Devices, Memory, Idle, Critical, Host, Costs, Job, saved.Saved):
+    """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.
+
+    Its methods return Polars frames, each computed at the first call and then cached. Times are integer ns,
+    sizes are bytes, shares are fractions of 1; unknown values are null. Text columns are String. For frames
+    with many millions of rows, ``categories=True`` gives Categorical text: 4 bytes a value instead of 16.
+    """
+
+    def __repr__(self) -> str:
+        """Return the number of kernels, memops, ranges and processes, and the source; computes nothing."""
+        counts = {
+            name: len(self.trace[name])
+            for name in ("kernels", "memops", "ranges", "processes")
+            if self.trace.has(name)
+        }
+        held = [
+            f"{many:,} {(name[:-2] if name == 'processes' else name[:-1]) if many == 1 else name}"
+            for name, many in counts.items()
+        ]
+        origin = self.trace.origin
+        paths = origin.get("paths") or [
+            path for part in origin.get("parts", ()) for path in part.get("paths") or ()
+        ]
+        if self._path is not None:  # the files that a saved profile was made from may be gone
+            paths = [self._path]
+        where = f" from {paths[0]}" if paths else ""
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        what = ", ".join(held) or "nothing"
+        return f"<Profile of {what}; {origin.get('format', 'no format')}{where}{more}>"
+
+    def _repr_html_(self) -> str:
+        """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops."""
+        if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
+            return f"<p>{escape(repr(self))}</p>"
+        summary = self.summary().row(0, named=True)
+        device = "the CPU" if self.cpu_only else "the GPU"
+        return page(repr(self), summary, self.op_totals(), device)
+
+    def advice(self) -> pl.DataFrame:
+        """What to change in the program, by what it would save at most; then what no detector could tell.
+
+        A saving lies between ``saving_least`` and ``saving_most``. Savings overlap: they must not be added
+        up. ``outcome`` is ``nothing found`` only where the detector saw all that it needs.
+        """
+        return self._given("advice", lambda: advice(self))
+
+
+describe(Profile)
+
+
+def load(
+    path: Path | Sequence[Path],
+    *,
+    gpu: str | None = None,
+    strict: bool = False,
+    lean: bool = False,
+    model: Path | None = None,
+) -> Profile:
+    """Open a trace or profile of any format, recognised by content; a list is the files of one job.
+
+    If some of several files cannot be read, the others are: ``summary()`` says how many, ``notes()`` which
+    files and why. If no file can be read, or with ``strict`` if any cannot, load raises
+    opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
+    that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
+    ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
+    from formats for which this saves much: half of the kernels' data in an Nsight Systems export. ``model``
+    is what ran, where the trace only names it: the ONNX model of a profile of ONNX Runtime (best the
+    optimised one that it saved; without it a model beside the profile is used if it has all its nodes), or
+    the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
+    another's.
+    """
+    is_saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
+    if is_saved and model is None:
+        trace, stored, meta = profile_folder.read(cast(Path, path))
+        profile = Profile(trace, stored if meta.get("analysis") == saved.ANALYSIS else None)
+        profile._path = fspath(cast(Path, path))
+    else:
+        trace = readers.open(path, strict=strict, lean=lean, model=model)
+        profile = Profile(aligned(without_captures(trace)))
+    if gpu is not None:
+        name_devices(profile.trace, gpu)
+    return profile

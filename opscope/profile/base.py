@@ -1,0 +1,133 @@
+"""What the methods of a Profile share: the trace, its attribution, and the frames made so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Final
+
+import polars as pl
+
+from opscope.core.analysis.devices import trace_device
+from opscope.core.analysis.executed import executed_kernels, executed_memops
+from opscope.core.analysis.op_frame import ops_frame
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribution.attribute import Attribution, attribute
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.tables.columns import as_text
+from opscope.core.tables.trace import Trace
+
+#: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame
+#: repeats: these columns are stored only once.
+STORED: Final[Mapping[str, str | None]] = {
+    "kernels": "kernels",
+    "memops": "memops",
+    "summary": None,
+    "op_totals": None,
+    "kernel_totals": None,
+    "unattributed": None,
+    "kinds": None,
+    "gaps": None,
+    "range_totals": None,
+    "missing_costs": None,
+    "communication": None,
+    "collectives": None,
+}
+#: The schemas of the stored frames that were asked for so far.
+_SCHEMAS: Final[dict[str, Mapping[str, pl.DataType]]] = {}
+
+
+class Base:
+    """The trace, its attribution and the frames made so far; the methods are in the classes on top of it."""
+
+    def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
+        """``stored``: frames that ``save`` wrote; they are used without being recomputed."""
+        self.trace = trace
+        self._stored = stored or {}
+        self._path: str | None = None
+        self._frames: dict[str, pl.DataFrame] = {}
+        self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """The op to which each kernel and copy belongs."""
+        return attribute(self.trace)
+
+    @cached_property
+    def _ops(self) -> Ops:
+        return Ops(self.attribution)
+
+    @cached_property
+    def _ops_frame(self) -> pl.DataFrame:
+        return ops_frame(self._ops)
+
+    @cached_property
+    def _executed(self) -> pl.DataFrame:
+        return executed_kernels(self._ops)
+
+    @cached_property
+    def _executed_memops(self) -> pl.DataFrame:
+        return executed_memops(self._ops)
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether the trace shows no use of a GPU, so that the CPU is the device."""
+        return not self.trace.used_gpu
+
+    @cached_property
+    def device(self) -> tuple[Device | None, str | None]:
+        """The device's limits and None, or None and the reason why the limits are not known.
+
+        Limits are dense peaks in FLOP/s and bandwidth in bytes/s; their ``note`` says what in the trace does
+        not fit them.
+        """
+        on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
+        return trace_device(self.trace["devices"], on_gpu)
+
+    def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the frame with its texts as String; the conversion is cached."""
+        cached = self._texts.get(name)
+        if cached is None or cached[0] is not frame:
+            cached = self._texts[name] = frame, as_text(frame)
+        return cached[1]
+
+    def _cached(self, name: str) -> pl.DataFrame:
+        """Return the cached frame of the method ``name``, with texts as categories."""
+        getattr(self, name)(**({} if STORED[name] is None else {"categories": True}))
+        return self._frames[name]
+
+    def _given(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        return self._out(name, self._frame(name, make))
+
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        if name not in self._frames:
+            stored = self._from_stored(name) if name in self._stored else None
+            self._frames[name] = make() if stored is None else stored
+        return self._frames[name]
+
+    @classmethod
+    def _schema(cls, name: str) -> Mapping[str, pl.DataType]:
+        """Return the schema of a frame, from a trace in which nothing ran on a GPU."""
+        if name not in _SCHEMAS:
+            empty = cls(Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})}))
+            _SCHEMAS[name] = empty._cached(name).schema
+        return _SCHEMAS[name]
+
+    def _from_stored(self, name: str) -> pl.DataFrame | None:
+        """Return the stored frame; None if its columns or rows are not those of this version and trace."""
+        frame, table, schema = self._stored[name], STORED[name], self._schema(name)
+        if table is not None:
+            rows = self.trace[table]
+            if len(rows) != len(frame):
+                return None
+            both = [column for column in schema if column in rows.columns]
+            frame = pl.concat([rows.select(both), frame.drop(both, strict=False)], how="horizontal")
+        if set(frame.columns) != set(schema):
+            return None
+        frame = frame.select(list(schema))
+        text = (pl.String, pl.Categorical)
+        fits = all(
+            one == other or (one in text and other in text)
+            for one, other in zip(frame.dtypes, schema.values(), strict=True)
+        )
+        return frame if fits else None

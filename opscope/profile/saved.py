@@ -1,0 +1,72 @@
+"""Write a Profile as a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Final, TypeAlias
+
+import polars as pl
+
+from opscope.core.analysis import totals
+from opscope.core.analysis.kernels import kernel_pieces
+from opscope.core.cells import replaces
+from opscope.core.tables.columns import pieces
+from opscope.readers.profile import profile_folder
+
+from .base import STORED
+from .work import Work
+
+Path: TypeAlias = "str | PathLike[str]"
+
+#: Version of the analysis. Increase it when results change, so that saved results are recomputed.
+ANALYSIS: Final = 12
+
+
+class Saved(Work):
+    """Save the trace with its results."""
+
+    def save(self, path: Path, *, force: bool | None = None) -> None:
+        """Write the trace and the results as a directory ``NAME.opscope``.
+
+        Raises FileExistsError if it exists, unless ``force`` is true, the default in IPython and notebooks.
+        """
+        self.save_as(path, force=replaces(force))
+
+    def save_as(
+        self,
+        path: Path,
+        *,
+        force: bool = False,
+        others: Iterable[Path] = (),
+        scratch: Path | None = None,
+    ) -> FilePath:
+        """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path.
+
+        ``scratch`` is a folder on the same disk in which the profile is built.
+        """
+        frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
+        # each frame is made when it is written; those as long as the trace come last and in pieces, because
+        # what they need stays in memory
+        for name, table in sorted(STORED.items(), key=lambda item: item[1] is not None):
+            frames[name] = self._parts(name) if table is None else self._beside(name, table)
+        about = {"analysis": ANALYSIS}
+        return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
+
+    def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
+        """Yield the frame ``name`` in pieces, without the columns of the trace's table ``table``."""
+        if name == "kernels" and name not in self._frames and name not in self._stored:
+            parts = kernel_pieces(self._ops, self._executed)
+        else:
+            frame = self._cached(name)
+            parts = (frame[part] for part in pieces(len(frame)))
+        for part in parts:
+            yield part.drop(set(part.columns) & set(self.trace[table].columns))
+
+    def _parts(self, name: str) -> Iterator[pl.DataFrame]:
+        """Pieces of the frame ``name``."""
+        if name == "op_totals" and name not in self._frames and name not in self._stored:
+            yield from totals.op_total_pieces(self._op_sums)
+        else:
+            yield self._cached(name)

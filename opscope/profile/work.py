@@ -1,0 +1,151 @@
+"""The ops and kernels of a Profile, and their totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import polars as pl
+
+from opscope.core.analysis import totals
+from opscope.core.analysis.by_range import range_totals
+from opscope.core.analysis.gaps import gaps, gaps_on_cpu
+from opscope.core.analysis.grouped import BY, kind_totals, totals_by
+from opscope.core.analysis.kernels import kernels_frame, memops_frame
+from opscope.core.analysis.kinds import op_kinds
+from opscope.core.analysis.regions import compiled_regions
+from opscope.core.analysis.summary import summary, unattributed_on_cpu
+from opscope.core.tables.columns import distinct_values, renamed
+
+from .base import Base
+
+
+class Work(Base):
+    """The ops, kernels and copies, and what they add up to."""
+
+    def ops(self, *, categories: bool = False) -> pl.DataFrame:
+        """Every op instance, with its times, layer, source line, shapes and cost.
+
+        Only one op of each nest (``canonical``) has FLOPs and bytes, so that columns can be added up.
+        """
+        return self._ops_frame if categories else self._out("ops", self._ops_frame)
+
+    def kernels(self, *, categories: bool = False) -> pl.DataFrame:
+        """Every kernel execution, with the op that launched it; ``reason`` says why a kernel has no op.
+
+        An op's FLOPs and bytes are divided among its kernels by duration, so that columns can be added up.
+        """
+        frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
+        return frame if categories else self._out("kernels", frame)
+
+    def memops(self, *, categories: bool = False) -> pl.DataFrame:
+        """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
+        frame = self._frame("memops", lambda: memops_frame(self._ops))
+        return frame if categories else self._out("memops", frame)
+
+    def summary(self) -> pl.DataFrame:
+        """The whole profile in one row.
+
+        The columns ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time``
+        exactly; likewise ``attributed_time`` and ``unattributed_time`` to ``kernel_time``. Without a GPU the
+        device is the CPU: its time is the ops' self time plus the threads' time inside steps but outside any
+        op. If only a window of the run was captured, kernel times are those of the window.
+        """
+        return self._frame("summary", self._summary)
+
+    def _summary(self) -> pl.DataFrame:
+        ops = self._ops_frame if self.cpu_only else None
+        return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
+
+    def op_totals(self) -> pl.DataFrame:
+        """Distinct calls of ops, the most device time first.
+
+        The time of nested ops is counted once. Calls outside the window in which kernels were captured are
+        separate rows, with null as device time and the reason.
+        """
+        return self._given("op_totals", lambda: totals.op_totals(self._op_sums))
+
+    @cached_property
+    def _op_sums(self) -> pl.DataFrame:
+        return totals.op_sums(self._ops)
+
+    @property
+    def _summed(self) -> pl.DataFrame:
+        """The rows of ``op_totals`` for further sums; sorted only if ``op_totals`` was computed or stored."""
+        if "op_totals" in self._frames or "op_totals" in self._stored:
+            return self._cached("op_totals")
+        return self._op_sums
+
+    def kinds(self) -> pl.DataFrame:
+        """Device time by kind of work (matrix products, attention …), op and direction.
+
+        If an op does not give its kind, the names of its kernels do. The times add up to the device time.
+        """
+        return self._given("kinds", self._kinds)
+
+    def _kinds(self) -> pl.DataFrame:
+        return op_kinds(self._ops, self._summed, self._cached("unattributed"))
+
+    def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
+        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
+
+        A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
+        with most of the time. ``layers`` maps layers to the names under which they are added up. Raises
+        ValueError for any other ``by``.
+        """
+        if by not in BY:
+            raise ValueError(f"unknown by {by!r}; choose one of {', '.join(BY)}")
+        if by == "kind":
+            return kind_totals(self._cached("kinds"))
+        summed = self._summed
+        if layers:
+            summed = summed.with_columns(renamed(summed["layer"], layers))
+        return totals_by(summed, self._cached("unattributed"), self._cached("kinds"), by)
+
+    def distinct(self, column: str) -> list[str]:
+        """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
+        return sorted(distinct_values(self._summed[column]).drop_nulls().cast(pl.String))
+
+    def kernel_totals(self) -> pl.DataFrame:
+        """Kernels added up by name, the most time first."""
+        return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
+
+    def unattributed(self) -> pl.DataFrame:
+        """Device time without an op: one row per reason, from a closed list, by time."""
+        return self._given("unattributed", self._unattributed)
+
+    def _unattributed(self) -> pl.DataFrame:
+        if self.cpu_only:
+            trace = self.attribution.trace  # with steps that were inferred
+            return unattributed_on_cpu(trace, self.summary(), lambda: self._ops_frame)
+        return totals.unattributed(self._executed, self._executed_memops)
+
+    def gaps(self) -> pl.DataFrame:
+        """Device time without an op, by reason as in ``unattributed()``, user range, phase and thread state.
+
+        Without a GPU it is the threads' time inside steps but outside any op.
+        """
+        return self._given("gaps", self._gaps)
+
+    def _gaps(self) -> pl.DataFrame:
+        if self.cpu_only:
+            whole = self.summary()["device_time"].item() or 0
+            return gaps_on_cpu(self._ops, self._ops_frame, whole)
+        return gaps(self._ops)
+
+    def range_totals(self) -> pl.DataFrame:
+        """The user's ranges by device time; work counts for the innermost range that it ran in."""
+        frame = self._ops_frame if self.cpu_only else None
+        return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
+
+    def compiled(self) -> pl.DataFrame:
+        """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
+        return self._given("compiled", lambda: compiled_regions(self._ops))
+
+    def own_costs(self) -> pl.DataFrame:
+        """opscope's own cost while it recorded, by process and part."""
+        return self.trace["own_costs"]
+
+    def notes(self) -> pl.DataFrame:
+        """The reader's remarks on the trace: what is missing, inferred or wrong."""
+        return self.trace["notes"]
