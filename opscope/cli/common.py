@@ -67,6 +67,42 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+IterStart = Annotated[
+    int | None,
+    typer.Option(
+        "--iter-start", "--iter_start", help="Only steps from this number on.", show_default=False
+    ),
+]
+IterStop = Annotated[
+    int | None,
+    typer.Option(
+        "--iter-stop", "--iter_stop", help="Only steps up to this number.", show_default=False
+    ),
+]
+DeviceNumber = Annotated[
+    list[int] | None,
+    typer.Option("--device", help="Only this device; may be given again.", show_default=False),
+]
+Rank = Annotated[
+    list[int] | None,
+    typer.Option("--rank", help="Only this rank; may be given again.", show_default=False),
+]
+Layer = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        help="Only this layer with all inside it, or a pattern: 'encoder.*.attention'; may be given again.",
+        show_default=False,
+    ),
+]
+Range = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        help="Only this user range, or a pattern; may be given again.",
+        show_default=False,
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
 Chosen = Annotated[
@@ -165,6 +201,23 @@ def load(
         whole = profile.trace.origin["files"]
         say(f"only {whole - len(failed)} of {whole} files were read; --strict makes this an error")
     return profile
+
+
+def select(
+    profile: Profile,
+    iter_start: int | None,
+    iter_stop: int | None,
+    device: list[int] | None,
+    rank: list[int] | None,
+    layer: list[str] | None,
+    range_: list[str] | None,
+) -> Profile:
+    """Return the part of the profile that the options select; ends the command if there is none."""
+    steps = None if iter_start is None and iter_stop is None else (iter_start, iter_stop)
+    try:
+        return profile.select(steps=steps, device=device, rank=rank, layer=layer, range=range_)
+    except ValueError as error:
+        fail(str(error))
 
 
 def show(tables: list[Table], width: int | None) -> None:

@@ -16,6 +16,12 @@ def kernels(
     columns: common.Chosen = None,
     csv: common.Csv = False,
     json: common.Json = False,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
     gpu: common.Gpu = None,
     model: common.Model = None,
     strict: common.Strict = False,
@@ -27,6 +33,7 @@ def kernels(
     """
     common.one_form(csv, json)
     profile = common.load(file, gpu, strict, model=model)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
     frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
     empty = "no kernels in this profile: no GPU was used, or kernels were not captured"

@@ -20,6 +20,12 @@ def ops(
     columns: common.Chosen = None,
     csv: common.Csv = False,
     json: common.Json = False,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
     gpu: common.Gpu = None,
     model: common.Model = None,
     strict: common.Strict = False,
@@ -31,6 +37,7 @@ def ops(
     """
     common.one_form(csv, json)
     profile = common.load(file, gpu, strict, model=model)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     listing = common.Listing(title, shown, "no ops in this profile")

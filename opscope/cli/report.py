@@ -67,6 +67,12 @@ def report(
         bool, typer.Option("--json", help="Print one JSON object with a key per report.")
     ] = False,
     top: common.Top = None,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
     gpu: common.Gpu = None,
     model: common.Model = None,
     strict: common.Strict = False,
@@ -100,6 +106,7 @@ def report(
     wanted = names if json or kinds or not default else first
     lean = all(every[name].lean for name in wanted)
     profile = common.load(file, gpu, strict, lean, model)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = registry.frames(profile, names, top or None)

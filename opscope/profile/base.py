@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -12,10 +12,15 @@ from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.selection import Selection, select
+from opscope.core.analysis.spans import SELECTED
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
 from opscope.core.tables.trace import Trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame
 #: repeats: these columns are stored only once.
@@ -47,11 +52,53 @@ class Base:
         self._path: str | None = None
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
+        self._selections: dict[Selection, Self] = {}
 
     @cached_property
     def attribution(self) -> Attribution:
         """The op to which each kernel and copy belongs."""
         return attribute(self.trace)
+
+    def select(
+        self,
+        *,
+        steps: int | tuple[int | None, int | None] | None = None,
+        device: int | Sequence[int] | None = None,
+        rank: int | Sequence[int] | None = None,
+        layer: str | Sequence[str] | None = None,
+        range: str | Sequence[str] | None = None,
+    ) -> Self:
+        """Return the profile of only some steps, devices, ranks, layers or user ranges.
+
+        ``steps``: a step's number, or the first and the last (both included; None: no bound). ``layer``: the
+        path of a module, with all inside it, or a pattern (``encoder.*.attention``). ``range``: the text of a
+        user range, or a pattern. What is kept satisfies every argument; each kernel keeps the op that it
+        has in the whole profile. Every method that returns a frame takes the same arguments:
+        ``profile.op_totals(steps=(3, 8))``.
+
+        Raises ValueError if nothing is selected, with what the profile has.
+        """
+        wanted = Selection(
+            (steps, steps) if isinstance(steps, int) else steps,
+            *(_each(one) for one in (device, rank)),
+            *(_each(one) for one in (layer, range)),
+        )
+        if not wanted:
+            return self
+        if wanted not in self._selections:
+            ops, kernels, memops = select(self._ops, wanted)
+            part = type(self)(ops.attribution.trace)
+            part.attribution, part._ops = ops.attribution, ops
+            part._executed = self._executed.filter(kernels)
+            part._executed_memops = self._executed_memops.filter(memops)
+            self._selections[wanted] = part
+        return self._selections[wanted]
+
+    @property
+    def selected(self) -> str | None:
+        """What was selected, in words (``steps 3 to 8, device 0``); None for a whole profile."""
+        what: str | None = self.trace.origin.get(SELECTED, {}).get("what")
+        return what
 
     @cached_property
     def _ops(self) -> Ops:
@@ -131,3 +178,10 @@ class Base:
             for one, other in zip(frame.dtypes, schema.values(), strict=True)
         )
         return frame if fits else None
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    """Return the values of an argument that takes one value or several."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, (int, str)) else tuple(value)

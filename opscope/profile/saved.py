@@ -46,6 +46,8 @@ class Saved(Work):
 
         ``scratch`` is a folder on the same disk in which the profile is built.
         """
+        if self.selected is not None:
+            raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
         frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         # each frame is made when it is written; those as long as the trace come last and in pieces, because
         # what they need stays in memory

@@ -142,16 +142,12 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     code = np.full(len(launched.op), NONE, np.int32)
     code[launched.op >= 0] = place
     about = ops.describe(distinct.astype(np.int64), inherit=True)
-    step = gather(about.step, code)
     inside = first(launched_in(ops, launched.call), gather(about.range, code))
-    replayed = np.flatnonzero(launched.replay >= 0)
-    if len(replayed):  # an op in a CUDA graph is captured in one step and its kernels run in others
-        step = step.scatter(replayed, ops.context.step(*_called(calls, launched.replay[replayed])))
+    step = _executed_in(ops, launched, gather(about.step, code))
     layer = gather(about.layer, code)
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
-    if len(bare):  # without an op, the launch gives the step and the layer
-        where = _called(calls, launched.call[bare])
-        step = step.scatter(bare, ops.context.step(*where))
+    if len(bare):  # without an op, the launch gives the layer
+        where = called(calls, launched.call[bare])
         layer = layer.scatter(bare, ops.context.layer(*where))
     columns = [
         about.call["op"],
@@ -172,12 +168,33 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
     ]
 
 
+def kernel_steps(ops: Ops, launched: Launched) -> pl.Series:
+    """Return the step of each kernel or copy, as in ``kernels_frame``; null if it is not known."""
+    distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
+    code = np.full(len(launched.op), NONE, np.int32)
+    code[launched.op >= 0] = place
+    steps = ops.context.step(*ops.places(distinct.astype(np.int64)))
+    return _executed_in(ops, launched, gather(steps, code))
+
+
+def _executed_in(ops: Ops, launched: Launched, step: pl.Series) -> pl.Series:
+    """Return the steps of kernels whose ops are in the steps ``step``."""
+    calls = ops.attribution.trace["calls"]
+    replayed = np.flatnonzero(launched.replay >= 0)
+    if len(replayed):  # an op in a CUDA graph is captured in one step and its kernels run in others
+        step = step.scatter(replayed, ops.context.step(*called(calls, launched.replay[replayed])))
+    bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
+    if len(bare):  # without an op, the launch gives the step
+        step = step.scatter(bare, ops.context.step(*called(calls, launched.call[bare])))
+    return step
+
+
 def launched_in(ops: Ops, call: NDArray[np.int32]) -> pl.Series:
     """Return the innermost user range open at the start of each call (-1: null), Categorical."""
-    return ops.context.user(*_called(ops.attribution.trace["calls"], call)).alias("range")
+    return ops.context.user(*called(ops.attribution.trace["calls"], call)).alias("range")
 
 
-def _called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
+def called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
     """Return process, thread and start (ns) of calls; for -1, values that no range has."""
     process, thread, time = (
         gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()

@@ -161,7 +161,8 @@ class Ops:
         del has_thread, is_node
         if not keyed.any():
             return found
-        given = self._givers(self.attribution.is_op & numbered & ~backward)
+        is_op, others = self.attribution.is_op, self.attribution.also_forward
+        given = self._givers((is_op if others is None else is_op | others) & numbered & ~backward)
 
         def pair(part: slice) -> None:
             rows = part.start + np.flatnonzero(backward[part])
@@ -271,7 +272,7 @@ class Ops:
             gather(self.attribution.meaning.seq, rows).alias("seq"),
             identified.forward,
             identified.layer,
-            self.context.step(*self._places(rows)).alias("step"),
+            self.context.step(*self.places(rows)).alias("step"),
             identified.source,
             self.user_range(rows, identified.forward),
             identified.call,
@@ -335,11 +336,15 @@ class Ops:
     def _line_numbers(self, rows: Ints, kind: str = "layer") -> Ints:
         """Return the texts of ``_own_lines`` for op rows as numbers, -1 for none; a text may have several."""
         reading = at(self.attribution.meaning.reading, rows)
-        around = self.context.numbers(kind, *self._places(rows))
+        around = self.context.numbers(kind, *self.places(rows))
         named = reading.astype(np.int64) + self.context.many(
             kind
         )  # above the numbers of ``around``
         return np.where(at(self._names_line[kind], reading, False), named, around)
+
+    def layers(self, rows: Ints) -> pl.Series:
+        """Return the layer of op rows, as in ``describe``; -1: null."""
+        return self._lines(rows, self.forward_of(rows))[0]
 
     def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
         """Return the innermost user range around op rows; for a backward op without one, that on its forward
@@ -347,11 +352,11 @@ class Ops:
 
         Autograd works on its own threads while the user's thread waits inside the user's ranges.
         """
-        process, thread, time = self._places(rows)
+        process, thread, time = self.places(rows)
         found = self.context.user(process, thread, time)
         bare = np.flatnonzero((forward >= 0) & found.is_null().to_numpy())
         if len(bare):
-            of = self._places(forward[bare])[1]
+            of = self.places(forward[bare])[1]
             found = found.scatter(bare, self.context.user(process[bare], of, time[bare]))
         meaning = self.attribution.meaning
         user = np.array([is_user_range(one) for one in meaning.readings], bool)
@@ -395,7 +400,7 @@ class Ops:
 
     def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
         """Return layer and source from the texts of op rows, else those open around them."""
-        places = self._places(rows)
+        places = self.places(rows)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
         layers = [one.layer if one.role != "layer" else None for one in meaning.readings]
@@ -406,7 +411,7 @@ class Ops:
             first(source, self.context.source(*places)),
         )
 
-    def _places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    def places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return process, thread and start (ns) of op rows; for -1, values that no op has."""
         process, thread, time = (
             at(column.to_numpy(), rows, NONE - 1)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.executed import ALL_FLOPS
+from opscope.core.analysis.spans import SELECTED, selected_part
 from opscope.core.analysis.windows import captured_steps, captured_time
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
@@ -223,6 +224,7 @@ def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tup
         own = (pl.col("process") == process) & (pl.col("thread") == thread)
         on_thread = pl.concat([top.filter(own), pool.filter(pl.col("process") == process)])
         inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
+        inside = selected_part(trace, int(process), int(thread), inside)
         in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
         yield int(process), int(thread), subtract(inside, in_ops)
 
@@ -241,6 +243,9 @@ def compiles(trace: Trace) -> pl.DataFrame:
 
 def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
     """Return the time from the first event to the last, on host and device, of the ``counted`` rows."""
+    if SELECTED in trace.origin:
+        span = trace.origin[SELECTED]["span"]
+        return None if span is None else span[1] - span[0]
     low: list[int] = []
     high: list[int] = []
     for name in ("ranges", "calls", "kernels", "memops"):

@@ -51,7 +51,8 @@ class Attribution:
     """A trace with the op of each kernel, copy and set.
 
     ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it
-    (-1: none).
+    (-1: none). ``also_forward``: per range row, whether it is the forward op of an op although a selection
+    left it out as an op; None if nothing was selected.
     """
 
     trace: Trace
@@ -60,6 +61,7 @@ class Attribution:
     parent: NDArray[np.int32]
     kernels: Launched
     memops: Launched
+    also_forward: NDArray[np.bool_] | None = None
 
     def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
         """Return for each op row the nearest row among itself and its ancestors that is ``wanted``.

@@ -25,6 +25,8 @@ def summary(profile: Profile) -> Table:
     def line(what: str, value: str, remark: str = "") -> None:
         lines.append((what, value, remark))
 
+    if profile.selected is not None:
+        line("selected", "", profile.selected)
     counts = [
         # "0 steps" would say that the program made none; the trace only marks none
         _plural(row.get("steps"), "step") if row.get("steps") else "no steps marked",
