@@ -162,8 +162,9 @@ class Cut:
             if kept.windows is not None:  # call stacks and user ranges may hold several steps
                 where = (process[rows], thread[rows], start[rows], end[rows])
                 found[rows] = overlapping(kept.windows, *where)
-        else:
-            found |= others & _holding(kept.ops, process, thread, start, end)
+        held = kept.forward if kept.within is None else kept.forward | kept.ops
+        if held.any():  # an op has the layer of its forward op
+            found |= others & _holding(held, process, thread, start, end)
         if kept.windows is None and kept.within is None:
             found |= is_step & ~kept.steps  # a step that did not end
         found |= kept.steps | explaining
