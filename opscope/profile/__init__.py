@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from os import PathLike, fspath
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
@@ -22,6 +22,7 @@ from opscope.profile_html import page
 from opscope.readers.profile import profile_folder
 
 from . import saved
+from .base import selectable
 from .costs import Costs
 from .critical import Critical
 from .devices import Devices
@@ -34,6 +35,12 @@ from .saved import Path
 from .steps import Steps
 
 __all__ = ["Path", "Profile", "load"]
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
+
 
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN = 1_000_000
@@ -77,7 +84,8 @@ class Profile(Steps, Operators, Devices, Memory, Idle, Critical, Host, Costs, Jo
         device = "the CPU" if self.cpu_only else "the GPU"
         return page(repr(self), summary, self.op_totals(), device)
 
-    def advice(self) -> pl.DataFrame:
+    @selectable
+    def advice(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What to change in the program, by what it would save at most; then what no detector could tell.
 
         A saving lies between ``saving_least`` and ``saving_most``. Savings overlap: they must not be added

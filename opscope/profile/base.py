@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 import polars as pl
 
@@ -20,7 +20,7 @@ from opscope.core.tables.columns import as_text
 from opscope.core.tables.trace import Trace
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 #: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame
 #: repeats: these columns are stored only once.
@@ -42,6 +42,31 @@ STORED: Final[Mapping[str, str | None]] = {
 _SCHEMAS: Final[dict[str, Mapping[str, pl.DataType]]] = {}
 
 
+class Where(TypedDict, total=False):
+    """The arguments of ``Profile.select``, which every method that returns a frame takes as well."""
+
+    steps: int | tuple[int | None, int | None] | None
+    device: int | Sequence[int] | None
+    rank: int | Sequence[int] | None
+    layer: str | Sequence[str] | None
+    range: str | Sequence[str] | None
+
+
+_WHERE: Final = ("steps", "device", "rank", "layer", "range")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def selectable(method: _Method) -> _Method:
+    """Make a method of a Profile answer for the part of it that the arguments ``Where`` select."""
+
+    @wraps(method)
+    def of_selected(self: Base, *args: Any, **given: Any) -> Any:
+        where: Any = {name: given.pop(name) for name in _WHERE if name in given}
+        return method(self.select(**where) if where else self, *args, **given)
+
+    return cast(_Method, of_selected)
+
+
 class Base:
     """The trace, its attribution and the frames made so far; the methods are in the classes on top of it."""
 
@@ -59,15 +84,7 @@ class Base:
         """The op to which each kernel and copy belongs."""
         return attribute(self.trace)
 
-    def select(
-        self,
-        *,
-        steps: int | tuple[int | None, int | None] | None = None,
-        device: int | Sequence[int] | None = None,
-        rank: int | Sequence[int] | None = None,
-        layer: str | Sequence[str] | None = None,
-        range: str | Sequence[str] | None = None,
-    ) -> Self:
+    def select(self, **where: Unpack[Where]) -> Self:
         """Return the profile of only some steps, devices, ranks, layers or user ranges.
 
         ``steps``: a step's number, or the first and the last (both included; None: no bound). ``layer``: the
@@ -78,10 +95,15 @@ class Base:
 
         Raises ValueError if nothing is selected, with what the profile has.
         """
+        unknown = set(where) - set(_WHERE)
+        if unknown:
+            raise TypeError(
+                f"cannot select by {', '.join(sorted(unknown))}, only by {', '.join(_WHERE)}"
+            )
+        steps = where.get("steps")
         wanted = Selection(
             (steps, steps) if isinstance(steps, int) else steps,
-            *(_each(one) for one in (device, rank)),
-            *(_each(one) for one in (layer, range)),
+            *(_each(where.get(name)) for name in _WHERE[1:]),
         )
         if not wanted:
             return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -20,13 +21,20 @@ from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.specs import Specs
 from opscope.core.tables.columns import as_text
 
+from .base import selectable
 from .work import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Costs(Work):
     """The roofline, the use of FLOPs, and engines."""
 
-    def missing_costs(self) -> pl.DataFrame:
+    @selectable
+    def missing_costs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The ops whose FLOPs or bytes are not known, with the reason, by device time.
 
         The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
@@ -37,7 +45,8 @@ class Costs(Work):
             lambda: missing_costs(self._ops, self._executed, self._executed_memops),
         )
 
-    def efficiency(self, *by: str) -> pl.DataFrame:
+    @selectable
+    def efficiency(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
         """The roofline: how close ops come to the device's limits.
 
         Without ``by``: every execution of a canonical op. With ``op``, ``layer``, ``direction``, ``step``
@@ -56,7 +65,8 @@ class Costs(Work):
             self._ops, self._ops_frame, self.kernels(categories=True), self.device[0]
         )
 
-    def utilization(self) -> pl.DataFrame:
+    @selectable
+    def utilization(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
         found = step_utilization(
             # outside the window, the kernels that CUDA graphs replayed are not known
@@ -73,7 +83,8 @@ class Costs(Work):
     def _specs(self) -> pl.DataFrame:
         return Specs.of(self.attribution.trace, self.attribution.meaning).table
 
-    def engine_layers(self) -> pl.DataFrame:
+    @selectable
+    def engine_layers(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
 
         Times that trtexec exported are means over many runs; else they are of the layer's kernels.
@@ -85,6 +96,7 @@ class Costs(Work):
             ),
         )
 
-    def engine_runs(self) -> pl.DataFrame:
+    @selectable
+    def engine_runs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
         return self._given("engine_runs", lambda: engine_runs(self._specs, self.trace["samples"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,7 +11,12 @@ from opscope.core.analysis import distributed
 from opscope.core.tables import ranks
 from opscope.core.tables.columns import as_text
 
-from .base import Base
+from .base import Base, selectable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Job(Base):
@@ -20,7 +26,8 @@ class Job(Base):
     def _exchanged(self) -> pl.DataFrame:
         return distributed.exchanged(self.attribution)
 
-    def communication(self) -> pl.DataFrame:
+    @selectable
+    def communication(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Communication per process: its share of the time, how much of it other work hides, and how long
         the process waited for other ranks.
 
@@ -31,24 +38,28 @@ class Job(Base):
             "communication", lambda: distributed.communication(self.attribution, self._exchanged)
         )
 
-    def collectives(self) -> pl.DataFrame:
+    @selectable
+    def collectives(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Collectives by process group, kind, dtype and reduction, all ranks added up, by time.
 
         The bus bandwidth follows the definition of nccl-tests.
         """
         return self._given("collectives", lambda: distributed.collectives(self._exchanged))
 
-    def groups(self) -> pl.DataFrame:
+    @selectable
+    def groups(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The process groups that each process is a member of, and their ranks."""
         return ranks.groups(self.trace)
 
-    def meshes(self) -> pl.DataFrame:
+    @selectable
+    def meshes(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The dimensions of each DeviceMesh, and the coordinate of each process along them.
 
         If a process is not in the mesh, its ``coordinate`` and ``group`` are null.
         """
         return ranks.meshes(self.trace)
 
-    def clocks(self) -> pl.DataFrame:
+    @selectable
+    def clocks(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How each machine's clock was aligned with the first machine's, and how exactly."""
         return as_text(distributed.clocks(self.trace))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -17,20 +18,27 @@ from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
 from opscope.core.tables.columns import distinct_values, renamed
 
-from .base import Base
+from .base import Base, selectable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Work(Base):
     """The ops, kernels and copies, and what they add up to."""
 
-    def ops(self, *, categories: bool = False) -> pl.DataFrame:
+    @selectable
+    def ops(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """Every op instance, with its times, layer, source line, shapes and cost.
 
         Only one op of each nest (``canonical``) has FLOPs and bytes, so that columns can be added up.
         """
         return self._ops_frame if categories else self._out("ops", self._ops_frame)
 
-    def kernels(self, *, categories: bool = False) -> pl.DataFrame:
+    @selectable
+    def kernels(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """Every kernel execution, with the op that launched it; ``reason`` says why a kernel has no op.
 
         An op's FLOPs and bytes are divided among its kernels by duration, so that columns can be added up.
@@ -38,12 +46,14 @@ class Work(Base):
         frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
         return frame if categories else self._out("kernels", frame)
 
-    def memops(self, *, categories: bool = False) -> pl.DataFrame:
+    @selectable
+    def memops(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
         frame = self._frame("memops", lambda: memops_frame(self._ops))
         return frame if categories else self._out("memops", frame)
 
-    def summary(self) -> pl.DataFrame:
+    @selectable
+    def summary(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The whole profile in one row.
 
         The columns ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time``
@@ -57,7 +67,8 @@ class Work(Base):
         ops = self._ops_frame if self.cpu_only else None
         return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
-    def op_totals(self) -> pl.DataFrame:
+    @selectable
+    def op_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Distinct calls of ops, the most device time first.
 
         The time of nested ops is counted once. Calls outside the window in which kernels were captured are
@@ -76,7 +87,8 @@ class Work(Base):
             return self._cached("op_totals")
         return self._op_sums
 
-    def kinds(self) -> pl.DataFrame:
+    @selectable
+    def kinds(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Device time by kind of work (matrix products, attention …), op and direction.
 
         If an op does not give its kind, the names of its kernels do. The times add up to the device time.
@@ -86,7 +98,10 @@ class Work(Base):
     def _kinds(self) -> pl.DataFrame:
         return op_kinds(self._ops, self._summed, self._cached("unattributed"))
 
-    def totals_by(self, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
+    @selectable
+    def totals_by(
+        self, by: str, *, layers: Mapping[str, str] | None = None, **where: Unpack[Where]
+    ) -> pl.DataFrame:
         """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
 
         A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
@@ -106,11 +121,13 @@ class Work(Base):
         """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
         return sorted(distinct_values(self._summed[column]).drop_nulls().cast(pl.String))
 
-    def kernel_totals(self) -> pl.DataFrame:
+    @selectable
+    def kernel_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Kernels added up by name, the most time first."""
         return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
 
-    def unattributed(self) -> pl.DataFrame:
+    @selectable
+    def unattributed(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Device time without an op: one row per reason, from a closed list, by time."""
         return self._given("unattributed", self._unattributed)
 
@@ -120,7 +137,8 @@ class Work(Base):
             return unattributed_on_cpu(trace, self.summary(), lambda: self._ops_frame)
         return totals.unattributed(self._executed, self._executed_memops)
 
-    def gaps(self) -> pl.DataFrame:
+    @selectable
+    def gaps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Device time without an op, by reason as in ``unattributed()``, user range, phase and thread state.
 
         Without a GPU it is the threads' time inside steps but outside any op.
@@ -133,19 +151,23 @@ class Work(Base):
             return gaps_on_cpu(self._ops, self._ops_frame, whole)
         return gaps(self._ops)
 
-    def range_totals(self) -> pl.DataFrame:
+    @selectable
+    def range_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The user's ranges by device time; work counts for the innermost range that it ran in."""
         frame = self._ops_frame if self.cpu_only else None
         return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
 
-    def compiled(self) -> pl.DataFrame:
+    @selectable
+    def compiled(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
         return self._given("compiled", lambda: compiled_regions(self._ops))
 
-    def own_costs(self) -> pl.DataFrame:
+    @selectable
+    def own_costs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """opscope's own cost while it recorded, by process and part."""
         return self.trace["own_costs"]
 
-    def notes(self) -> pl.DataFrame:
+    @selectable
+    def notes(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The reader's remarks on the trace: what is missing, inferred or wrong."""
         return self.trace["notes"]
