@@ -108,6 +108,21 @@ class Layer:
     role: str | None
 
 
+#: The parameter of a layer that nothing describes; its value is what is known of it.
+KNOWN: Final = "known"
+NAME_ONLY, TIME_ONLY = "name", "time"
+
+
+def bare_call(name: str, known: str) -> OpCall:
+    """Return the call of a layer of which only the name or the time is ``known``.
+
+    It is an op of the layer's name, or the reformat that the name says.
+    """
+    if _COPY.match(name):
+        return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, known)))
+    return OpCall(name, (), None, ((KNOWN, known),))
+
+
 class NotLayers(ValueError):
     """What was read is not a list of an engine's layers."""
 

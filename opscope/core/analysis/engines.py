@@ -12,7 +12,16 @@ from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.core.tables.columns import distinct_values
 from opscope.core.tables.trace import Trace
-from opscope.core.tensorrt_layers import FRAMEWORK, PREFIX, RECORDED, SAMPLE, STATED, TIMES
+from opscope.core.tensorrt_layers import (
+    FRAMEWORK,
+    KNOWN,
+    PREFIX,
+    RECORDED,
+    SAMPLE,
+    STATED,
+    TIME_ONLY,
+    TIMES,
+)
 
 LAYERS: Final = {
     "process": pl.Int32, "engine": pl.String, "layer": pl.String, "op": pl.String,
@@ -73,9 +82,12 @@ def engine_layers(
         ],
         how="horizontal",
     )
-    only_times = pl.Series(layers["text"].is_null())
+    only_times = pl.Series([call is None or call.param(KNOWN) == TIME_ONLY for call in calls])
     rows = rows.with_columns(
-        pl.when(only_times).then(pl.lit(_ONLY_TIMES)).otherwise("reason").alias("reason")
+        pl.when(only_times & pl.col("flops").is_null())
+        .then(pl.lit(_ONLY_TIMES))
+        .otherwise("reason")
+        .alias("reason")
     )
     keys = ["process", "engine", "layer"]
     rows = rows.unique(keys, keep="last", maintain_order=True)

@@ -43,6 +43,10 @@ _BY_LATEST_SPEC: Final = (
     "ranges outside any run of their graph: each has the call in the latest spec of its name (inferred), "
     "which may be of another graph"
 )
+_BY_ONLY_GRAPH: Final = (
+    "ranges outside any run of their graph: each has the call in the spec of its name (inferred) of the only "
+    "graph that the trace describes"
+)
 
 
 def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ...]]:
@@ -80,7 +84,9 @@ def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ..
     readings = ExtendedReadings(meaning)
     made = np.array([_explained(readings, specs, *pair) for pair in each], np.int32)
     if inferred.any():
-        notes = (*notes, Note("info", _BY_LATEST_SPEC, int(inferred.sum())))
+        several = specs.table["graph"].n_unique() > 1
+        what = _BY_LATEST_SPEC if several else _BY_ONLY_GRAPH
+        notes = (*notes, Note("info", what, int(inferred.sum())))
     return readings.meaning(rows[known], made[inverse]), notes
 
 

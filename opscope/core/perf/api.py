@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from opscope.core.schema import OpCall
+from opscope.core.tensorrt_layers import KNOWN, NAME_ONLY, TIME_ONLY
 
 from .ops.sparse import sparse_reason, stored_cost
 from .registry import (
@@ -17,7 +18,7 @@ from .registry import (
     grad_model,
     lookup,
 )
-from .shapes import LARGEST, knows_params, tensors
+from .shapes import LARGEST, NO_SHAPES, knows_params, tensors
 
 #: Families whose FLOPs are zero for any shapes: a missing shape makes only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})
@@ -55,9 +56,9 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
         found = _bounded(_figures(entry, call))
     except CannotKnow as why:
         reason = str(why)
-    except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
+    except (ValueError, IndexError, ZeroDivisionError, OverflowError):
         # shapes in an untrusted trace need not fit the op: the cost is then unknown
-        reason = f"the shapes do not fit {call.name}: {why}"
+        reason = _unfit(call)
     else:
         if found.bytes is None and forward is not None:
             found = _whole(call, forward) or found
@@ -71,8 +72,8 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
             return _with_forward(linked, call, forward), None
         except CannotKnow as why:
             reason = str(why)
-        except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
-            reason = f"the shapes do not fit {call.name}: {why}"
+        except (ValueError, IndexError, ZeroDivisionError, OverflowError):
+            reason = _unfit(call)
     if forward is not None and not tensors(call):
         whole = _from_forward(call.name, entry, forward)
         if whole is not None:
@@ -122,10 +123,19 @@ _TOGETHER = (
 )
 
 
+def _unfit(call: OpCall) -> str:
+    """Return the reason why a formula cannot use the shapes of a call."""
+    if not tensors(call):
+        return NO_SHAPES
+    return f"the shapes do not fit {call.name}"
+
+
 def _no_model(call: OpCall) -> str:
     """Return the reason why an op without a model has no cost."""
     if call.name.startswith("CompiledFunction") and tensors(call):
         return "a compiled region: the trace records the sizes of its inputs, not what it computes or saves"
+    if call.param(KNOWN) in (NAME_ONLY, TIME_ONLY):
+        return "the engine's file gives no shapes of this layer"
     return next(
         (why for pattern, why in _TOGETHER if pattern.match(call.name)),
         f"no cost model for {call.name}",
@@ -206,8 +216,8 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
         return _bounded(model(forward)[part]), None
     except CannotKnow as why:
         return None, str(why)
-    except (ValueError, IndexError, ZeroDivisionError, OverflowError) as why:
-        return None, f"the shapes do not fit {forward.name}: {why}"
+    except (ValueError, IndexError, ZeroDivisionError, OverflowError):
+        return None, _unfit(forward)
 
 
 def op_type(name: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,16 @@ import polars as pl
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall, ParamValue
 from opscope.core.tables.trace import Trace
-from opscope.core.tensorrt_layers import FRAMEWORK, RECORDED, STATED, TIMES, Layer
+from opscope.core.tensorrt_layers import (
+    FRAMEWORK,
+    NAME_ONLY,
+    RECORDED,
+    STATED,
+    TIME_ONLY,
+    TIMES,
+    Layer,
+    bare_call,
+)
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
@@ -65,9 +74,10 @@ def _trace(engine: Engine) -> Trace:
     versions = [part.version for part in (*engine.parts, *engine.beside) if part.version]
     tables: dict[str, pl.DataFrame] = {}
     origin: dict[str, Any] = {}
-    specs = [*_layer_specs(name, layers, notes)]
-    specs += _stated_specs(engine, name)
     times_of = engine.first("times")
+    timed = times_of.times.layers if times_of is not None and times_of.times is not None else ()
+    specs = [*_layer_specs(name, layers, [one.name for one in timed], notes)]
+    specs += _stated_specs(engine, name)
     if times_of is not None and times_of.times is not None:
         tables["kernels"] = _kernels(name, layers, times_of.times.layers, times_of.times.runs)
         specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
@@ -75,9 +85,9 @@ def _trace(engine: Engine) -> Trace:
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
-    timed = engine.first("runs")
-    if timed is not None:
-        kept, warm_up, remark = without_warm_up(timed.runs, engine)
+    recorded = engine.first("runs")
+    if recorded is not None:
+        kept, warm_up, remark = without_warm_up(recorded.runs, engine)
         tables["samples"] = samples(kept)
         if remark:
             notes.append(remark)
@@ -120,14 +130,22 @@ _Spec = tuple[str, str, str, str]
 
 
 def _layer_specs(
-    engine: str, layers: Sequence[Layer], notes: list[tuple[str, str, int]]
+    engine: str,
+    layers: Sequence[Layer],
+    timed: Iterable[str],
+    notes: list[tuple[str, str, int]],
 ) -> Iterator[_Spec]:
+    """Yield a spec per layer of the layer info, and per layer that only has a time."""
     bare = sum(layer.call is None for layer in layers)
     if bare:
         notes.append(("warning", _NAMES_ONLY, bare))
     for layer in layers:
-        call = layer.call or OpCall(layer.name)
+        call = layer.call or bare_call(layer.name, NAME_ONLY)
         yield FRAMEWORK, engine, layer.name, format_call(call, None)
+    listed = {layer.name for layer in layers}
+    for name in timed:
+        if name not in listed:
+            yield FRAMEWORK, engine, name, format_call(bare_call(name, TIME_ONLY), None)
 
 
 def _time_specs(engine: str, runs: int | None, times: Sequence[LayerTime]) -> Iterator[_Spec]:

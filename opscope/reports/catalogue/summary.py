@@ -68,7 +68,7 @@ def summary(profile: Profile) -> Table:
     for one in origin.get("captures", ()):
         line("shapes from", "", _capture(one))
     known = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
-    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row))
+    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row, launches))
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
@@ -215,12 +215,12 @@ def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return lines
 
 
-def _among_kernels(row: Mapping[str, Any]) -> str:
+def _among_kernels(row: Mapping[str, Any], launches: bool) -> str:
     """Return the share among kernels alone, if there are copies too: their FLOPs are known to be 0."""
     share = row.get("kernel_flops_share")
     if share is None or not row.get("copies"):
         return ""
-    return f"; {units.share(share)} of launched kernel time"
+    return f"; {units.share(share)} of {'launched ' if launches else ''}kernel time"
 
 
 def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:

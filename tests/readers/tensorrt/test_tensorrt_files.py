@@ -158,7 +158,20 @@ def test_times_alone_are_kernels_without_shapes(tmp_path):
     profile = opscope.load(write(tmp_path / "times.json", TIMES))
     assert profile.kernels()["duration"].to_list() == [750_000, 250_000]
     assert profile.engine_layers()["share"].to_list() == [0.75, 0.25]
-    assert profile.engine_layers()["reason"].str.contains("only its time").all()
+    layers = profile.engine_layers()
+    assert "only its time" in layers["reason"][0]
+    # what a reformat does, its name says
+    assert (layers["op"][1], layers["role"][1], layers["flops"][1]) == (
+        "trt::Reformat",
+        "reformat",
+        0,
+    )
+    ops = profile.op_totals()
+    assert set(ops["op"]) == {TIMES[1]["name"], "trt::Reformat"}
+    kinds = dict(profile.totals_by("kind").select("kind", "device_time").rows())
+    assert kinds["copies"] == 250_000
+    why = profile.missing_costs().filter(pl.col("op") == TIMES[1]["name"])["why"].item()
+    assert why == "the engine's file gives no shapes of this layer"
 
 
 def test_profiles_of_old_versions_have_no_median(tmp_path):

@@ -65,9 +65,9 @@ def pool_grad(call: OpCall) -> Cost:
     Without an index the maximum is searched again (TensorFlow's own profiler counts so).
     """
     found = tensors(call)
-    grad = found[-1] if not variant(call, "argmax") else found[min(1, len(found) - 1)]
     if not found:
         raise CannotKnow(NO_SHAPES)
+    grad = found[-1] if not variant(call, "argmax") else found[min(1, len(found) - 1)]
     each = 1 if variant(call, "argmax") else _window(call) + 1
     out = outputs(call)
     return cost(found, out, vector=each * numel(grad), dtype=grad.dtype,
