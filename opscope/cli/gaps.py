@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: How to capture so that the time gets an op, by reason (core.attribution.attribute.REASONS, and the CPU's).
 ADVICE: Final[Mapping[str, str]] = {
     "no launch record": (
-        "The work was launched before the capture began, or its CUDA calls were not traced. Begin "
+        "The work was launched before the capture began, or the trace does not record its launch. Begin "
         "the capture at a step (opscope run --steps 3:6), or after torch.cuda.synchronize(); with "
         "torch.profiler use a schedule with warmup; with nsys trace the calls too: -t cuda,nvtx"
     ),
@@ -57,7 +57,7 @@ ADVICE: Final[Mapping[str, str]] = {
 #: What each table contains, and what a profile without it cannot show.
 MEANING: Final[Mapping[str, str]] = {
     "ranges": "ops, layers and steps: without them no time has an op",
-    "calls": "CUDA API calls: without them it is not known which op launched a kernel",
+    "calls": "calls of the device's runtime (CUDA, HIP): without them it is not known which op launched a kernel",
     "kernels": "GPU kernels: without them device time is not known",
     "memops": "copies and sets between host and device",
     "graph_nodes": "nodes of CUDA graphs: without them kernels of CUDA graphs have no op",

@@ -326,3 +326,51 @@ def test_a_gradient_of_a_call_whose_text_was_cut_has_no_cost():
     assert perf.cost(node, forward=forward)[0] is not None
     found, _ = perf.cost(node, forward=replace(forward, truncated=True))
     assert found is None
+
+
+#: Parts of messages of Python's and NumPy's own, which say nothing to a reader of a report.
+_PYTHONS = (
+    "index out of",
+    "unpack",
+    "invalid literal",
+    "empty",
+    "not subscriptable",
+    "math domain",
+    "division",
+)
+
+
+@pytest.mark.parametrize("inputs", [(), (TensorSpec("f32", ()),), (TensorSpec("f32", (3,)),) * 9])
+def test_no_reason_is_a_message_of_python(inputs):
+    for name in NAMES:
+        for call in (OpCall(name, inputs, None), OpCall(name, inputs, (TensorSpec("f32", (2,)),))):
+            reason = perf.cost(call)[1] or ""
+            assert not any(part in reason for part in _PYTHONS), f"{call}: {reason}"
+
+
+def test_a_call_without_shapes_says_so():
+    for name in (
+        "MaxPoolGradWithArgmax",
+        "Conv2DBackpropFilterD",
+        "Conv2DBackpropInputD",
+        "FusedMulApplyMomentum",
+    ):
+        assert perf.cost(OpCall(name))[0] is None
+    assert perf.cost(OpCall("MaxPoolGradWithArgmax"))[1] == "the trace has no shapes for this call"
+
+
+def test_what_serves_an_ascend_device_computes_nothing():
+    for name in ("GetNext", "InitData", "EndOfSequence", "MemSet", "AtomicAddrClean"):
+        found, _ = perf.cost(OpCall(name))
+        assert found is not None
+        assert (found.flops, found.bytes) == (0, None), name
+
+
+def test_a_scaled_momentum_counts_the_scaling():
+    text = "FusedMulApplyMomentum(f32[10], f32[10], f32[], f32[10], f32[], f32[]) -> f32[10]"
+    found, _ = perf.cost(parse(text))
+    plain, _ = perf.cost(parse("ApplyMomentum(f32[10], f32[10], f32[], f32[10], f32[]) -> f32[10]"))
+    assert found is not None
+    assert plain is not None
+    assert found.vector_flops == plain.vector_flops + 10
+    assert dict(found.by_dtype) == {"f32": 50}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.perf.ops.optimizer import apply_update
+from opscope.core.perf.ops.optimizer import apply_update, update_flops
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
@@ -47,6 +47,20 @@ def update(call: OpCall) -> Cost:
     param = max(whole, key=numel)
     states = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 2}.get(kind, 2)
     return apply_update(kind, call, param, [param] * states)
+
+
+@op(
+    *words("FusedMulApplyMomentum FusedMulApplyMomentumExtern FusedMulApplyKerasMomentum"),
+    family="optimizer",
+    source="as ApplyMomentum, and 1 per parameter: the gradient is scaled first",
+)
+def scaled_momentum(call: OpCall) -> Cost:
+    """A product of the gradient and a number, fused with ``ApplyMomentum``."""
+    param = max(tensors(call), key=numel, default=None)
+    if param is None:
+        raise CannotKnow("the trace has no shapes for the parameter")
+    each = update_flops("momentum", call) + 1
+    return cost([param] * 3, [param] * 2, vector=each * numel(param), dtype=param.dtype)
 
 
 @op(

@@ -73,6 +73,12 @@ SAME: Final = {
     "aten::avg_pool2d_backward": "AvgPool2DGrad",
     "aten::max_pool2d_with_indices": "MaxPoolWithIndices MaxPoolWithMask",
     "MaxPoolGradWithArgmax": "MaxPoolGradWithIndices MaxPoolGradWithMask",
+    # CANN's names of kernels whose sizes are attributes
+    "Conv2DBackpropFilter": "Conv2DBackpropFilterD",
+    "Conv2DBackpropInput": "Conv2DBackpropInputD",
+    # an Ascend device takes its data from a queue: no arithmetic
+    "IteratorGetNext": "GetNext InitData EndOfSequence",
+    "aten::zero_": "MemSet AtomicAddrClean",
     "aten::max_unpool2d": "MaxUnpool2D",
     "aten::native_batch_norm": "BatchNormExt",
     "aten::native_batch_norm_backward": "BatchNormGradExt BatchNormReduceGrad",
