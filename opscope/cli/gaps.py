@@ -57,7 +57,7 @@ ADVICE: Final[Mapping[str, str]] = {
 #: What each table contains, and what a profile without it cannot show.
 MEANING: Final[Mapping[str, str]] = {
     "ranges": "ops, layers and steps: without them no time has an op",
-    "calls": "calls of the device's runtime (CUDA, HIP): without them it is not known which op launched a kernel",
+    "calls": "calls of the runtime (CUDA, HIP): without them it is not known which op launched a kernel",
     "kernels": "GPU kernels: without them device time is not known",
     "memops": "copies and sets between host and device",
     "graph_nodes": "nodes of CUDA graphs: without them kernels of CUDA graphs have no op",
