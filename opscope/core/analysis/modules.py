@@ -211,10 +211,15 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         pl.Series("inside", forest.with_inside(modules) - modules),
         *(_total(frame[own], forest).alias(name) for name, own in _TOTALS.items()),
     ]
+    # a module that called no op itself has no time of its own: that is known, unlike an op's time on a GPU
+    # whose kernels were not captured
+    without = pl.col("row_kind").is_in([GROUP, WHOLE]) | (
+        (pl.col("row_kind") == MODULE) & pl.col("host_self").is_null()
+    )
     alone = [
-        pl.when((pl.col("row_kind") == GROUP) | (pl.col("row_kind") == WHOLE))
-        .then(pl.when(pl.col(total).is_not_null()).then(0))
-        .otherwise(pl.col(own))
+        pl.when(without)
+        .then(pl.when(pl.col(total).is_not_null().any()).then(0))
+        .otherwise(own)
         .alias(own)
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
