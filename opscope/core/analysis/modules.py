@@ -21,9 +21,9 @@ NAMES: Final = {WHOLE: "(all)", OUTSIDE: "(outside any module)"}
 #: Columns that are sums over the module and all modules inside it, of the columns of ``_own``.
 _TOTALS: Final = {
     "device_total": "device_self",
-    "forward_time": "forward_self",
-    "backward_time": "backward_self",
-    "other_time": "other_self",
+    "forward_part": "forward_self",
+    "backward_part": "backward_self",
+    "other_part": "other_self",
     "host_total": "host_self",
     "kernels": "kernels",
     "flops": "flops",
@@ -34,7 +34,7 @@ _TOTALS: Final = {
 COLUMNS: Final = (
     *("module_id", "parent_module", "depth", "module", "layer", "module_type", "row_kind", "inside"),
     *("module_calls", "call_time", "device_self", "device_total", "share"),
-    *("forward_time", "backward_time", "other_time", "host_self", "host_total"),
+    *("forward_part", "backward_part", "other_part", "host_self", "host_total"),
     *("kernels", "flops", "bytes", "allocated", "at_peak"),
 )
 #: A path of more parts than this is one module below the first ones: a trace is a stranger's data.
