@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
 from opscope.core.dialects import Reading
+from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints, Nest, nest
@@ -23,6 +24,8 @@ DEPTH: Final = 64
 NODES: Final = 5_000
 #: The name of the row of what a bound leaves out, of the whole, and of device time on the CPU outside ops.
 OTHER, ALL, IDLE = "(other)", "(all)", "(inside steps, outside any op)"
+#: What follows the last step until the recording ends: nothing ended a step there.
+AFTER: Final = "(after the last step)"
 #: Kinds of frames, in the order in which a flame graph has them from its root.
 KINDS: Final = {
     "op": "op",
@@ -152,6 +155,10 @@ def _on_host(
     number = np.array([NONE if one is None else names.number(*one) for one in frames], np.int64)
     name = number[meaning.reading]
     lasted = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
+    if (is_step := np.array([one == ("step", "step") for one in frames], bool)).any():
+        rows = np.flatnonzero(is_step[meaning.reading])
+        unended = ranges["attrs"].gather(rows).str.contains(UNCLOSED_MARK, literal=True)
+        name[rows[unended.fill_null(False).to_numpy()]] = names.number(AFTER, "step")
     chosen = (name >= 0) & ((lasted > 0) | attribution.is_op)
     if (user := np.array([one is not None and one[1] == "range" for one in frames], bool)).any():
         internal = (ranges["domain"] == RUNTIME).fill_null(False).to_numpy()

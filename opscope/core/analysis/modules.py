@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -224,9 +224,11 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
     whole = frame.with_columns(made).with_columns(alone)
-    of: Any = whole["device_total"][0]
-    share = pl.col("device_total") / of if of else pl.lit(None, pl.Float64)
-    return whole.with_columns(share.alias("share"))
+    # not by a literal: Polars multiplies by its reciprocal, and the whole would be 0.9999…
+    of = pl.col("device_total").first()
+    return whole.with_columns(
+        pl.when(of > 0).then(pl.col("device_total") / of).alias("share")
+    )
 
 
 def _total(own: pl.Series, forest: Forest) -> pl.Series:
