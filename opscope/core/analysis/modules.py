@@ -224,11 +224,11 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
     whole = frame.with_columns(made).with_columns(alone)
-    # not by a literal: Polars multiplies by its reciprocal, and the whole would be 0.9999…
-    of = pl.col("device_total").first()
-    return whole.with_columns(
-        pl.when(of > 0).then(pl.col("device_total") / of).alias("share")
-    )
+    total = pl.col("device_total")
+    of = total.first()
+    # Polars multiplies by the reciprocal of one number: the whole would be 0.9999…
+    share = pl.when(total == of).then(1.0).otherwise(total / of)
+    return whole.with_columns(pl.when((of > 0) & total.is_not_null()).then(share).alias("share"))
 
 
 def _total(own: pl.Series, forest: Forest) -> pl.Series:
