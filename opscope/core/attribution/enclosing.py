@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +82,13 @@ class Context:
             held = row >= 0
             found[here[held]] = value[row[held]]
         return found
+
+    def ranges_of(self, kind: str) -> Iterator[tuple[Nest, list[str], NDArray[np.int32]]]:
+        """Yield for each thread the nest of its ranges of this kind, all texts, and each range's place in
+        them, in the order in which the nest has the thread's ranges as rows."""
+        enclosing = self._enclosing(kind)
+        for tree, value in enclosing.nests.values():
+            yield tree, enclosing.texts, value
 
     def many(self, kind: str) -> int:
         """Return a bound of this kind's ``numbers``: all are smaller."""

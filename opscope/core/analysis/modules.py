@@ -1,0 +1,270 @@
+"""The tree of modules: the time, FLOPs, bytes and memory of each layer and of the layers inside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.enclosing import Context
+from opscope.core.tables.columns import known_sum
+from opscope.core.tables.forest import Forest
+from opscope.core.tables.intervals import NONE, Ints
+
+#: What a row stands for.
+WHOLE, MODULE, GROUP, OUTSIDE, REASON = "whole", "module", "group", "outside", "reason"
+#: The names of the rows that are no modules.
+NAMES: Final = {WHOLE: "(all)", OUTSIDE: "(outside any module)"}
+#: Columns that are sums over the module and all modules inside it, of the columns of ``_own``.
+_TOTALS: Final = {
+    "device_total": "device_self",
+    "forward_part": "forward_self",
+    "backward_part": "backward_self",
+    "other_part": "other_self",
+    "host_total": "host_self",
+    "kernels": "kernels",
+    "flops": "flops",
+    "bytes": "bytes",
+    "allocated": "allocated",
+    "at_peak": "at_peak",
+}
+COLUMNS: Final = (
+    *("module_id", "parent_module", "depth", "module", "layer", "module_type", "row_kind", "inside"),
+    *("module_calls", "call_time", "device_self", "device_total", "share"),
+    *("forward_part", "backward_part", "other_part", "host_self", "host_total"),
+    *("kernels", "flops", "bytes", "allocated", "at_peak"),
+)
+#: A path of more parts than this is one module below the first ones: a trace is a stranger's data.
+_DEEPEST: Final = 64
+_CLASS: Final = re.compile(r"(.+?)(?:_\d+)?\Z")
+_ALONE: Final = "nn.Module: "
+
+
+def modules(
+    sums: pl.DataFrame,
+    gaps: pl.DataFrame,
+    memory: pl.DataFrame,
+    called: pl.DataFrame,
+    typed: bool,
+    deepest: int | None = None,
+) -> pl.DataFrame:
+    """Return one row per module, each after the one around it, siblings by device time; then the time outside.
+
+    ``sums``: rows as of ``totals.op_sums``, ``gaps``: of ``totals.unattributed``, ``memory``: of
+    ``memory.memory_by_op``, ``called``: of ``module_calls``. ``typed``: whether the parts of paths are
+    classes with numbers, as in Kineto. ``deepest``: modules deeper than this are part of those around them.
+    Every row's ``_self`` columns add up to the first row's totals. Times in ns.
+    """
+    own = _own(sums, memory).join(called, on="layer", how="full", coalesce=True, nulls_equal=True)
+    nodes = _tree(own["layer"].drop_nulls().to_list(), typed)
+    if deepest is not None:
+        nodes, own = _folded(nodes, own, deepest)
+    outside = own.filter(pl.col("layer").is_null()).with_columns(
+        row_kind=pl.lit(OUTSIDE), module=pl.lit(NAMES[OUTSIDE]), parent=pl.lit(0, pl.Int64)
+    )
+    reasons = gaps.select(
+        module=pl.format("({})", pl.col("reason").cast(pl.String)),
+        row_kind=pl.lit(REASON),
+        parent=pl.lit(0, pl.Int64),
+        device_self=pl.col("time").cast(pl.Int64),
+        other_self=pl.col("time").cast(pl.Int64),
+        kernels=pl.col("kernels").cast(pl.Int64),
+    )
+    inside = nodes.join(own.drop_nulls("layer"), on="layer", how="left")
+    frame = pl.concat([inside.sort("number"), outside, reasons], how="diagonal_relaxed")
+    return _ordered(_with_totals(frame))
+
+
+def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per layer (null: none) with the sums of the ops that it called itself."""
+    direction = pl.col("direction").cast(pl.String)
+    forward, backward = (direction == word for word in ("forward", "backward"))
+    device = pl.col("device_time")
+
+    def part(chosen: pl.Expr, name: str) -> pl.Expr:
+        known = device.is_not_null().any()
+        return pl.when(known).then(device.filter(chosen.fill_null(False)).sum()).alias(name)
+
+    ops = sums.group_by("layer").agg(
+        known_sum("device_time").alias("device_self"),
+        part(forward, "forward_self"),
+        part(backward, "backward_self"),
+        part(~(forward | backward).fill_null(False), "other_self"),
+        pl.col("self_time").sum().alias("host_self"),
+        pl.col("kernels").sum(),
+        known_sum("flops"),
+        known_sum("bytes"),
+    )
+    on_gpu = (memory["device"] >= 0).any()
+    held = (
+        memory.filter((pl.col("device") >= 0) if on_gpu else pl.lit(True))
+        .with_columns(pl.col("layer").cast(pl.String))
+        .group_by("layer")
+        .agg(known_sum("bytes").alias("allocated"), known_sum("at_peak"))
+    )
+    return ops.with_columns(pl.col("layer").cast(pl.String)).join(
+        held, on="layer", how="full", coalesce=True, nulls_equal=True
+    )
+
+
+def module_calls(context: Context) -> pl.DataFrame:
+    """Return per layer that has ranges: layer, module_calls, call_time (ns; calls inside a call of the same
+    layer are not counted again)."""
+    calls: dict[str, int] = {}
+    time: dict[str, int] = {}
+    for tree, texts, value in context.ranges_of("layer"):
+        many = np.bincount(value, minlength=len(texts))
+        placed = value[tree.order]
+        outermost = ~Forest(tree.parent).inside_alike(placed)
+        lasted = np.zeros(len(texts), np.int64)
+        np.add.at(lasted, placed[outermost], (tree.end - tree.start)[outermost])
+        for number in np.flatnonzero(many).tolist():
+            layer = texts[number]
+            calls[layer] = calls.get(layer, 0) + int(many[number])
+            time[layer] = time.get(layer, 0) + int(lasted[number])
+    return pl.DataFrame(
+        {"layer": list(calls), "module_calls": list(calls.values()), "call_time": list(time.values())},
+        schema={"layer": pl.String, "module_calls": pl.Int64, "call_time": pl.Int64},
+    )
+
+
+def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
+    """Return the nodes: number, parent, module, layer, module_type, row_kind; the first is the whole.
+
+    A path's parts are parted by ``/``, or by ``.`` where it has no ``/``. What stands around a layer is the
+    longest other layer that its path begins with, and between the two the parts of the path, which hold
+    modules but are never called themselves (a list of blocks).
+    """
+    known = set(layers)
+    number = {"": 0}
+    rows: list[tuple[int, int | None, str, str | None, str | None, str]] = [
+        (0, None, NAMES[WHOLE], None, None, WHOLE)
+    ]
+    for layer in sorted(known):
+        above = ""
+        for end in _ends(layer, known):
+            path = layer[:end]
+            if path not in number:
+                name = path[len(above) :].lstrip("./") if above else path
+                kind = MODULE if path in known else GROUP
+                of = _CLASS.match(name) if typed and kind == MODULE else None
+                number[path] = len(rows)
+                rows.append((len(rows), number[above], name, path, of[1] if of else None, kind))
+            above = path
+    schema = {"number": pl.Int64, "parent": pl.Int64, "module": pl.String, "layer": pl.String}
+    return pl.DataFrame(
+        rows, schema={**schema, "module_type": pl.String, "row_kind": pl.String}, orient="row"
+    )
+
+
+def _ends(layer: str, known: set[str]) -> list[int]:
+    """Return where the paths around a layer end, and its own: at marks outside of brackets."""
+    mark, level, ends = "/" if "/" in layer else ".", 0, []
+    for place, letter in enumerate(layer):
+        level += (letter in "([{<") - (letter in ")]}>")
+        if place and letter in "./" and len(ends) < _DEEPEST:
+            if (letter == mark and level <= 0) or layer[:place] in known:
+                if layer[:place].strip("./"):
+                    ends.append(place)
+    return [*ends, len(layer)]
+
+
+def _folded(
+    nodes: pl.DataFrame, own: pl.DataFrame, deepest: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the nodes down to this depth, and ``own`` with the layers below given to those that are kept."""
+    forest = Forest(nodes["parent"].fill_null(NONE).to_numpy())
+    stands = np.arange(len(nodes))
+    for level in forest.levels[deepest + 1 :]:
+        stands[level] = stands[forest.parent[level]]
+    names = dict(zip(nodes["layer"], nodes["layer"].gather(stands), strict=True))
+    names.pop(None, None)
+    moved = own.with_columns(
+        pl.col("layer").replace_strict(names, default=None, return_dtype=pl.String),
+        # what is folded away was not called as the module that it is part of
+        *(
+            pl.when(pl.col("layer").replace_strict(names, default=None) == pl.col("layer"))
+            .then(name)
+            .alias(name)
+            for name in ("module_calls", "call_time")
+        ),
+    )
+    added = moved.group_by("layer").agg(map(known_sum, moved.columns[1:]))
+    return nodes.filter(pl.Series(forest.level <= deepest)), added.select(moved.columns)
+
+
+def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with the sums over the rows inside each, and with their depth and number."""
+    position = {number: place for place, number in enumerate(frame["number"].to_list())}
+    parent = np.array(
+        [NONE if above is None else position[above] for above in frame["parent"].to_list()], np.int64
+    )
+    forest = Forest(parent)
+    modules = frame["row_kind"].is_in([MODULE, GROUP]).cast(pl.Int64).to_numpy()
+    made = [
+        pl.Series("module_id", np.arange(len(frame))),
+        pl.Series("parent_module", parent).set(pl.Series(parent < 0), None),
+        pl.Series("depth", forest.level),
+        pl.Series("inside", forest.with_inside(modules) - modules),
+        *(_total(frame[own], forest).alias(name) for name, own in _TOTALS.items()),
+    ]
+    # a module that called no op itself has no time of its own: that is known, unlike an op's time on a GPU
+    # whose kernels were not captured
+    without = pl.col("row_kind").is_in([GROUP, WHOLE]) | (
+        (pl.col("row_kind") == MODULE) & pl.col("host_self").is_null()
+    )
+    alone = [
+        pl.when(without)
+        .then(pl.when(pl.col(total).is_not_null().any()).then(0))
+        .otherwise(own)
+        .alias(own)
+        for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
+    ]
+    whole = frame.with_columns(made).with_columns(alone)
+    total = pl.col("device_total")
+    of = total.first()
+    # Polars multiplies by the reciprocal of one number: the whole would be 0.9999…
+    share = pl.when(total == of).then(1.0).otherwise(total / of)
+    return whole.with_columns(pl.when((of > 0) & total.is_not_null()).then(share).alias("share"))
+
+
+def _total(own: pl.Series, forest: Forest) -> pl.Series:
+    """Return the sums of a column over each row and the rows inside it; null where none of these is known."""
+    known = own.is_not_null().to_numpy().astype(np.int64)
+    sums = forest.with_inside(own.fill_null(0).cast(pl.Int64).to_numpy())
+    column: pl.Series = pl.Series(own.name, sums).set(pl.Series(forest.with_inside(known) == 0), None)
+    return column
+
+
+def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows as a tree is read: a row, what is inside it, siblings by their time."""
+    time = [frame[name].fill_null(-1) for name in ("device_total", "host_total")]
+    rank = pl.DataFrame([frame["module"], *time]).with_row_index("row")
+    rank = rank.sort("device_total", "host_total", "module", descending=[True, True, False])
+    by_time: Ints = rank["row"].to_numpy().astype(np.int64)
+    place = np.empty(len(frame), np.int64)
+    place[by_time] = np.arange(len(frame))
+    above = frame["parent_module"].fill_null(NONE).to_numpy()
+    moved = np.where(above >= 0, place[above], NONE)[by_time]
+    order = by_time[np.argsort(Forest(moved).place, kind="stable")]
+    number = np.empty(len(frame), np.int64)
+    number[order] = np.arange(len(frame))
+    return (
+        frame[order]
+        .with_columns(
+            pl.Series("module_id", np.arange(len(frame))),
+            pl.Series("parent_module", np.where(above >= 0, number[above], NONE)[order]).replace(
+                NONE, None
+            ),
+        )
+        .select(COLUMNS)
+    )
+
+
+def names_classes(layers: Iterable[str | None]) -> bool:
+    """Whether the texts of layers are Kineto's, whose parts are a class and a number (``Linear_3``)."""
+    found = [layer for layer in layers if layer is not None]
+    return bool(found) and all(layer.startswith(_ALONE) for layer in found)

@@ -1,0 +1,104 @@
+"""MindSpore's operator statistics for every framework: operator types, operators, and kernel activities."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.tables.columns import known_sum
+
+#: What the statistics can be made of, each with the columns that tell its rows apart.
+BY: Final = {
+    "type": ("op",),
+    "operator": ("op", "direction", "layer", "operator"),
+}
+#: The columns in which ``search`` looks for a text.
+_SEARCHED: Final = ("op", "op_type", "layer", "operator", "name")
+#: The parameter with the full name of a prepared graph's node, such as MindSpore's.
+_NODE: Final = r'(?:^|, )node="((?:[^"\\]|\\.)*)"'
+
+
+def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program), by time;
+    device time without an op is one row per reason.
+
+    ``sums``: rows as of ``totals.op_sums``; ``gaps``: of ``totals.unattributed``. An operator's place is its
+    layer and direction, and its node where it is one of a prepared graph. ``mean`` is of the calls whose
+    device time is known. Raises KeyError for another ``by``. Times in ns.
+    """
+    keys = BY[by]
+    known = pl.col("device_time").is_not_null()
+    # a million ops of as many shapes become few rows before their texts are looked into
+    alike = ("op", "op_type", "direction", "layer", "params")
+    fewer = sums.lazy().group_by(alike).agg(
+        pl.col("calls").sum(),
+        pl.col("calls").filter(known).sum().alias("timed"),
+        known_sum("device_time").alias("total"),
+    )
+    named = fewer.with_columns(
+        pl.col(alike).cast(pl.String),
+        pl.col("params").cast(pl.String).str.extract(_NODE).alias("operator"),
+    )
+    place = pl.concat_str(
+        pl.col(name).fill_null("\0") for name in BY["operator"]
+    )  # \0 is in no name
+    made = named.group_by(keys).agg(
+        pl.col("op_type").drop_nulls().first(),
+        pl.col("calls").sum().cast(pl.Int64),
+        pl.col("timed").sum(),
+        known_sum("total"),
+        place.n_unique().cast(pl.Int64).alias("operators"),
+    )
+    without = gaps.lazy().select(
+        pl.col("reason").cast(pl.String),
+        (pl.col("kernels") + pl.col("copies")).cast(pl.Int64).alias("calls"),
+        pl.col("time").cast(pl.Int64).alias("total"),
+        (pl.col("kernels") + pl.col("copies")).alias("timed"),
+    )
+    counted = ("operators",) if by == "type" else ()
+    return (
+        pl.concat([made, without], how="diagonal_relaxed")
+        .with_columns(
+            (pl.col("total") / pl.col("timed").replace(0, None)).alias("mean"),
+            (pl.col("total") / pl.col("total").sum().replace(0, None)).alias("share"),
+        )
+        .sort("total", *keys, "reason", descending=[True, *[False] * (len(keys) + 1)], nulls_last=True)
+        .select(*keys, "op_type", "calls", "total", "mean", "share", *counted, "reason")
+        .collect()
+    )
+
+
+def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kernel and op that launched it, by time: name, op, calls, total, mean, max, min (ns),
+    share of all kernel time. ``kernels``: ``executed.executed_kernels``."""
+    duration = pl.col("duration")
+    return (
+        kernels.lazy()
+        .group_by("name", "op")
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            duration.sum().alias("total"),
+            duration.mean().alias("mean"),
+            duration.max().alias("max"),
+            duration.min().alias("min"),
+        )
+        .with_columns(
+            pl.col("name", "op").cast(pl.String),
+            (pl.col("total") / pl.col("total").sum().replace(0, None)).alias("share"),
+        )
+        .sort("total", "name", "op", descending=[True, False, False], nulls_last=True)
+        .collect()
+    )
+
+
+def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
+    """Return the rows in which the op, its type, its layer or its other names have this text in any case."""
+    wanted = text.lower()
+    names = [name for name in _SEARCHED if name in frame.columns]
+    return frame.filter(
+        pl.any_horizontal(
+            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(wanted, literal=True)
+            for name in names
+        ).fill_null(False)
+    )
