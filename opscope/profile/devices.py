@@ -62,9 +62,7 @@ class Devices(Work):
 
     def kernel_lengths(self) -> pl.DataFrame:
         """How long kernels are: how many, and how much of their time, by ranges of lengths."""
-        return self._given(
-            "kernel_lengths", lambda: kernel_lengths(self._by_kernel)
-        )
+        return self._given("kernel_lengths", lambda: kernel_lengths(self._by_kernel))
 
     def short_kernels(self, below: int = SHORT) -> pl.DataFrame:
         """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -210,9 +210,7 @@ class _Sums:
         efficiency = pl.col("sm_time") / pl.col("inside")
         return frame.with_columns(
             _over("kernel_busy", "inside").alias("gpu_utilization"),
-            pl.when((pl.col("inside") > 0) & sized_at_all)
-            .then(efficiency)
-            .alias("sm_efficiency"),
+            pl.when((pl.col("inside") > 0) & sized_at_all).then(efficiency).alias("sm_efficiency"),
             _over("achieved", "occupied").alias("achieved_occupancy"),
             _over("theoretical", "fitting").alias("theoretical_occupancy"),
             _over("known", "kernel_time").alias("grid_known"),
@@ -319,12 +317,10 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
         if len(mine):
             low, last = int(mine["start"].min()), int(mine["end"].max())  # type: ignore[arg-type]
             begun = (pl.col("call_start") >= low) & (pl.col("call_start") < last)
-            ended = kernels.filter(own & begun)["end"].max()
-            high = max(last, int(ended or last))  # type: ignore[call-overload]
+            ended: Any = kernels.filter(own & begun)["end"].max()
+            high = last if ended is None else max(last, ended)
         whole = (np.array([low]), np.array([high]))
-        captured = trace["windows"].filter(
-            own & pl.col("source").is_not_null()
-        )
+        captured = trace["windows"].filter(own & pl.col("source").is_not_null())
         if len(captured):
             parts = merge(captured["start"].to_numpy(), captured["end"].to_numpy())
             # kernels that the steps launched may end after the window

@@ -41,6 +41,11 @@ SCHEMA: Final = {
     "share": pl.Float64,
 }
 _PLACE: Final = ("process", "device", "stream")
+#: Odd numbers that mix the numbers of a chain's ops and their places.
+_ODD: Final = (
+    (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03),
+    (0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9),
+)
 _SAME: Final = ("direction", "step")
 
 
@@ -77,9 +82,10 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
     """Return kernels and copies in the order of each stream, with what decides where a chain goes on."""
     span = [*_PLACE, "start", "end"]
     nothing = (pl.col("op_type").cast(pl.String) == "communication").fill_null(False)
-    communicates = pl.Series(matching(kernels["name"], r"(?i)\bnccl|\brccl")) | kernels.select(
-        nothing
-    ).to_series()
+    communicates = (
+        pl.Series(matching(kernels["name"], r"(?i)\bnccl|\brccl"))
+        | kernels.select(nothing).to_series()
+    )
     short = (kernels["duration"] < below) & ~communicates
     mine = kernels.select(
         *span,
@@ -94,9 +100,7 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
         pl.Series(POINTWISE, _pointwise(kernels) & ~communicates.to_numpy()),
         short.alias(SHORT_ONES),
     )
-    others = memops.select(
-        *span, pl.lit(False).alias(POINTWISE), pl.lit(False).alias(SHORT_ONES)
-    )
+    others = memops.select(*span, pl.lit(False).alias(POINTWISE), pl.lit(False).alias(SHORT_ONES))
     both = pl.concat([mine, others], how="diagonal_relaxed")
     known = pl.col("stream").is_not_null()
     return both.filter(known).sort(*span, maintain_order=True)
@@ -126,9 +130,7 @@ def _pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
-def _chains(
-    ordered: pl.DataFrame, chain: str, bandwidth: float | None, whole: int
-) -> pl.DataFrame:
+def _chains(ordered: pl.DataFrame, chain: str, bandwidth: float | None, whole: int) -> pl.DataFrame:
     """Return the distinct chains of one kind."""
     member = ordered[chain].to_numpy()
     goes_on = member & np.roll(member, 1) & ~_changes(ordered)
@@ -210,7 +212,7 @@ def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
     place = (np.arange(len(number)) - begin[number]).astype(np.uint64)
     code = pairs(ops, names)[2].astype(np.uint64)
     found = []
-    for odd, even in ((0x9E3779B97F4A7C15, 0xD1B54A32D192ED03), (0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)):  # fmt: skip
+    for odd, even in _ODD:
         mixed = (code + np.uint64(1)) * np.uint64(odd) + (place + np.uint64(1)) * np.uint64(even)
         mixed ^= mixed >> np.uint64(31)
         mixed *= np.uint64(0xBF58476D1CE4E5B9)

@@ -158,10 +158,9 @@ def _rated(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu])
 
 def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
     """Return configurations of one device, rated. ``clusters``: whether the source records clusters."""
-    clustered = pl.when(_product("cluster") > 1).then(True)
     cc = parse_cc(gpu.sm.cc) if gpu.sm is not None else None
-    if clusters or (cc is not None and cc < (9, 0)):
-        clustered = clustered.otherwise(False)
+    none = False if clusters or (cc is not None and cc < (9, 0)) else None
+    clustered = pl.when(_product("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
     usable = not gpu.amd and bool(gpu.sm_count)
     per_sm = pl.col("blocks") / gpu.sm_count if usable else pl.lit(None, pl.Float64)
     part = part.with_columns(

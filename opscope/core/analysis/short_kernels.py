@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 
 #: Bounds of the lengths, ns: 1, 2, 5 times each power of ten from 1 µs to 100 ms.
-BOUNDS: Final = tuple(
-    digit * 10**power for power in range(3, 8) for digit in (1, 2, 5)
-) + (100_000_000,)  # fmt: skip
+BOUNDS: Final = (
+    *(digit * 10**power for power in range(3, 8) for digit in (1, 2, 5)),
+    100_000_000,
+)
 #: Below this length (ns) a kernel is short, unless told otherwise; as Holistic Trace Analysis has it
 #: (``get_cuda_kernel_launch_stats``: 10 µs).
 SHORT: Final = 10_000

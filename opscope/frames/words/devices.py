@@ -61,8 +61,8 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "device_name": "model of the device",
         "cluster": "size of the cluster of blocks: x,y,z; null if none or not recorded",
         "limited_by": (
-            "what allows no more blocks on a multiprocessor: block size (its warps), registers, shared memory,"
-            " blocks per SM; nothing if all of its warps are occupied"
+            "what allows no more blocks on a multiprocessor: block size (its warps), registers, shared"
+            " memory, blocks per SM; nothing if all of its warps are occupied"
         ),
         "occupancy_reason": "why the achieved occupancy is not known, from a closed list",
         "chain": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -22,5 +23,6 @@ REPORT = Report(
         "tensor_core_share",
     ],
     written=False,
+    forms=FORMS,
     gpu_only=True,
 )

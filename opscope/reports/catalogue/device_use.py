@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.frames import FRAMES
 from opscope.reports import units
+from opscope.reports.device_columns import FORMS
 from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
@@ -61,6 +62,7 @@ REPORT = Report(
         "kernels",
     ],
     table=device_use,
+    forms=FORMS,
     gpu_only=True,
     aliases=("gpu_utilization",),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
@@ -39,15 +40,15 @@ REPORT = Report(
         "saving_most",
         "chain",
         "sequence",
-        "direction",
-        "layer",
         "length",
         "calls",
         "duration",
         "gap_time",
         "intermediate_bytes",
-        "share",
+        "direction",
+        "layer",
     ],
     table=fusable,
+    forms=FORMS,
     gpu_only=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
@@ -19,9 +20,13 @@ def kernel_launches(report: Report, profile: Profile, view: View) -> Table:
     table = listed(report, frame, view)
     notes = list(table.footnotes)
     if len(frame):
-        notes.append("tail: estimate, part of the places for blocks that the last wave leaves empty")
+        notes.append(
+            "tail: estimate, part of the places for blocks that the last wave leaves empty"
+        )
     if frame["clustered"].any():
-        notes.append("blocks of some kernels start in clusters: their occupancy and waves are bounds")
+        notes.append(
+            "blocks of some kernels start in clusters: their occupancy and waves are bounds"
+        )
     reasons = frame["occupancy_reason"].drop_nulls().unique().sort()
     notes += [f"no occupancy of some kernels: {why}" for why in reasons]
     return Table(table.title, table.columns, table.rows, notes)
@@ -51,6 +56,7 @@ REPORT = Report(
     ],
     table=kernel_launches,
     written=False,
+    forms=FORMS,
     gpu_only=True,
     aliases=("launches",),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -12,5 +13,6 @@ REPORT = Report(
     holds=FRAMES["kernel_lengths()"],
     frame=lambda profile: profile.kernel_lengths(),
     empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+    forms=FORMS,
     gpu_only=True,
 )

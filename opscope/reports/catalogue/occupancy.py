@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
@@ -39,10 +40,11 @@ REPORT = Report(
         "theoretical_occupancy",
         "achieved_occupancy",
         "limited_by",
+        "tensor_core",
         "waves",
         "tail",
-        "tensor_core",
     ],
     table=occupancy,
+    forms=FORMS,
     gpu_only=True,
 )

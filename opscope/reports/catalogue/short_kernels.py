@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports.device_columns import FORMS
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -13,5 +14,6 @@ REPORT = Report(
     frame=lambda profile: profile.short_kernels(),
     empty="no kernel took less than 10 µs, or none was captured",
     shown=["name", "op", "short", "calls", "short_share", "short_time", "share", "mean"],
+    forms=FORMS,
     gpu_only=True,
 )

@@ -69,7 +69,8 @@ class Residency:
 
     def limiting(self) -> NDArray[np.bool_]:
         """Return which resources of ``LIMITS`` allow no more blocks than ``blocks``."""
-        return self.by == self.blocks[:, np.newaxis]
+        limiting: NDArray[np.bool_] = self.by == self.blocks[:, np.newaxis]
+        return limiting
 
 
 @cache
