@@ -27,6 +27,8 @@ from opscope.core.tables.columns import grouped, pairs
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge
 from opscope.core.tables.trace import Trace
 
+#: Why no utilization is known.
+NO_GAPS: Final = "the source has the times that kernels took, but not when they ran"
 #: The most points that a curve may have for a device.
 MOST_BUCKETS: Final = 100_000
 _SUMS: Final = {
@@ -50,6 +52,7 @@ USE: Final = {
     "window": pl.Int64,
     **_SUMS,
     "kernels": pl.Int64,
+    "utilization_reason": pl.String,
     "occupancy_reason": pl.String,
 }
 CURVE: Final = {
@@ -71,6 +74,15 @@ class _Device:
     start: Ints
     end: Ints
     window: tuple[Ints, Ints]
+    launched: bool  # whether the source has calls that launched something
+
+    @property
+    def made_up(self) -> bool:
+        """Whether a reader laid the kernels end to end, as the source only says how long they took."""
+        order = np.argsort(self.start, kind="stable")
+        first, last = self.start[order], self.end[order]
+        fills = (int(first[0]), int(last[-1])) == self.bounds
+        return not self.launched and fills and bool((first[1:] == last[:-1]).all())
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -90,7 +102,8 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
         low, high = device.bounds
         of = _Sums.of(device, kernels, launched)
         why = launched.of_kernels("occupancy_reason").gather(device.rows).drop_nulls()
-        row = of.between(np.array([low, high]), device.window)
+        row = of.between(np.array([low, high]), device)
+        why_no_use = NO_GAPS if device.made_up else None
         codes = launched.code[device.rows]
         found.append(
             row.with_columns(
@@ -102,6 +115,7 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
                 pl.lit(launched.table["sm_count"][int(codes[0])], pl.Int64).alias("sm_count"),
                 pl.col("inside").alias("window"),
                 pl.lit(of.inside, pl.Int64).alias("kernels"),
+                pl.lit(why_no_use, pl.String).alias("utilization_reason"),
                 pl.lit(why.mode().sort()[0] if len(why) else None, pl.String).alias(
                     "occupancy_reason"
                 ),
@@ -127,7 +141,7 @@ def device_curve(
             continue
         many = min(buckets, high - low)  # no part is shorter than 1 ns
         edges = low + np.array([(high - low) * place // many for place in range(many + 1)])
-        rows = _Sums.of(device, kernels, launched).between(edges, device.window)
+        rows = _Sums.of(device, kernels, launched).between(edges, device)
         found.append(
             rows.with_columns(
                 pl.lit(device.process, pl.Int32).alias("process"),
@@ -177,10 +191,10 @@ class _Sums:
             len(rows),
         )
 
-    def between(self, edges: Ints, window: tuple[Ints, Ints]) -> pl.DataFrame:
+    def between(self, edges: Ints, device: _Device) -> pl.DataFrame:
         """Return the sums between each edge and the next, and the figures that follow."""
         lasted = _integral(self.start, self.end, edges)
-        inside = _integral(*window, edges)
+        inside = _integral(*device.window, edges)
         busy = _integral(*merge(self.start, self.end), edges)
         sized, rated = self.blocks >= 0, ~np.isnan(self.achieved)
         fits = ~np.isnan(self.theoretical)
@@ -207,10 +221,13 @@ class _Sums:
         nothing = pl.lit(None, pl.Int64)
         decided = bool((self.tensor_core >= 0).any())
         sized_at_all = bool(sized.any())
+        placed = pl.lit(not device.made_up)
         efficiency = pl.col("sm_time") / pl.col("inside")
         return frame.with_columns(
-            _over("kernel_busy", "inside").alias("gpu_utilization"),
-            pl.when((pl.col("inside") > 0) & sized_at_all).then(efficiency).alias("sm_efficiency"),
+            pl.when(placed).then(_over("kernel_busy", "inside")).alias("gpu_utilization"),
+            pl.when((pl.col("inside") > 0) & sized_at_all & placed)
+            .then(efficiency)
+            .alias("sm_efficiency"),
             _over("achieved", "occupied").alias("achieved_occupancy"),
             _over("theoretical", "fitting").alias("theoretical_occupancy"),
             _over("known", "kernel_time").alias("grid_known"),
@@ -288,6 +305,7 @@ def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
     ]
     processes, devices, number = pairs(*owner)
     start, end = kernels["start"].to_numpy(), kernels["end"].to_numpy()
+    launching = set(trace["calls"]["process"].unique().to_list())
     for place, rows in grouped(number.astype(np.int64)):
         process, device = int(processes[place]), int(devices[place])
         yield _Device(
@@ -297,6 +315,7 @@ def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
             start[rows],
             end[rows],
             windows[process],
+            process in launching,
         )
 
 

@@ -41,6 +41,10 @@ SCHEMA: Final = {
     "share": pl.Float64,
 }
 _PLACE: Final = ("process", "device", "stream")
+#: Families of ops that compute elements from elements and need nothing else, such as a row's largest.
+_FAMILIES: Final = ("elementwise", "activation", "dropout")
+#: Runs of equal ops that the text of a chain names.
+_NAMED: Final = 12
 #: Odd numbers that mix the numbers of a chain's ops and their places.
 _ODD: Final = (
     (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03),
@@ -112,18 +116,18 @@ def _pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
     families, labels = compact(kernels["op_type"])
     of_name, of_family, row = pairs(names, families)
     by_name = kinds.of_kernels([text or "" for text in texts])
-    elementwise = kinds.families()
     launcher = matching(pl.Series("name", texts, pl.String).cast(pl.Categorical), _ELEMENTWISE)
     generated = matching(pl.Series("name", texts, pl.String).cast(pl.Categorical), GENERATED)
 
     def is_pointwise(name: int, family: int) -> bool:
         if generated[name]:
             return False
-        if launcher[name] or by_name[name] == kinds.ELEMENTWISE:
+        if launcher[name]:
             return True
         label = labels[family]
-        unproven = by_name[name] == kinds.UNKNOWN
-        return unproven and label is not None and elementwise.get(label) == kinds.ELEMENTWISE
+        if label is None or label not in kinds.families():
+            return by_name[name] == kinds.ELEMENTWISE
+        return label in _FAMILIES and by_name[name] in (kinds.ELEMENTWISE, kinds.UNKNOWN)
 
     known = [is_pointwise(*pair) for pair in zip(of_name.tolist(), of_family.tolist(), strict=True)]
     found: NDArray[np.bool_] = np.array(known, bool)[row]
@@ -207,10 +211,11 @@ def _gaps(frame: pl.DataFrame) -> Ints:
 
 
 def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
-    """Return for each chain a number of 128 bits, as text, which chains of equal ops and kernels share."""
-    ops, names = compact(frame["op"])[0], compact(frame["name"])[0]
+    """Return for each chain a number of 128 bits, as text, which chains of equal ops share."""
+    (ops, known), (names, _) = compact(frame["op"]), compact(frame["name"])
+    # as in the text: the op, or the kernel's name where there is none
+    code = np.where(frame["op"].is_null().to_numpy(), len(known) + names, ops).astype(np.uint64)
     place = (np.arange(len(number)) - begin[number]).astype(np.uint64)
-    code = pairs(ops, names)[2].astype(np.uint64)
     found = []
     for odd, even in _ODD:
         mixed = (code + np.uint64(1)) * np.uint64(odd) + (place + np.uint64(1)) * np.uint64(even)
@@ -223,7 +228,7 @@ def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
 
 def _texts(frame: pl.DataFrame, number: Ints, begin: pl.Series) -> pl.Series:
     """Return the ops of the chains that begin at these rows: ``aten::mul ×2, aten::add``; the kernel's name
-    where there is no op."""
+    where there is no op. Of a long chain the first."""
     wanted = number[begin.to_numpy()]
     chosen = np.zeros(int(number.max()) + 1, bool)
     chosen[wanted] = True
@@ -243,10 +248,11 @@ def _texts(frame: pl.DataFrame, number: Ints, begin: pl.Series) -> pl.Series:
         .agg(pl.col("text").first(), pl.len().alias("many"))
     )
     times = pl.when(pl.col("many") > 1).then(pl.format("{} ×{}", "text", "many"))
-    text = (
-        runs.group_by("chain", maintain_order=True)
-        .agg(times.otherwise("text").str.join(", ").alias("sequence"))
-        .select("chain", "sequence")
+    more = pl.when(pl.len() > _NAMED).then(pl.format(", … ({} more)", pl.len() - _NAMED))
+    text = runs.group_by("chain", maintain_order=True).agg(
+        (times.otherwise("text").head(_NAMED).str.join(", ") + more.otherwise(pl.lit(""))).alias(
+            "sequence"
+        )
     )
     return pl.DataFrame({"chain": wanted}).join(
         text, on="chain", how="left", maintain_order="left"

@@ -28,7 +28,7 @@ def frames() -> Iterator[Frame]:
         "device_use()",
         "one row per process and device that ran kernels",
         columns(
-            f"process device device_name sm_count window {_SUMS} kernels occupancy_reason",
+            f"process device device_name sm_count window {_SUMS} kernels utilization_reason occupancy_reason",
             window=(
                 "ns",
                 "from the first step's start until the last step and what the steps launched have ended;"

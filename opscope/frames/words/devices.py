@@ -64,6 +64,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
             "what allows no more blocks on a multiprocessor: block size (its warps), registers, shared"
             " memory, blocks per SM; nothing if all of its warps are occupied"
         ),
+        "utilization_reason": "why gpu_utilization is not known; null if it is",
         "occupancy_reason": "why the achieved occupancy is not known, from a closed list",
         "chain": (
             "pointwise: computes elements from elements; short: kernels of less than the given length"

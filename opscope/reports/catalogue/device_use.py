@@ -35,6 +35,8 @@ def device_use(report: Report, profile: Profile, view: View) -> Table:
             least = frame[column].min()
             if isinstance(least, float) and 0 < least < 1:
                 notes.append(text.format(units.share(least)))
+        for why in frame["utilization_reason"].drop_nulls().unique():
+            notes.append(f"no utilization: {why}")
         for why in frame["occupancy_reason"].drop_nulls().unique().sort():
             notes.append(f"no occupancy of some kernels: {why}")
     return Table(table.title, table.columns, table.rows, notes)
