@@ -2,8 +2,92 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import polars as pl
+
+from opscope.core.analysis.device_use import device_curve, device_use
+from opscope.core.analysis.fusable import fusable_kernels
+from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
+from opscope.core.analysis.launches import Launches, launches
+from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, short_kernels
+
 from .work import Work
 
 
 class Devices(Work):
     """The use of the device: utilization, occupancy, launch configurations."""
+
+    @cached_property
+    def _launches(self) -> Launches:
+        return launches(self.trace)
+
+    def device_use(self) -> pl.DataFrame:
+        """How each device was used: GPU utilization, SM efficiency, occupancy, Tensor Core time.
+
+        The window is the time from the first step's start until the last step, and what the steps launched,
+        has ended; without steps, from the process's first event to its last. SM efficiency and occupancies
+        are estimates from how the kernels were launched; they are null, with the reason, if that or the
+        device is not known.
+        """
+        return self._given(
+            "device_use",
+            lambda: device_use(self.trace, self._by_kernel, self._launches),
+        )
+
+    def device_curve(self, buckets: int = 100) -> pl.DataFrame:
+        """The figures of ``device_use`` over time, in equal parts of each device's window.
+
+        Times of all parts add up to those of ``device_use``. Raises ValueError for ``buckets`` less than 1 or
+        more than 100,000.
+        """
+        return self._given(
+            f"device_curve {buckets}",
+            lambda: device_curve(self.trace, self._by_kernel, self._launches, buckets),
+        )
+
+    def kernel_launches(self) -> pl.DataFrame:
+        """Kernels by name and launch configuration: times, occupancy and what limits it, waves, tail."""
+        return self._given(
+            "kernel_launches",
+            lambda: kernel_launches(self._by_kernel, self._launches),
+        )
+
+    def kernel_occupancy(self) -> pl.DataFrame:
+        """Kernels by name: times, ops, blocks per multiprocessor, occupancy, Tensor Cores."""
+        return self._given(
+            "kernel_occupancy",
+            lambda: kernel_occupancy(self._by_kernel, self.kernel_launches()),
+        )
+
+    def kernel_lengths(self) -> pl.DataFrame:
+        """How long kernels are: how many, and how much of their time, by ranges of lengths."""
+        return self._given("kernel_lengths", lambda: kernel_lengths(self._by_kernel))
+
+    def short_kernels(self, below: int = SHORT) -> pl.DataFrame:
+        """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
+        return self._given(
+            f"short_kernels {below}",
+            lambda: short_kernels(self._by_kernel, below),
+        )
+
+    def fusable_kernels(self, below: int = SHORT) -> pl.DataFrame:
+        """Chains of kernels that a fusion would join, by the most that it would save: an estimate.
+
+        A ``pointwise`` chain computes elements from elements; a ``short`` one is of kernels of less than
+        ``below`` ns (10 µs) of any kind but communication. They overlap, so their savings do not add up.
+        """
+        return self._given(f"fusable_kernels {below}", lambda: self._fusable(below))
+
+    def _fusable(self, below: int) -> pl.DataFrame:
+        device, _ = self.device
+        return fusable_kernels(
+            self._by_kernel,
+            self.memops(categories=True),
+            device.bandwidth if device is not None else None,
+            below,
+        )
+
+    @property
+    def _by_kernel(self) -> pl.DataFrame:
+        return self.kernels(categories=True)

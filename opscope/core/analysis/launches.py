@@ -1,0 +1,271 @@
+"""How kernels were launched: blocks and waves, and how many warps of a multiprocessor they can occupy.
+
+Theoretical occupancy is the warps of the blocks that fit on a multiprocessor at one time, over the warps that
+it can hold (``perf/devices/occupancy.py``). The estimate of what was achieved takes the blocks that there
+were for each multiprocessor where these are fewer: it is the figure that Kineto writes as "est. achieved
+occupancy %" (pytorch/kineto, libkineto/src/DeviceProperties.cpp, ``kernelOccupancy``), in warps instead of
+threads. Both are computed once for each distinct configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.perf.devices.identify import find
+from opscope.core.perf.devices.occupancy import LIMITS, Multiprocessor, multiprocessor, resident
+from opscope.core.perf.devices.peaks import parse_cc
+from opscope.core.tables.columns import compact, gather, pairs
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace
+
+#: Why the achieved occupancy of a kernel is not known: a closed list.
+NO_CONFIGURATION: Final = "the trace has no grid and block for it"
+NO_DEVICE: Final = "the device is not known (--gpu gives it a name)"
+AMD: Final = "on AMD a grid counts blocks or threads, depending on the call that launched it"
+NO_RULES: Final = "the rules of this device's multiprocessors are not known"
+NO_RESOURCES: Final = "the trace has no registers or no shared memory for it"
+NO_FIT: Final = "by the device's rules no block of it fits: the device or the sizes are wrong"
+REASONS: Final = (NO_CONFIGURATION, NO_DEVICE, AMD, NO_RULES, NO_RESOURCES, NO_FIT)
+#: ``limited_by`` where as many warps fit as the multiprocessor holds.
+NOTHING: Final = "nothing"
+#: What the rows of a table of configurations are distinguished by, besides process and device.
+CONFIGURATION: Final = ("grid", "block", "cluster", "registers", "shared_memory")
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "grid": pl.Categorical,
+    "block": pl.Categorical,
+    "cluster": pl.Categorical,
+    "registers": pl.Int32,
+    "shared_memory": pl.Int64,
+    "device_name": pl.String,
+    "sm_count": pl.Int64,
+    "blocks": pl.Int64,
+    "blocks_per_sm": pl.Float64,
+    "warps_per_block": pl.Int64,
+    "resident_blocks": pl.Int64,
+    "theoretical_occupancy": pl.Float64,
+    "limited_by": pl.String,
+    "achieved_occupancy": pl.Float64,
+    "waves": pl.Float64,
+    "tail": pl.Float64,
+    "register_use": pl.Float64,
+    "shared_use": pl.Float64,
+    "clustered": pl.Boolean,
+    "occupancy_reason": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """``table``: a row for each distinct launch configuration of a process on a device (``SCHEMA``);
+    ``code``: the row of each kernel."""
+
+    table: pl.DataFrame
+    code: NDArray[np.int32]
+
+    def of_kernels(self, name: str) -> pl.Series:
+        """Return a column of the table for each kernel."""
+        return gather(self.table[name], self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """What is known of one device of a process: its name, multiprocessors, and rules."""
+
+    name: str | None = None
+    sm_count: int | None = None
+    sm: Multiprocessor | None = None
+    amd: bool = False
+    known: bool = False
+
+
+def launches(trace: Trace) -> Launches:
+    """Return the distinct launch configurations of a trace's kernels, and which each kernel has."""
+    kernels = trace["kernels"]
+    rows, code = _distinct(kernels)
+    if not len(rows):
+        return Launches(pl.DataFrame(schema=SCHEMA), code)
+    configurations = kernels[rows].select(
+        *("process", "device", "grid", "block", "cluster", "registers"),
+        shared_memory().alias("shared_memory"),
+    )
+    return Launches(_rated(configurations, _gpus(trace)), code)
+
+
+def shared_memory() -> pl.Expr:
+    """A kernel's shared memory: static and dynamic, or the one that the source has, which is then the sum."""
+    both = pl.col("shared_static", "shared_dynamic")
+    known = pl.any_horizontal(both.is_not_null())
+    return pl.when(known).then(pl.sum_horizontal("shared_static", "shared_dynamic"))
+
+
+def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
+    """Return a kernel of each distinct configuration, and each kernel's number."""
+    number: NDArray[np.int32] = np.zeros(len(kernels), np.int32)
+    if not len(kernels):
+        return np.empty(0, np.int64), number
+    for name in ("grid", "block", "cluster"):
+        if kernels[name].null_count() < len(kernels):
+            number = pairs(number, compact(kernels[name])[0])[2]
+    for name in ("process", "device", "registers", "shared_static", "shared_dynamic"):
+        column = kernels[name]
+        if column.null_count() < len(column) and column.n_unique() > 1:
+            number = pairs(number, column.cast(pl.Int64).fill_null(NONE).to_numpy())[2]
+    rows = np.empty(int(number.max()) + 1, np.int64)
+    rows[number] = np.arange(len(number))
+    return rows, number
+
+
+def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
+    """Return what is known of each (process, device)."""
+    facts = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
+    found = {}
+    for process, device, *recorded in trace["devices"].select("process", "device", *facts).rows():
+        name, cc, sm_count = recorded[:3]
+        row, _ = find(*recorded)
+        amd = row is not None and row.vendor == "amd"
+        # HIP calls gfx90a "9.0" too: without a name this alone does not tell AMD from NVIDIA
+        sure = row is not None or bool(name) or cc != "9.0"
+        of = (row.cc if row is not None else None) or (cc if sure else None)
+        found[process, device] = _Gpu(
+            name=row.name if row is not None else name,
+            sm_count=sm_count or (row.sm_count if row is not None else None),
+            sm=None if amd else multiprocessor(of),
+            amd=amd or (of is not None and parse_cc(of) is None),
+            known=of is not None or row is not None,
+        )
+    return found
+
+
+def _rated(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) -> pl.DataFrame:
+    """Return the configurations with what follows from them; a device at a time, as each has its rules."""
+    table = table.with_row_index("row").with_columns(
+        _product("grid").alias("blocks"), _product("block").alias("threads")
+    )
+    recorded = table["cluster"].null_count() < len(table)
+    parts = [
+        _on(part, gpus.get((process, device), _Gpu()), recorded)
+        for (process, device), part in table.group_by("process", "device", maintain_order=True)
+    ]
+    return pl.concat(parts).sort("row").select(*SCHEMA).cast(dict(SCHEMA.items()))
+
+
+def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
+    """Return configurations of one device, rated. ``clusters``: whether the source records clusters."""
+    cc = parse_cc(gpu.sm.cc) if gpu.sm is not None else None
+    none = False if clusters or (cc is not None and cc < (9, 0)) else None
+    clustered = pl.when(_product("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
+    usable = not gpu.amd and bool(gpu.sm_count)
+    per_sm = pl.col("blocks") / gpu.sm_count if usable else pl.lit(None, pl.Float64)
+    part = part.with_columns(
+        pl.lit(gpu.name, pl.String).alias("device_name"),
+        pl.lit(gpu.sm_count, pl.Int64).alias("sm_count"),
+        per_sm.alias("blocks_per_sm"),
+        clustered.alias("clustered"),
+    )
+    part = pl.concat([part, _resident(part, gpu.sm)], how="horizontal")
+    warps = gpu.sm.warps if gpu.sm is not None else None
+    used = pl.min_horizontal("blocks_per_sm", "resident_blocks") * pl.col("warps_per_block")
+    complete = pl.all_horizontal(pl.col("blocks_per_sm", "resident_blocks").is_not_null())
+    fits = pl.col("resident_blocks") > 0
+    waves = pl.when(fits).then(pl.col("blocks_per_sm") / pl.col("resident_blocks"))
+    why = (
+        pl.when(pl.any_horizontal(pl.col("blocks", "threads").is_null()))
+        .then(pl.lit(NO_CONFIGURATION))
+        .when(gpu.amd)
+        .then(pl.lit(AMD))
+        .when(not gpu.known or not gpu.sm_count)
+        .then(pl.lit(NO_DEVICE))
+        .when(gpu.sm is None)
+        .then(pl.lit(NO_RULES))
+        .when(pl.col("resident_blocks").is_null())
+        .then(pl.lit(NO_RESOURCES))
+        .when(~fits)
+        .then(pl.lit(NO_FIT))
+    )
+    return (
+        part.with_columns(
+            waves.alias("waves"),
+            pl.when(complete & fits).then(used / warps).alias("achieved_occupancy"),
+            why.alias("occupancy_reason"),
+        )
+        .with_columns(
+            pl.when(fits).then(pl.col("resident_blocks", "theoretical_occupancy", "limited_by")),
+            (1 - pl.col("waves") / pl.col("waves").ceil()).alias("tail"),
+        )
+        .with_columns(
+            pl.when(pl.col("resident_blocks").is_not_null()).then(
+                pl.col("register_use", "shared_use")
+            )
+        )
+    )
+
+
+def _resident(part: pl.DataFrame, sm: Multiprocessor | None) -> pl.DataFrame:
+    """Return the columns that follow from the rules of a multiprocessor; null where something is unknown."""
+    names = ("threads", "registers", "shared_memory")
+    # every kernel has registers: a 0 stands for a number that the source did not know
+    known = pl.all_horizontal(pl.col(names).is_not_null()) & (pl.col("registers") > 0)
+    rows = part.select(known.arg_true()).to_series().to_numpy().astype(np.int64)
+    warps = pl.Series("warps_per_block", -(-part["threads"] // 32), pl.Int64)
+    found: dict[str, tuple[Any, NDArray[Any]]] = {
+        name: (kind, np.empty(0)) for name, kind in _RESIDENT.items()
+    }
+    if sm is None:
+        rows = rows[:0]
+    if sm is not None and len(rows):
+        threads, registers, shared = (
+            part[name].gather(rows).cast(pl.Int64).to_numpy() for name in names
+        )
+        held = resident(sm, threads, registers, shared)
+        occupied = held.blocks * held.warps / sm.warps
+        which = held.limiting() @ (1 << np.arange(len(LIMITS)))
+        limits = np.where(occupied < 1, which, 0)
+        values = (
+            held.blocks,
+            occupied,
+            limits,
+            held.blocks * held.registers / sm.registers,
+            held.blocks * held.shared / sm.shared,
+        )
+        found = {
+            name: (kind, value)
+            for (name, kind), value in zip(_RESIDENT.items(), values, strict=True)
+        }
+    place = np.full(len(part), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    spread = {
+        name: gather(pl.Series(name, value, kind, strict=False), place)
+        for name, (kind, value) in found.items()
+    }
+    spread["limited_by"] = spread["limited_by"].replace_strict(_LIMIT_TEXTS, return_dtype=pl.String)
+    return pl.DataFrame([warps, *spread.values()])
+
+
+#: The columns of ``_resident``; ``limited_by`` as bits of ``LIMITS``.
+_RESIDENT: Final = {
+    "resident_blocks": pl.Int64,
+    "theoretical_occupancy": pl.Float64,
+    "limited_by": pl.Int64,
+    "register_use": pl.Float64,
+    "shared_use": pl.Float64,
+}
+_LIMIT_TEXTS: Final = {
+    bits: ", ".join(name for place, name in enumerate(LIMITS) if bits >> place & 1) or NOTHING
+    for bits in range(1 << len(LIMITS))
+}
+
+
+def _product(name: str) -> pl.Expr:
+    """The product of the three sizes of a text ``x,y,z``; null if it is no such text or has a zero."""
+    size = pl.col(name).cast(pl.String).str.extract_groups(r"^(\d{1,10}),(\d{1,10}),(\d{1,10})$")
+    x, y, z = (size.struct.field(str(n)).cast(pl.Float64) for n in (1, 2, 3))
+    whole = x * y * z
+    # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: all that is larger is no grid
+    return pl.when((whole > 0) & (whole < 2.0**53)).then(whole.cast(pl.Int64, strict=False))

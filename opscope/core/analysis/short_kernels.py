@@ -1,0 +1,95 @@
+"""How long kernels are: a distribution by fixed lengths, and the kernels below a given length.
+
+A kernel that takes less time than its launch (a few µs) leaves the device waiting for the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+#: Bounds of the lengths, ns: 1, 2, 5 times each power of ten from 1 µs to 100 ms.
+BOUNDS: Final = (
+    *(digit * 10**power for power in range(3, 8) for digit in (1, 2, 5)),
+    100_000_000,
+)
+#: Below this length (ns) a kernel is short, unless told otherwise; as Holistic Trace Analysis has it
+#: (``get_cuda_kernel_launch_stats``: 10 µs).
+SHORT: Final = 10_000
+LENGTHS: Final = ("at_least", "below", "calls", "calls_share", "calls_running", "total", "share")
+BY_NAME: Final = (
+    *("name", "op", "ops", "calls", "short", "short_share", "short_time", "total", "share"),
+    *("mean", "median"),
+)
+
+
+def kernel_lengths(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per range of lengths that kernels have: ``LENGTHS``; the shortest first.
+
+    ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
+    """
+    duration = kernels["duration"].to_numpy()
+    place = np.searchsorted(np.array(BOUNDS), duration, side="right")
+    low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
+    high = pl.Series("below", [*BOUNDS, None], pl.Int64)
+    whole, many = int(duration.sum()), len(duration)
+    sums = (
+        pl.DataFrame({"place": place, "duration": duration})
+        .group_by("place")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("total"))
+        .sort("place")
+    )
+    share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
+    return sums.with_columns(
+        low.gather(sums["place"]),
+        high.gather(sums["place"]),
+        (pl.col("calls") / max(many, 1)).alias("calls_share"),
+        (pl.col("calls").cum_sum() / max(many, 1)).alias("calls_running"),
+        share.alias("share"),
+    ).select(LENGTHS)
+
+
+def short_kernels(kernels: pl.DataFrame, below: int = SHORT) -> pl.DataFrame:
+    """Return one row per name of kernels of which some took less than ``below`` ns: ``BY_NAME``.
+
+    ``calls`` and ``total`` are of all kernels of the name, ``short`` and ``short_time`` of the short ones;
+    ``share`` is short_time over the time of all kernels. The most short ones first.
+    """
+    duration = pl.col("duration")
+    short = duration < below
+    held = kernels.select("name", "op", "duration")
+    few = held.filter(short)["name"].unique()
+    held = held.filter(pl.col("name").is_in(few.implode()))
+    ops = (
+        held.filter(short & pl.col("op").is_not_null())
+        .group_by("name", "op")
+        .agg(pl.len().alias("many"))
+        .with_columns(pl.col("op").cast(pl.String))
+        .sort("many", "op", descending=[True, False])
+        .group_by("name", maintain_order=True)
+        .agg(pl.col("op").first(), pl.len().cast(pl.Int64).alias("ops"))
+    )
+    whole = int(kernels["duration"].sum())
+    share = pl.col("short_time") / whole if whole else pl.lit(None, pl.Float64)
+    return (
+        held.group_by("name")
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            short.sum().cast(pl.Int64).alias("short"),
+            duration.filter(short).sum().alias("short_time"),
+            duration.sum().alias("total"),
+            duration.mean().alias("mean"),
+            duration.median().alias("median"),
+        )
+        .join(ops, on="name", how="left")
+        .with_columns(
+            (pl.col("short") / pl.col("calls")).alias("short_share"),
+            share.alias("share"),
+            pl.col("ops").fill_null(0),
+            pl.col("name").cast(pl.String),
+        )
+        .sort("short", "short_time", "name", descending=[True, True, False])
+        .select(BY_NAME)
+    )

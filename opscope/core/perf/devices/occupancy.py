@@ -1,0 +1,125 @@
+"""Compute how many blocks of a kernel one multiprocessor can hold, and which of its resources sets the limit.
+
+The rules are those of NVIDIA's CUDA Occupancy Calculator; the limits by compute capability and where each
+comes from are in ``devices.toml`` (``limits``, ``allocation``). All functions take arrays, a launch
+configuration a place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.tables.intervals import Ints
+
+from .peaks import tables
+
+#: Threads of a warp, threads that a block may have: CUDA C++ Programming Guide, "Technical Specifications per
+#: Compute Capability". A thread may have 255 registers; the calculator lets 256 pass.
+WARP: Final = 32
+MOST_THREADS: Final = 1024
+MOST_REGISTERS: Final = 256
+#: A launch is checked as if every multiprocessor had 4 partitions, though that of GP100 (6.0) has 2.
+_CHECKED_PARTITIONS: Final = 4
+#: The resources that limit how many blocks fit, in the order of the columns of ``Residency.by``.
+LIMITS: Final = ("block size", "registers", "shared memory", "blocks per SM")
+#: The limit of a resource that a kernel does not use.
+UNLIMITED: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What one multiprocessor holds. Shared memory in bytes; ``partitions`` share the registers equally.
+
+    Registers are given to a warp in units of ``register_unit``, shared memory to a block in units of
+    ``shared_unit`` bytes, ``reserved`` bytes of it to the system. ``block_shared`` is the most shared memory
+    that a block may ask for.
+    """
+
+    cc: str
+    warps: int
+    blocks: int
+    registers: int
+    shared: int
+    block_shared: int
+    partitions: int
+    register_unit: int
+    shared_unit: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How many blocks of each configuration one multiprocessor holds.
+
+    ``by``: blocks that each resource of ``LIMITS`` allows, a row per configuration; ``blocks``: the least of
+    them, 0 if by the rules not even one fits. ``warps``: warps of a block. ``registers``: registers given to
+    a block; ``shared``: bytes of shared memory given to it, with what is reserved.
+    """
+
+    by: Ints
+    blocks: Ints
+    warps: Ints
+    registers: Ints
+    shared: Ints
+
+    def limiting(self) -> NDArray[np.bool_]:
+        """Return which resources of ``LIMITS`` allow no more blocks than ``blocks``."""
+        limiting: NDArray[np.bool_] = self.by == self.blocks[:, np.newaxis]
+        return limiting
+
+
+@cache
+def multiprocessor(cc: str | None) -> Multiprocessor | None:
+    """Return the multiprocessor of a compute capability (``"9.0"``); None if its rules are not known."""
+    limits = tables()["limits"].get(cc)
+    units = tables()["allocation"]
+    if cc is None or limits is None or "block_shared" not in limits:
+        return None
+    given = units.get(cc, units.get(cc.partition(".")[0]))
+    if given is None:
+        return None
+    return Multiprocessor(
+        cc=cc,
+        warps=limits["warps"],
+        blocks=limits["blocks"],
+        registers=limits["registers"],
+        shared=limits["shared"] * 1024,
+        block_shared=limits["block_shared"] * 1024,
+        partitions=given["partitions"],
+        register_unit=given["registers"],
+        shared_unit=given["shared"],
+        reserved=given["reserved"],
+    )
+
+
+def resident(sm: Multiprocessor, threads: Ints, registers: Ints, shared: Ints) -> Residency:
+    """Return how many blocks of ``threads`` threads, ``registers`` registers a thread and ``shared`` bytes of
+    shared memory one multiprocessor holds, if as much of it as possible is shared memory.
+
+    A warp's registers come out of one partition, so that what is left of each partition is lost. A block
+    can be launched only if its warps, rounded up to the partitions, have registers.
+    """
+    warps = _rounded_up(threads, WARP) // WARP
+    a_warp = _rounded_up(registers * WARP, sm.register_unit)
+    in_part = (sm.registers // sm.partitions) // np.maximum(a_warp, 1)
+    by_registers = (in_part * sm.partitions) // np.maximum(warps, 1)
+    fits = a_warp * _rounded_up(warps, _CHECKED_PARTITIONS) <= sm.registers
+    by_registers = np.where(fits & (registers <= MOST_REGISTERS), by_registers, 0)
+    by_registers = np.where(a_warp > 0, by_registers, UNLIMITED)
+    given = _rounded_up(shared + sm.reserved, sm.shared_unit)
+    by_shared = np.where(given > 0, sm.shared // np.maximum(given, 1), UNLIMITED)
+    by_shared = np.where(shared <= sm.block_shared, by_shared, 0)
+    by_size = np.where(threads <= MOST_THREADS, sm.warps // np.maximum(warps, 1), 0)
+    slots = np.full(len(threads), sm.blocks, np.int64)
+    by = np.stack((by_size, by_registers, by_shared, slots), axis=1).astype(np.int64)
+    return Residency(by, by.min(axis=1), warps, a_warp * warps, given)
+
+
+def _rounded_up(values: Ints, unit: int) -> Ints:
+    rounded: Ints = -(-values // unit) * unit
+    return rounded
