@@ -53,7 +53,7 @@ class Steps(Job, Work):
         """
         return self._given(
             "step_phases",
-            lambda: steps.phase_table(self._found_steps, self._phases, self._ops.on_device),
+            lambda: steps.phase_table(self._step_table, self._phases, self._ops.on_device),
         )
 
     def slow_steps(self) -> pl.DataFrame:

@@ -15,8 +15,8 @@ import polars as pl
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, processes_of, step_at
-from opscope.core.job.exchanges import KERNELS
-from opscope.core.tables.columns import gather, matching
+from opscope.core.job.exchanges import communicating
+from opscope.core.tables.columns import gather
 from opscope.core.tables.intervals import NONE, Ints
 
 #: Parts and ops with less than this share of the step's excess are left out, and all but so many ops a part.
@@ -170,7 +170,7 @@ def _worked(
     kernels, memops, calls, ranges = (
         trace[name] for name in ("kernels", "memops", "calls", "ranges")
     )
-    talks = matching(kernels["name"], KERNELS)
+    talks = communicating(attribution)
     kind = np.where(talks, NAMES["communication_part"], NAMES["kernel_part"])
     yield _summed(
         table, kernels, pl.Series(kind), *_labels(ops, attribution.kernels.op, kernels["name"])

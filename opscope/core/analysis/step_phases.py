@@ -89,6 +89,7 @@ class Phases:
         ops = self._ops
         ranges = ops.attribution.trace["ranges"]
         rows = ops.rows[ops.times.parent < 0]
+        rows = rows[ranges["thread"].gather(rows).is_not_null().to_numpy()]  # others stand for kernels
         process = processes_of(ranges["process"].gather(rows))
         thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
         start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
@@ -101,23 +102,27 @@ class Phases:
         return _by_code(held.process, held.code, held.start, held.end)
 
     def host(self) -> dict[str, pl.Series]:
-        """Return per phase and outside the time (ns) of each step; null where no phase was ever seen."""
+        """Return per phase and outside the time (ns) of each step.
+
+        A phase that its process was never seen in is null, not 0: nothing shows that the source would mark it.
+        """
         many = len(self._steps)
         values = {name: np.zeros(many, np.int64) for name in (*PHASES, OUTSIDE)}
-        known = np.zeros(many, bool)
+        known = {name: np.zeros(many, bool) for name in values}
         process = processes_of(self._steps["process"])
         for number, (first, last, code) in self.stretches.items():
             rows = np.flatnonzero(process == number)
             start, end = (self._steps[n].gather(rows).to_numpy() for n in ("start", "end"))
             rest = end - start
-            known[rows] = True
             for place, name in enumerate(PHASES):
                 mine = code == place
                 values[name][rows] = covered((first[mine], last[mine]), start, end)
+                known[name][rows] = mine.any()
                 rest = rest - values[name][rows]
-            values[OUTSIDE][rows] = rest
-        unknown = pl.Series(~known)
-        return {name: pl.Series(name, values[name]).set(unknown, None) for name in SHOWN}
+            values[OUTSIDE][rows], known[OUTSIDE][rows] = rest, True
+        return {
+            name: pl.Series(name, values[name]).set(pl.Series(~known[name]), None) for name in SHOWN
+        }
 
     def on_device(self) -> pl.DataFrame:
         """Return per step (``row``) and ``phase`` the summed duration (ns) of what was launched in it:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import OUTSIDE_WINDOW, inside
-from opscope.core.job.exchanges import KERNELS
+from opscope.core.job.exchanges import communicating
 from opscope.core.tables.amended import UNCLOSED_MARK
-from opscope.core.tables.columns import matching
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
 from opscope.core.tables.trace import Trace
@@ -91,7 +90,11 @@ def steps_of(ops: Ops) -> pl.DataFrame:
 
 def _whole(trace: Trace) -> pl.DataFrame:
     """Return one row per process that recorded calls or ranges: from its first event to its last."""
-    on_host = [trace[name]["process"] for name in ("ranges", "calls")]
+    # a range without a thread stands for a kernel
+    on_host = [
+        trace["ranges"].filter(pl.col("thread").is_not_null())["process"],
+        trace["calls"]["process"],
+    ]
     every = pl.concat(
         trace[name].select("process", "start", "end")
         for name in ("ranges", "calls", "kernels", "memops")
@@ -149,13 +152,16 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
         }
     )
     kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
-    talks = matching(kernels["name"], KERNELS)
+    talks = communicating(attribution)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
     loads = np.array([one.direction == "input" for one in meaning.readings], bool)
     speaks = np.array([one.direction == "communication" for one in meaning.readings], bool)
     loading = loads[meaning.reading] if len(loads) else np.zeros(len(ranges), bool)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
+    on_host = ranges["thread"].is_not_null().to_numpy()  # the others stand for kernels
+    outer &= on_host
+    loading &= on_host
     speaking = set(
         ranges["process"].filter(pl.Series(speaks[meaning.reading])).unique().to_list()
         if speaks.any()

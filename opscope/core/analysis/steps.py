@@ -22,6 +22,8 @@ SCORE: Final = 3.5
 LEAST_ABOVE: Final = 0.05
 #: The median of a normal distribution's absolute deviations, in standard deviations.
 _NORMAL: Final = 0.6745
+#: The reason of a step in which nothing else was recorded.
+NOTHING: Final = "nothing but the step itself was recorded"
 #: Of fewer steps none is an outlier.
 FEWEST: Final = 5
 PHASE_COLUMNS: Final = tuple(
@@ -63,7 +65,27 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
     parts = split_of(found, happened(ops, exchanged))
     in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
     table = found.with_columns(*parts, *(one.alias(name) for name, one in in_phases))
-    return table.with_columns(slow_ones()).select(*COLUMNS, "seen")
+    return _recorded(table).with_columns(slow_ones()).select(*COLUMNS, "seen")
+
+
+def _recorded(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with null parts, and not ``seen``, for steps in which nothing else was recorded.
+
+    MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is not
+    known.
+    """
+    bare = pl.col("seen") & (pl.col(OTHER) == pl.col("time")) & (pl.col("time") > 0)
+    alone = bare & (pl.col("outside_phases") == pl.col("time")).fill_null(True)
+    return table.with_columns(
+        *(
+            pl.when(~bare.fill_null(True)).then(name).alias(name)
+            for name in (*PARTS, OTHER, "overlap_time")
+        ),
+        *(pl.when(~alone.fill_null(True)).then(name).alias(name) for name in PHASE_COLUMNS),
+        pl.when(bare).then(False).otherwise("seen").alias("seen"),
+        pl.when(bare).then(pl.lit(NOTHING)).otherwise("reason").alias("reason"),
+        pl.when(~bare.fill_null(True)).then("unknown").alias("unknown"),
+    )
 
 
 def slow_ones() -> pl.Expr:
@@ -152,18 +174,17 @@ PHASE_ROWS: Final = {
 }
 
 
-def phase_table(found: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFrame:
+def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFrame:
     """Return one row per step and phase (``PHASE_ROWS``): its time and, ``on_gpu``, its device time (ns).
 
-    ``found`` is ``steps_of``. The times of a step add up to the step's, the device times to that of all that
+    ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all that
     was launched in the step. Device times of steps outside the captured windows are null.
     """
-    rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     where = pl.DataFrame(
         {"process": list(phases.seen_on), "seen_on": list(phases.seen_on.values())},
         schema={"process": pl.Int32, "seen_on": pl.String},
     )
-    host = phases.host()
     long = pl.concat(
         rows.select(
             "row",
@@ -171,11 +192,12 @@ def phase_table(found: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
             pl.col("time").alias("whole"),
             pl.lit(place).alias("place"),
             pl.lit(name).alias("phase"),
-            host[name].alias("time"),
+            pl.col(column).alias("time"),
         )
-        for place, name in enumerate(SHOWN)
+        for place, (name, column) in enumerate(zip(SHOWN, PHASE_COLUMNS, strict=True))
     )
-    known = pl.col("seen") & pl.lit(on_gpu)
+    ran = pl.col("device_time").is_not_null() | pl.col("time").is_not_null()
+    known = pl.col("seen") & pl.lit(on_gpu) & ran
     return (
         long.join(phases.on_device(), on=["row", "phase"], how="left")
         .join(where, on="process", how="left")

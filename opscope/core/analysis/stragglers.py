@@ -168,7 +168,9 @@ def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame
     most = pl.col("work") == pl.col("work").max().over("step")
     known = known.with_columns(
         (pl.col("work") / pl.col("work").mean().over("step")).alias("over"),
-        (most & (most.sum().over("step") == 1)).alias("most"),
+        pl.when(pl.col("work").is_not_null())
+        .then(most & (most.sum().over("step") == 1))
+        .alias("most"),
     )
     judged = pl.col("most").is_not_null()
     return (

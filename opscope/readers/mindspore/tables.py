@@ -332,6 +332,22 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
     return made, nodes.frame(ran)
 
 
+def step_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """Return per step of ``step_trace_raw`` (as ``steps`` returns it) when forward begins and backward ends
+    (ns). Raises BadInput."""
+    rows = _rows(path)
+    place = {name.strip(): number for number, name in enumerate(next(rows, []))}
+    need = ("step_num", "start_point", "end_point", "fp_point", "bp_point")
+    if any(name not in place for name in need):
+        return {}
+    made = {}
+    for row in rows:
+        number, start, end, first, last = (_whole(row, place[name]) for name in need)
+        if None not in (number, start, end) and first and last:
+            made[number, start * TICK, end * TICK] = first * TICK, last * TICK  # type: ignore[operator]
+    return made  # type: ignore[return-value]
+
+
 def _rows(path: Path) -> Iterator[list[str]]:
     csv.field_size_limit(1 << 20)
     try:
