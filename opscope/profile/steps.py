@@ -59,8 +59,8 @@ class Steps(Job, Work):
     def slow_steps(self) -> pl.DataFrame:
         """The slow steps, and what they had more of than the median of the process's other steps.
 
-        A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than five
-        steps are not judged.
+        A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
+        five steps are not judged.
         """
         return self._given(
             "slow_steps",

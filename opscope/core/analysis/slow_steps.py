@@ -155,9 +155,7 @@ def _usual_ops(work: pl.DataFrame, rows: pl.DataFrame, parts: pl.DataFrame) -> p
     )
 
 
-def _work(
-    ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]
-) -> pl.DataFrame:
+def _work(ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]) -> pl.DataFrame:
     """Return what ran in the steps: row of the step, part, op, layer, time (ns)."""
     return pl.concat([part.cast(dict(_WORK.items())) for part in _worked(ops, table, exchanged)])
 
@@ -173,12 +171,18 @@ def _worked(
     talks = communicating(attribution)
     kind = np.where(talks, NAMES["communication_part"], NAMES["kernel_part"])
     yield _summed(
-        table, kernels, pl.Series(kind), *_labels(ops, attribution.kernels.op, kernels["name"])
+        table,
+        kernels,
+        pl.Series(kind),
+        *_labels(ops, attribution.kernels.op.astype(np.int64), kernels["name"]),
     )
     is_set = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
     kind = np.where(is_set, NAMES["set_part"], NAMES["copy_part"])
     yield _summed(
-        table, memops, pl.Series(kind), *_labels(ops, attribution.memops.op, memops["kind"])
+        table,
+        memops,
+        pl.Series(kind),
+        *_labels(ops, attribution.memops.op.astype(np.int64), memops["kind"]),
     )
     yield _summed(table, calls, NAMES["runtime_part"], calls["name"], None)
     own = ranges[ops.rows].select("process", "start").with_columns(
@@ -229,7 +233,6 @@ def _summed(
 
 def _labels(ops: Ops, rows: Ints, otherwise: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return op and layer of op rows (-1: ``otherwise``), Categorical; each kind of op is described once."""
-    rows = np.asarray(rows, np.int64)
     place = np.full(len(rows), NONE, np.int64)
     has = rows >= 0
     if has.any():

@@ -8,7 +8,8 @@ phases at once, the first of ``PHASES`` gets the time: a loader that works ahead
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -89,7 +90,9 @@ class Phases:
         ops = self._ops
         ranges = ops.attribution.trace["ranges"]
         rows = ops.rows[ops.times.parent < 0]
-        rows = rows[ranges["thread"].gather(rows).is_not_null().to_numpy()]  # others stand for kernels
+        rows = rows[
+            ranges["thread"].gather(rows).is_not_null().to_numpy()
+        ]  # others stand for kernels
         process = processes_of(ranges["process"].gather(rows))
         thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
         start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
@@ -104,7 +107,7 @@ class Phases:
     def host(self) -> dict[str, pl.Series]:
         """Return per phase and outside the time (ns) of each step.
 
-        A phase that its process was never seen in is null, not 0: nothing shows that the source would mark it.
+        A phase that its process was never seen in is null, not 0: nothing shows that the source marks it.
         """
         many = len(self._steps)
         values = {name: np.zeros(many, np.int64) for name in (*PHASES, OUTSIDE)}
@@ -157,11 +160,13 @@ class Phases:
 
 
 class _Launched:
-    """The kernels and copies of a trace: ``time`` is that of the launch, -1 if unknown; ``code`` the phase."""
+    """The kernels and copies of a trace. ``time``: of the launch, -1 if unknown; ``code``: the phase."""
 
     __slots__ = ("code", "end", "is_kernel", "process", "start", "time")
 
-    def __init__(self, columns: list[tuple[Ints, ...]], is_kernel: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, columns: Sequence[Sequence[NDArray[Any]]], is_kernel: NDArray[np.bool_]
+    ) -> None:
         joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
         self.process, self.start, self.end, self.time, self.code = joined
         self.is_kernel = is_kernel
@@ -235,9 +240,7 @@ def _disjoint(
             firsts.append(left[0])
             lasts.append(left[1])
             codes.append(np.full(len(left[0]), phase, np.int64))
-            taken = merge(
-                np.concatenate((taken[0], left[0])), np.concatenate((taken[1], left[1]))
-            )
+            taken = merge(np.concatenate((taken[0], left[0])), np.concatenate((taken[1], left[1])))
     first, last, code = (np.concatenate(one) for one in (firsts, lasts, codes))
     order = np.argsort(first, kind="stable")
     first, last, code = first[order], last[order], code[order]

@@ -64,9 +64,9 @@ _NOTHING: Final[Spans] = (np.empty(0, np.int64), np.empty(0, np.int64))
 def steps_of(ops: Ops) -> pl.DataFrame:
     """Return the steps that ended (``STEPS``; ns), by process and time; a row per step, not per number.
 
-    ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without any
-    step has one row per process that recorded calls or ranges, from its first event to its last: ``step``
-    is null. (Kernels alone do not show when the process began and ended.)
+    ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without
+    any step has one row per process that recorded calls or ranges, from its first event to its last, with a
+    null ``step``. (Kernels alone do not show when the process began and ended.)
     """
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     ranges = trace["ranges"]

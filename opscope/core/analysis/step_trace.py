@@ -1,8 +1,8 @@
 """MindSpore's step trace in every framework: iteration interval, forward and backward, tail.
 
-MindInsight cuts a step, which begins where the one before ended, at two points: its first forward op begins, its last
-backward op ends. Before lies the iteration interval (the wait for data), behind it the tail (reduction of
-gradients, the optimizer).
+MindInsight lets a step begin where the one before ended, and cuts it at two points: where its first forward op
+begins, and where its last backward op ends. Before lies the iteration interval (the wait for data), behind
+the tail (reduction of gradients, the optimizer).
 """
 
 from __future__ import annotations

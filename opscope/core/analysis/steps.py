@@ -71,8 +71,8 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
 def _recorded(table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with null parts, and not ``seen``, for steps in which nothing else was recorded.
 
-    MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is not
-    known.
+    MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is
+    not known.
     """
     bare = pl.col("seen") & (pl.col(OTHER) == pl.col("time")) & (pl.col("time") > 0)
     alone = bare & (pl.col("outside_phases") == pl.col("time")).fill_null(True)
@@ -177,8 +177,8 @@ PHASE_ROWS: Final = {
 def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFrame:
     """Return one row per step and phase (``PHASE_ROWS``): its time and, ``on_gpu``, its device time (ns).
 
-    ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all that
-    was launched in the step. Device times of steps outside the captured windows are null.
+    ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all
+    that was launched in the step. Device times of steps outside the captured windows are null.
     """
     rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     where = pl.DataFrame(

@@ -1,8 +1,8 @@
 """Who is late to collectives, how much of a collective is waiting, and how unevenly ranks work.
 
-All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered last:
-the shortest time is the transfer of data, and what another rank spends beyond it is waiting. That needs
-no common clock.
+All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered
+last: the shortest time is the transfer of data, and what another rank spends beyond it is waiting. That
+needs no common clock.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ IMBALANCE: Final = {
 def collective_waits(exchanged: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
 
-    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of calls
-    of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
+    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of
+    calls of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
     ``distributed.exchanged``.
     """
     timed = exchanged.filter(pl.col("duration").is_not_null())
@@ -131,12 +131,12 @@ def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare with
-    the same steps of the others.
+    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
+    with the same steps of the others.
 
-    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less the
-    waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
-    work. ``median_work`` is null for all if the ranks have collectives whose waiting is not known.
+    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less
+    the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
+    work. It is null in a step in which a rank has a collective whose waiting is not known.
     ``over_mean``: median over the steps of work / mean work of the processes in that step.
     ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
     """

@@ -265,7 +265,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
 
 
 def _timed(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
-    """Return the range rows ``frame``; those that only stand for kernels (without a thread) get their times."""
+    """Return the range rows ``frame``; those without a thread, which stand for kernels, get their times."""
     if not frame["thread"].has_nulls():
         return frame
     times = pl.DataFrame({"op": attribution.kernels.op.astype(np.int64)}).with_columns(

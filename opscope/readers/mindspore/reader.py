@@ -283,6 +283,7 @@ def _steps(
     if not of["ticks"]:
         for path in of["points"]:
             rank.steps += tables.gpu_steps(path)
+            rank.points |= tables.gpu_points(path)
 
 
 def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:

@@ -389,6 +389,21 @@ def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
     return made
 
 
+def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """Return per step of ``gpu_steps`` when forward begins and backward ends (ns). Raises BadInput."""
+    lines = [line.split() for line in text(path).split("\n") if line.strip()]
+    if lines and "," not in lines[0][0]:
+        ends = [last * TICK for _, last in _pairs(lines[1][1:])] if len(lines) > 2 else []
+        return {step: (step[1], end) for step, end in zip(gpu_steps(path), ends, strict=False)}
+    of_step = {
+        number: (int(words[1].rpartition(",")[2]), int(words[2].rpartition(",")[2]))
+        for number, words in enumerate(lines[:_MOST_STEPS], 1)
+        if all(re.fullmatch(r"[0-9]{1,19}", word.rpartition(",")[2]) for word in words[1:3])
+        and len(words) > 3
+    }
+    return {step: of_step[step[0]] for step in gpu_steps(path) if step[0] in of_step}
+
+
 def _pairs(words: list[str]) -> list[tuple[int, int]]:
     found = (re.fullmatch(r"([0-9]{1,17}),([0-9]{1,17})", word) for word in words)
     return [(int(one.group(1)), int(one.group(2))) for one in found if one]
