@@ -12,12 +12,13 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, processes_of, step_at
 from opscope.core.job.exchanges import communicating
-from opscope.core.tables.columns import gather
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.columns import at, compact, gather, pairs
+from opscope.core.tables.intervals import NONE
 
 #: Parts and ops with less than this share of the step's excess are left out, and all but so many ops a part.
 LEAST: Final = 0.05
@@ -61,7 +62,8 @@ def slow_steps(
         return pl.DataFrame(schema=SCHEMA)
     usual = _usual_parts(rows)
     parts = usual.filter(pl.col("part_excess") >= LEAST * pl.col("excess"))
-    work = _work(ops, table, exchanged)
+    wanted = frozenset(parts["part"].drop_nulls())
+    work = _work(ops, table, exchanged, wanted)
     by_op = _usual_ops(work, rows, parts)
     head = rows.filter("slow").select("row", "process", "rank", "step", "time")
     return (
@@ -155,96 +157,115 @@ def _usual_ops(work: pl.DataFrame, rows: pl.DataFrame, parts: pl.DataFrame) -> p
     )
 
 
-def _work(ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """Return what ran in the steps: row of the step, part, op, layer, time (ns)."""
-    return pl.concat([part.cast(dict(_WORK.items())) for part in _worked(ops, table, exchanged)])
+def _work(
+    ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame], wanted: frozenset[str]
+) -> pl.DataFrame:
+    """Return what ran in the steps: row of the step, part (``wanted`` ones), op, layer, time (ns)."""
+    return pl.concat(
+        [part.cast(dict(_WORK.items())) for part in _worked(ops, table, exchanged, wanted)]
+        or [pl.DataFrame(schema=_WORK)]
+    )
 
 
 def _worked(
-    ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]
+    ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame], wanted: frozenset[str]
 ) -> Iterator[pl.DataFrame]:
     attribution = ops.attribution
     trace = attribution.trace
     kernels, memops, calls, ranges = (
         trace[name] for name in ("kernels", "memops", "calls", "ranges")
     )
-    talks = communicating(attribution)
-    kind = np.where(talks, NAMES["communication_part"], NAMES["kernel_part"])
-    yield _summed(
-        table,
-        kernels,
-        pl.Series(kind),
-        *_labels(ops, attribution.kernels.op.astype(np.int64), kernels["name"]),
-    )
-    is_set = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    kind = np.where(is_set, NAMES["set_part"], NAMES["copy_part"])
-    yield _summed(
-        table,
-        memops,
-        pl.Series(kind),
-        *_labels(ops, attribution.memops.op.astype(np.int64), memops["kind"]),
-    )
-    yield _summed(table, calls, NAMES["runtime_part"], calls["name"], None)
-    own = ranges[ops.rows].select("process", "start").with_columns(
-        (pl.col("start") + pl.Series(ops.times.self_time)).alias("end")
-    )  # fmt: skip
-    loads = np.array([one.direction == "input" for one in attribution.meaning.readings], bool)
-    loading = (
-        loads[attribution.meaning.reading[ops.rows]] if len(loads) else np.zeros(len(own), bool)
-    )
-    kind = np.where(loading, NAMES["loader_part"], NAMES["op_part"])
-    nothing = pl.Series([None], dtype=pl.Categorical).new_from_index(0, len(own))
-    yield _summed(table, own, pl.Series(kind), *_labels(ops, ops.rows, nothing))
-    if kernels.is_empty():
-        said = exchanged().filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
-        yield _summed(table, said, NAMES["communication_part"], said["kind"], None)
+    said, computed, copied, was_set, called, loaded, worked = (NAMES[name] for name in PARTS)
+    if wanted & {said, computed}:
+        parts = (computed, said), communicating(attribution)
+        yield _summed(table, kernels, *parts, _labels(ops, attribution.kernels.op, kernels["name"]))
+    if wanted & {copied, was_set}:
+        parts = (
+            (copied, was_set),
+            (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy(),
+        )
+        yield _summed(table, memops, *parts, _labels(ops, attribution.memops.op, memops["kind"]))
+    if called in wanted:
+        nothing = np.full(len(calls), NONE, np.int32)
+        yield _summed(
+            table,
+            calls,
+            (called,),
+            np.zeros(len(calls), bool),
+            _labels(ops, nothing, calls["name"]),
+        )
+    if wanted & {loaded, worked}:
+        own = ranges[ops.rows].select("process", "start").with_columns(
+            (pl.col("start") + pl.Series(ops.times.self_time)).alias("end")
+        )  # fmt: skip
+        loads = np.array([one.direction == "input" for one in attribution.meaning.readings], bool)
+        loading = at(loads, attribution.meaning.reading[ops.rows], False)
+        yield _summed(table, own, (worked, loaded), loading, _labels(ops, ops.rows, None))
+    if said in wanted and kernels.is_empty():
+        ran = exchanged().filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
+        nothing = np.full(len(ran), NONE, np.int32)
+        yield _summed(
+            table, ran, (said,), np.zeros(len(ran), bool), _labels(ops, nothing, ran["kind"])
+        )
+
+
+_Labels = tuple[NDArray[np.int32], pl.Series, pl.Series]
 
 
 def _summed(
     table: pl.DataFrame,
     happened: pl.DataFrame,
-    part: pl.Series | str,
-    op: pl.Series,
-    layer: pl.Series | None,
+    parts: tuple[str, ...],
+    which: NDArray[np.bool_],
+    labels: _Labels,
 ) -> pl.DataFrame:
-    """Return the summed durations by step, part, op and layer."""
+    """Return the summed durations by step, part (``parts`` by ``which``), op and layer."""
+    label, op, layer = labels
     start = happened["start"].fill_null(0).to_numpy()
-    row = step_at(table, processes_of(happened["process"]), start)
     frame = pl.DataFrame(
         {
-            "row": row,
-            "part": part if isinstance(part, pl.Series) else pl.repeat(part, len(row), eager=True),
-            "op": op,
-            "layer": pl.repeat(None, len(row), dtype=pl.String, eager=True)
-            if layer is None
-            else layer,
+            "row": step_at(table, processes_of(happened["process"]), start),
+            "which": which.astype(np.uint32),
+            "label": label,
             "time": happened["end"].fill_null(0).to_numpy() - start,
         }
     ).filter(pl.col("row") >= 0)
-    summed = frame.group_by("row", "part", "op", "layer").agg(pl.col("time").sum())
-    return summed.select(
+    # by numbers first: events are many, and labels few
+    few = frame.group_by("row", "which", "label").agg(pl.col("time").sum())
+    named = few.select(
         "row",
-        pl.col("part").cast(pl.String),
-        pl.col("op").cast(pl.String),
-        pl.col("layer").cast(pl.String),
+        pl.Series("part", parts, pl.String).gather(few["which"]),
+        gather(op, few["label"].to_numpy()).cast(pl.String).alias("op"),
+        gather(layer, few["label"].to_numpy()).cast(pl.String).alias("layer"),
         "time",
     )
+    return named.group_by("row", "part", "op", "layer").agg(pl.col("time").sum())
 
 
-def _labels(ops: Ops, rows: Ints, otherwise: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return op and layer of op rows (-1: ``otherwise``), Categorical; each kind of op is described once."""
-    place = np.full(len(rows), NONE, np.int64)
+def _labels(ops: Ops, rows: NDArray[np.signedinteger], otherwise: pl.Series | None) -> _Labels:
+    """Return a number per event, and op and layer of each number.
+
+    ``rows``: the op rows of the events; where it is -1 the event is called as in ``otherwise``
+    (Categorical).
+    """
     has = rows >= 0
-    if has.any():
-        outline = ops.outline(rows[has])
-        numbers = pl.DataFrame([pl.Series(str(n), one) for n, one in enumerate(outline)])
-        key = pl.struct(pl.all()).rank("dense").cast(pl.Int64) - 1
-        code = numbers.select(key.alias("key"))["key"].to_numpy()
-        _, first = np.unique(code, return_index=True)
-        about = ops.identify(rows[has][first])
-        place[has] = code
-        op, layer = gather(about.call["op"], place), gather(about.layer, place)
-        op = op.zip_with(op.is_not_null(), otherwise.cast(pl.Categorical).alias(op.name))
-        return op, layer
-    empty = pl.Series("layer", [None], dtype=pl.Categorical).new_from_index(0, len(rows))
-    return otherwise.cast(pl.Categorical), empty
+    label = np.full(len(rows), NONE, np.int32)
+    known = rows[has].astype(np.int64)
+    outline = ops.outline(known) if len(known) else [known] * 5
+    reading, layer_number = outline[0], outline[3]
+    _, _, number = pairs(reading, layer_number)
+    label[has] = number
+    many = int(number.max(initial=-1)) + 1
+    first = np.zeros(many, np.int64)
+    first[number[::-1]] = known[::-1]
+    op = pl.Series("op", [], pl.Categorical)
+    layer = pl.Series("layer", [], pl.Categorical)
+    if many:
+        about = ops.identify(first)
+        op, layer = about.call["op"], about.layer
+    if otherwise is not None and not has.all():
+        codes, texts = compact(otherwise.cast(pl.Categorical))
+        label[~has] = many + codes[~has]
+        op = pl.concat([op.cast(pl.String), pl.Series(texts, dtype=pl.String)])
+        layer = layer.cast(pl.String).extend_constant(None, len(texts))
+    return label, op, layer

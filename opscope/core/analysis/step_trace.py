@@ -1,7 +1,7 @@
 """MindSpore's step trace in every framework: iteration interval, forward and backward, tail.
 
-MindInsight lets a step begin where the one before ended, and cuts it at two points: where its first forward op
-begins, and where its last backward op ends. Before lies the iteration interval (the wait for data), behind
+MindInsight lets a step begin where the one before ended, and cuts it at two points: where its first forward
+op begins, and where its last backward op ends. Before lies the iteration interval (the wait for data), behind
 the tail (reduction of gradients, the optimizer).
 """
 
