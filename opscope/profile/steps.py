@@ -2,8 +2,92 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import polars as pl
+
+from opscope.core.analysis import slow_steps, step_times, step_trace, steps, stragglers
+from opscope.core.analysis.step_phases import Phases
+
+from .job import Job
 from .work import Work
 
 
-class Steps(Work):
+class Steps(Job, Work):
     """Steps, their parts, and the ranks that are late."""
+
+    @cached_property
+    def _found_steps(self) -> pl.DataFrame:
+        return step_times.steps_of(self._ops)
+
+    @cached_property
+    def _phases(self) -> Phases:
+        return Phases(self._ops, self._found_steps)
+
+    @cached_property
+    def _step_table(self) -> pl.DataFrame:
+        return steps.step_table(self._ops, lambda: self._exchanged, self._phases)
+
+    def steps(self) -> pl.DataFrame:
+        """What each step of each process took: by what the process did, and by phase.
+
+        The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
+        its kind in which nothing of an earlier column happened. A null part counts in the later ones:
+        ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are
+        null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+        """
+        return self._given("steps", lambda: self._step_table.drop("seen"))
+
+    def step_summary(self) -> pl.DataFrame:
+        """What steps usually take, by process: the whole step, each part and each phase.
+
+        Steps that a capture's window does not hold whole are left out, unless there are no others.
+        """
+        return self._given("step_summary", lambda: steps.step_summary(self._step_table))
+
+    def step_phases(self) -> pl.DataFrame:
+        """The phases of each step, with the device time of what was launched in each.
+
+        The times of a step's five rows add up to the step. Device times are summed durations: they may be
+        longer than the step where kernels run at once.
+        """
+        return self._given(
+            "step_phases",
+            lambda: steps.phase_table(self._step_table, self._phases, self._ops.on_device),
+        )
+
+    def slow_steps(self) -> pl.DataFrame:
+        """The slow steps, and what they had more of than the median of the process's other steps.
+
+        A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
+        five steps are not judged.
+        """
+        return self._given(
+            "slow_steps",
+            lambda: slow_steps.slow_steps(self._ops, self._step_table, lambda: self._exchanged),
+        )
+
+    def step_trace(self) -> pl.DataFrame:
+        """MindSpore's step trace: each step as iteration interval, forward and backward, and tail.
+
+        The three add up to ``time``, which runs from the end of the step before.
+        """
+        return self._given(
+            "step_trace",
+            lambda: step_trace.step_trace(self._ops, self._found_steps, self._phases),
+        )
+
+    def stragglers(self) -> pl.DataFrame:
+        """Which ranks enter collectives last, how often, and how long the others wait for them."""
+        return self._given("stragglers", lambda: stragglers.stragglers(self.trace, self._exchanged))
+
+    def collective_waits(self) -> pl.DataFrame:
+        """The time in collectives as waiting and transfer, by kind and group; all ranks added up."""
+        return self._given("collective_waits", lambda: stragglers.collective_waits(self._exchanged))
+
+    def step_imbalance(self) -> pl.DataFrame:
+        """How the work of each rank in a step compares with that of the others in the same step."""
+        return self._given(
+            "step_imbalance",
+            lambda: stragglers.step_imbalance(self._found_steps, self._exchanged),
+        )

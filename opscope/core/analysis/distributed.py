@@ -11,9 +11,9 @@ from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
-from opscope.core.job.exchanges import GROUP, KERNELS, exchanges, matched
+from opscope.core.job.exchanges import GROUP, communicating, exchanges, matched
 from opscope.core.perf.ops.communication import wire_bytes
-from opscope.core.tables.columns import known_sum, matching
+from opscope.core.tables.columns import known_sum
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
 from opscope.core.tables.trace import Trace
 
@@ -87,7 +87,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         "process",
         "start",
         "end",
-        pl.Series("communicates", matching(trace["kernels"]["name"], KERNELS)),
+        pl.Series("communicates", communicating(attribution)),
     )
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
     ranks = dict(trace["processes"].select("process", "rank").rows())

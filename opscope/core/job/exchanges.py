@@ -97,6 +97,24 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     )
 
 
+def communicating(attribution: Attribution) -> NDArray[np.bool_]:
+    """Return whether each kernel is a collective's, or of a transfer between two ranks.
+
+    Its name says so; or, where the source records no launches, the op that it is: Ascend's are called after
+    the model's node (``AllReduce-op57``), or after what a part of them does (``MEMCPY_ASYNC``).
+    """
+    found = matching(attribution.trace["kernels"]["name"], KERNELS)
+    if attribution.trace.has("calls"):
+        return found
+    speaks = np.array(
+        [one.direction == "communication" for one in attribution.meaning.readings], bool
+    )
+    op = attribution.kernels.op.astype(np.int64)
+    reading = at(attribution.meaning.reading, op).astype(np.int64)
+    of_op: NDArray[np.bool_] = at(speaks, reading, False) if len(speaks) else reading >= 0
+    return found | of_op
+
+
 class _Calls:
     """What each distinct reading says about a collective; None if it is not a collective."""
 
@@ -225,7 +243,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     outer = attribution.climb(attribution.parent[rows].astype(np.int64), is_call)
     rows = rows[outer == NONE]
     blocks = pl.Series(calls.blocks[reading[rows]])
-    frame: pl.DataFrame = ranges[rows].select(
+    frame: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
         "process",
         pl.col("start").alias("called"),
         *calls.columns(reading[rows]),
@@ -244,6 +262,21 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
         parts.append(_ran(part, ran.filter(pl.col("process") == process)))
     made: pl.DataFrame = pl.concat(parts).select(*SCHEMA)
     return made
+
+
+def _timed(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    """Return the range rows ``frame``; those without a thread, which stand for kernels, get their times."""
+    if not frame["thread"].has_nulls():
+        return frame
+    times = pl.DataFrame({"op": attribution.kernels.op.astype(np.int64)}).with_columns(
+        attribution.trace["kernels"].select("start", "end")
+    )
+    spans = times.group_by("op").agg(pl.col("start").min(), pl.col("end").max())
+    ran = pl.DataFrame({"op": rows}).join(spans, on="op", how="left", maintain_order="left")
+    hollow = frame["thread"].is_null() & ran["start"].is_not_null()
+    return frame.with_columns(
+        ran[name].zip_with(hollow, frame[name]).alias(name) for name in ("start", "end")
+    )
 
 
 def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -52,6 +52,7 @@ class _Rank:
     number: int | None
     ran: list[pl.DataFrame] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
+    points: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
     users: list[tuple[str, int, int, int]] = field(default_factory=list)
     cpu: list[tuple[str, int, int, int]] = field(default_factory=list)
     host_ops: list[pl.DataFrame] = field(default_factory=list)
@@ -235,6 +236,7 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
         # a step is told by its own file and by that of its iteration
         rank.steps += [step for step in line.steps if step not in seen]
         seen.update(line.steps)
+        rank.points |= line.points
         rank.users += line.users
         rank.cpu += line.cpu
         rank.notes += [("info", what, many) for what, many in line.notes.items()]
@@ -275,11 +277,13 @@ def _steps(
             rank.notes.append(("warning", _OTHER_CLOCK, len(made)))
             continue
         rank.steps += made
+        rank.points |= tables.step_points(path)
         if not timed:  # a timeline has them too
             rank.ran.append(collectives)
     if not of["ticks"]:
         for path in of["points"]:
             rank.steps += tables.gpu_steps(path)
+            rank.points |= tables.gpu_points(path)
 
 
 def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:
@@ -385,14 +389,14 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
                 "name": pl.Series([name] * len(devices), dtype=pl.String),
             }
         )
-    ranges = [_steps_table(rank.steps)] if rank.steps else []
+    ranges = [_steps_table(rank.steps, rank.points)] if rank.steps else []
     if rank.cpu:
         ranges.append(_cpu_ranges(rank.cpu))
     ranges += rank.host_ops
     if rank.users:
         ranges.append(_ranges([(*one, "user", None) for one in rank.users]))
     if ranges:
-        made["ranges"] = pl.concat(ranges).with_columns(
+        made["ranges"] = pl.concat(ranges, how="diagonal").with_columns(
             pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
         )
     if not ranges and not len(ran):
@@ -434,13 +438,19 @@ def _clock(unix: bool) -> pl.DataFrame:
     )
 
 
-def _steps_table(steps: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
-    return _ranges(
-        [
-            (f"{STEP} {number}", 0, start, end, "opscope.step", "step")
-            for number, start, end in steps
-        ]
-    )
+def _steps_table(
+    steps: Sequence[tuple[int, int, int]], points: Mapping[tuple[int, int, int], tuple[int, int]]
+) -> pl.DataFrame:
+    """Return the steps' ranges; where forward begins and backward ends is in ``attrs`` (ns)."""
+    found = [points.get(step) for step in steps]
+    attrs = [
+        None if one is None else f'{{"forward_start":{one[0]},"backward_end":{one[1]}}}'
+        for one in found
+    ]
+    rows = [
+        (f"{STEP} {number}", 0, start, end, "opscope.step", "step") for number, start, end in steps
+    ]
+    return _ranges(rows).with_columns(pl.Series("attrs", attrs, pl.String))
 
 
 def _cpu_ranges(cpu: Sequence[tuple[str, int, int, int]]) -> pl.DataFrame:

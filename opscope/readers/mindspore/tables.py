@@ -332,6 +332,22 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
     return made, nodes.frame(ran)
 
 
+def step_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """Return per step of ``step_trace_raw`` (as ``steps`` returns it) when forward begins and backward ends
+    (ns). Raises BadInput."""
+    rows = _rows(path)
+    place = {name.strip(): number for number, name in enumerate(next(rows, []))}
+    need = ("step_num", "start_point", "end_point", "fp_point", "bp_point")
+    if any(name not in place for name in need):
+        return {}
+    made = {}
+    for row in rows:
+        number, start, end, first, last = (_whole(row, place[name]) for name in need)
+        if None not in (number, start, end) and first and last:
+            made[number, start * TICK, end * TICK] = first * TICK, last * TICK  # type: ignore[operator]
+    return made  # type: ignore[return-value]
+
+
 def _rows(path: Path) -> Iterator[list[str]]:
     csv.field_size_limit(1 << 20)
     try:
@@ -371,6 +387,21 @@ def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
         if max(first, last) < LATEST:
             made.append((number, first, last))
     return made
+
+
+def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """Return per step of ``gpu_steps`` when forward begins and backward ends (ns). Raises BadInput."""
+    lines = [line.split() for line in text(path).split("\n") if line.strip()]
+    if lines and "," not in lines[0][0]:
+        ends = [last * TICK for _, last in _pairs(lines[1][1:])] if len(lines) > 2 else []
+        return {step: (step[1], end) for step, end in zip(gpu_steps(path), ends, strict=False)}
+    of_step = {
+        number: (int(words[1].rpartition(",")[2]), int(words[2].rpartition(",")[2]))
+        for number, words in enumerate(lines[:_MOST_STEPS], 1)
+        if all(re.fullmatch(r"[0-9]{1,19}", word.rpartition(",")[2]) for word in words[1:3])
+        and len(words) > 3
+    }
+    return {step: of_step[step[0]] for step in gpu_steps(path) if step[0] in of_step}
 
 
 def _pairs(words: list[str]) -> list[tuple[int, int]]:

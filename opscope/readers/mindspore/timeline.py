@@ -62,6 +62,8 @@ class _Args(msgspec.Struct):
     of_plane: Any = msgspec.field(default=None, name="task type")
     plane_stream: Any = msgspec.field(default=None, name="stream id")
     plane_task: Any = msgspec.field(default=None, name="task id")
+    forward: Any = msgspec.field(default=None, name="FP Start")
+    backward: Any = msgspec.field(default=None, name="BP End")
 
 
 class _Event(msgspec.Struct):
@@ -89,13 +91,15 @@ _PIECE: Final = 65_536
 class Timeline:
     """What a timeline tells.
 
-    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns). ``users``: text, thread, start, end
+    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns); ``points``: when a step's
+    forward begins and its backward ends (ns). ``users``: text, thread, start, end
     of the program's own ranges (mstx). ``cpu``: the same of operators on the CPU. ``relative``: times begin
     at 0 with the timeline. ``notes``: what was left out, and how often.
     """
 
     ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
     steps: list[tuple[int, int, int]] = field(default_factory=list)
+    points: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
     users: list[tuple[str, int, int, int]] = field(default_factory=list)
     cpu: list[tuple[str, int, int, int]] = field(default_factory=list)
     relative: bool = False
@@ -277,8 +281,17 @@ def _step(
         thread = threads.get((event.pid, event.tid), "")
         if not (_STEP_LANE.match(thread) or thread == "Steps"):
             return False
-    found.steps.append((int(number.group(1)), start, end))
+    step = int(number.group(1)), start, end
+    found.steps.append(step)
+    if event.args is not None and event.cat == "Iteration Time":
+        points = _ns([_time(event.args.forward), _time(event.args.backward)]).to_list()
+        if None not in points:
+            found.points[step] = points[0], points[1]
     return True
+
+
+def _time(value: Any) -> str | float | None:
+    return value if isinstance(value, (str, int, float)) else None
 
 
 def _task(

@@ -1,0 +1,189 @@
+"""Who is late to collectives, how much of a collective is waiting, and how unevenly ranks work.
+
+All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered
+last: the shortest time is the transfer of data, and what another rank spends beyond it is waiting. That
+needs no common clock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.step_times import processes_of, step_at
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.columns import known_sum
+from opscope.core.tables.trace import Trace
+
+_ONE: Final = (*GROUP, "number")
+#: Differences up to this (ns) are those of clocks and launches, not of ranks.
+NOISE: Final = 1_000
+WAITS: Final = {
+    "kind": pl.String,
+    "group": pl.String,
+    "members": pl.String,
+    "size": pl.Int64,
+    "calls": pl.Int64,
+    "compared": pl.Int64,
+    "time": pl.Int64,
+    "waiting_time": pl.Int64,
+    "transfer_time": pl.Int64,
+    "uncompared_time": pl.Int64,
+    "waiting_share": pl.Float64,
+}
+STRAGGLERS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "compared": pl.Int64,
+    "last": pl.Int64,
+    "last_share": pl.Float64,
+    "lateness": pl.Int64,
+    "median_lateness": pl.Float64,
+    "max_lateness": pl.Int64,
+    "caused_waiting": pl.Int64,
+    "waiting_time": pl.Int64,
+    "usual_kind": pl.String,
+}
+IMBALANCE: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "steps": pl.Int64,
+    "median_step": pl.Float64,
+    "median_work": pl.Float64,
+    "over_mean": pl.Float64,
+    "most_work": pl.Int64,
+    "most_work_share": pl.Float64,
+}
+
+
+def collective_waits(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
+
+    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of
+    calls of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
+    ``distributed.exchanged``.
+    """
+    timed = exchanged.filter(pl.col("duration").is_not_null())
+    alone = pl.col("shortest").is_null()
+    made = timed.group_by("kind", *GROUP, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        (~alone).sum().cast(pl.Int64).alias("compared"),
+        pl.col("duration").sum().alias("time"),
+        known_sum("waiting").alias("waiting_time"),
+        known_sum("shortest").alias("transfer_time"),
+        pl.col("duration").filter(alone).sum().alias("uncompared_time"),
+    )
+    both = pl.col("waiting_time") + pl.col("transfer_time")
+    return (
+        made.with_columns(
+            pl.when(both > 0).then(pl.col("waiting_time") / both).alias("waiting_share")
+        )
+        .cast(dict(WAITS.items()))
+        .sort("time", "kind", "group", "members", descending=[True, False, False, False])
+        .select(*WAITS)
+    )
+
+
+def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process (``STRAGGLERS``; ns) that took part in a collective that synchronises, by
+    the waiting that it caused.
+
+    ``last``: in how many it alone was last; ``last_share``: of those ``compared``. ``lateness``: how much
+    later it came than the first rank, summed over those in which it was last. ``caused_waiting``: the
+    waiting of all other ranks in these. A collective in which no rank waited longer than a microsecond has
+    no last rank. Only collectives of which the times of at least two ranks are known are compared.
+    """
+    kind = pl.col("kind").cast(pl.String)
+    compared = exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
+    ).with_columns(kind.alias("kind"))
+    if compared.is_empty():
+        return pl.DataFrame(schema=STRAGGLERS)
+    one = list(_ONE)
+    shortest = pl.col("duration") == pl.col("shortest")
+    marked = compared.with_columns(
+        (pl.col("duration").max().over(one) - pl.col("shortest")).alias("late"),
+        pl.col("waiting").sum().over(one).alias("caused"),
+        (shortest & (shortest.sum().over(one) == 1)).alias("last"),
+    ).with_columns(pl.col("last") & (pl.col("late") > NOISE))
+    last = pl.col("last")
+    ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
+    return (
+        marked.group_by("process", maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Int64).alias("compared"),
+            last.sum().cast(pl.Int64).alias("last"),
+            last.mean().alias("last_share"),
+            pl.col("late").filter(last).sum().alias("lateness"),
+            pl.col("late").filter(last).median().alias("median_lateness"),
+            pl.col("late").filter(last).max().alias("max_lateness"),
+            pl.col("caused").filter(last).sum().alias("caused_waiting"),
+            pl.col("waiting").sum().alias("waiting_time"),
+            pl.col("kind").filter(last).sort().mode().sort().first().alias("usual_kind"),
+        )
+        .join(ranks, on="process", how="left", maintain_order="left")
+        .cast(dict(STRAGGLERS.items()), strict=False)
+        .sort("caused_waiting", "process", descending=[True, False])
+        .select(*STRAGGLERS)
+    )
+
+
+def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
+    with the same steps of the others.
+
+    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less
+    the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
+    work. It is null in a step in which a rank has a collective whose waiting is not known.
+    ``over_mean``: median over the steps of work / mean work of the processes in that step.
+    ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    """
+    rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    timed = exchanged.filter(pl.col("end").is_not_null())
+    row = step_at(found, processes_of(timed["process"]), timed["end"].to_numpy() - 1)
+    waits = (
+        timed.select("waiting", "start", pl.Series("row", np.asarray(row, np.int64)))
+        .filter(pl.col("row") >= 0)
+        .group_by("row")
+        .agg(
+            pl.col("waiting").sum(),
+            pl.col("waiting").is_null().any().alias("unsure"),
+        )
+    )
+    several = pl.col("process").n_unique().over("step") > 1
+    once = pl.len().over("process", "step") == 1
+    known = (
+        rows.filter(pl.col("step").is_not_null())
+        .join(waits, on="row", how="left")
+        .filter(once)
+        .filter(several)
+    )
+    if known.is_empty():
+        return pl.DataFrame(schema=IMBALANCE)
+    unsure = pl.col("unsure").fill_null(False).any().over("step")
+    work = pl.col("time") - pl.col("waiting").fill_null(0)
+    known = known.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
+    most = pl.col("work") == pl.col("work").max().over("step")
+    known = known.with_columns(
+        (pl.col("work") / pl.col("work").mean().over("step")).alias("over"),
+        pl.when(pl.col("work").is_not_null())
+        .then(most & (most.sum().over("step") == 1))
+        .alias("most"),
+    )
+    judged = pl.col("most").is_not_null()
+    return (
+        known.group_by("process", "rank")
+        .agg(
+            pl.len().cast(pl.Int64).alias("steps"),
+            pl.col("time").median().alias("median_step"),
+            pl.col("work").median().alias("median_work"),
+            pl.col("over").median().alias("over_mean"),
+            pl.when(judged.any()).then(pl.col("most").sum()).cast(pl.Int64).alias("most_work"),
+            pl.col("most").mean().alias("most_work_share"),
+        )
+        .cast(dict(IMBALANCE.items()))
+        .sort("median_work", "process", descending=[True, False], nulls_last=True)
+        .select(*IMBALANCE)
+    )
