@@ -124,7 +124,8 @@ def call_tree(
             device[place] += idle
     many = len(paths.parent)
     sums = [_padded(one, many) for one in (calls, host, device)]
-    return _pruned(paths, list(names.of), sums, known, nodes)
+    made = _pruned(paths, list(names.of), sums, known, nodes)
+    return made if len(made) > 1 else made.clear()  # nothing was open, and nothing ran
 
 
 def _padded(values: Ints, many: int) -> Ints:

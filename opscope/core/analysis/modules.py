@@ -75,7 +75,8 @@ def modules(
     )
     inside = nodes.join(own.drop_nulls("layer"), on="layer", how="left")
     frame = pl.concat([inside.sort("number"), outside, reasons], how="diagonal_relaxed")
-    return _ordered(_with_totals(frame))
+    made = _ordered(_with_totals(frame))
+    return made if len(made) > 1 else made.clear()  # nothing ran
 
 
 def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
