@@ -20,7 +20,7 @@ _NODE: Final = r'(?:^|, )node="((?:[^"\\]|\\.)*)"'
 
 
 def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program), by time;
+    """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program);
     device time without an op is one row per reason.
 
     ``sums``: rows as of ``totals.op_sums``; ``gaps``: of ``totals.unattributed``. An operator's place is its
@@ -31,10 +31,14 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     known = pl.col("device_time").is_not_null()
     # a million ops of as many shapes become few rows before their texts are looked into
     alike = ("op", "op_type", "direction", "layer", "params")
-    fewer = sums.lazy().group_by(alike).agg(
-        pl.col("calls").sum(),
-        pl.col("calls").filter(known).sum().alias("timed"),
-        known_sum("device_time").alias("total"),
+    fewer = (
+        sums.lazy()
+        .group_by(alike)
+        .agg(
+            pl.col("calls").sum(),
+            pl.col("calls").filter(known).sum().alias("timed"),
+            known_sum("device_time").alias("total"),
+        )
     )
     named = fewer.with_columns(
         pl.col(alike).cast(pl.String),
@@ -63,15 +67,17 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
             (pl.col("total") / pl.col("timed").replace(0, None)).alias("mean"),
             (pl.col("total") / pl.col("total").sum().replace(0, None)).alias("share"),
         )
-        .sort("total", *keys, "reason", descending=[True, *[False] * (len(keys) + 1)], nulls_last=True)
+        .sort(
+            "total", *keys, "reason", descending=[True, *[False] * (len(keys) + 1)], nulls_last=True
+        )
         .select(*keys, "op_type", "calls", "total", "mean", "share", *counted, "reason")
         .collect()
     )
 
 
 def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per kernel and op that launched it, by time: name, op, calls, total, mean, max, min (ns),
-    share of all kernel time. ``kernels``: ``executed.executed_kernels``."""
+    """Return one row per kernel and op that launched it, by time: name, op, calls, total, mean, max, min
+    (ns), share of all kernel time. ``kernels``: ``executed.executed_kernels``."""
     duration = pl.col("duration")
     return (
         kernels.lazy()

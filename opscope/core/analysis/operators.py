@@ -26,7 +26,13 @@ BY: Final = ("inputs", "source")
 COLUMNS: Final = (
     *("op_type", "calls", "uncaptured", "device_self", "share", "device_total", "device_mean"),
     *("host_self", "host_total", "host_mean", "kernels", "tc_eligible"),
-    *("tensor_core_self", "tensor_core_total", "tensor_core_time", "tensor_core_undetermined_time", "reason"),
+    *(
+        "tensor_core_self",
+        "tensor_core_total",
+        "tensor_core_time",
+        "tensor_core_undetermined_time",
+        "reason",
+    ),
 )
 
 

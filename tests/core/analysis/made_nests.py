@@ -36,7 +36,11 @@ def nests(draw, gpu: bool | None = None) -> Made:
             kind = draw(st.sampled_from(["op", "op", "layer", "user", "phase"]))
             own = {"text": draw(st.sampled_from(OPS)), "domain": "opscope.torch"}
             if kind == "layer":
-                own = {"text": draw(st.sampled_from(LAYERS)), "category": "layer", "domain": "opscope.torch"}
+                own = {
+                    "text": draw(st.sampled_from(LAYERS)),
+                    "category": "layer",
+                    "domain": "opscope.torch",
+                }
             elif kind == "user":
                 own = {"text": draw(st.sampled_from("ab")), "domain": "opscope.user"}
             elif kind == "phase":

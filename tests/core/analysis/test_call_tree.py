@@ -41,11 +41,20 @@ def test_steps_layers_ranges_ops_and_kernels_are_frames(trace_of):
         )
     ]
     kernels = [
-        {**RAN, "start": 1000 + n, "end": 1005 + n, "name": "gemm", "correlation": n} for n in (0, 1)
+        {**RAN, "start": 1000 + n, "end": 1005 + n, "name": "gemm", "correlation": n}
+        for n in (0, 1)
     ]
     trace = trace_of(ranges=ranges, calls=[call(20, 0), call(120, 1)], kernels=kernels)
     frame = Profile(trace).call_tree()
-    assert frame["frame_kind"].to_list() == ["all", "step", "phase", "layer", "range", "op", "kernel"]
+    assert frame["frame_kind"].to_list() == [
+        "all",
+        "step",
+        "phase",
+        "layer",
+        "range",
+        "op",
+        "kernel",
+    ]
     found = stacks(frame, "calls", "host_self", "host_total", "device_self", "device_total")
     assert found["step"] == (2, 20, 180, 0, 10)
     assert found["step;forward;Net;mine;aten::mm"] == (2, 80, 80, 0, 10)
@@ -71,7 +80,8 @@ def test_a_kernel_without_an_op_is_below_what_was_open_around_its_launch(trace_o
     assert found["mine;in range"] == (5,)
     (alone,) = [stack for stack in found if stack.endswith(";alone")]
     (lost,) = [stack for stack in found if stack.endswith(";lost")]
-    assert alone.startswith("(") and lost.startswith("(no launch record)")
+    assert alone.startswith("(")
+    assert lost.startswith("(no launch record)")
     assert frame["device_total"][0] == 21
 
 

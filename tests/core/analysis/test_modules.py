@@ -100,7 +100,12 @@ def test_memory_is_the_modules_that_allocated_it(trace_of):
         {"process": 0, "device": 0, "thread": 1, "time": at, "address": number, "bytes": size}
         for number, (at, size) in enumerate([(16, 64), (56, 32)])
     ]
-    ranges = [layer("Net", 0, 100), layer("Net.a", 10, 40), op("aten::mm", 15, 30), op("aten::mm", 50, 60)]
+    ranges = [
+        layer("Net", 0, 100),
+        layer("Net.a", 10, 40),
+        op("aten::mm", 15, 30),
+        op("aten::mm", 50, 60),
+    ]
     found = rows(Profile(trace_of(ranges=ranges, allocations=allocations)).modules())
     assert (found["Net.a"]["allocated"], found["Net.a"]["at_peak"]) == (64, 64)
     assert (found["Net"]["allocated"], found["Net"]["at_peak"]) == (96, 96)
@@ -126,12 +131,17 @@ def test_what_modules_took_themselves_adds_up_to_the_whole(trace_of, made):
         whole = frame.row(0, named=True)
         assert whole["device_total"] == frame["device_self"].sum() == summary["device_time"]
         assert whole["host_total"] == frame["host_self"].sum() == profile.ops()["self_time"].sum()
-        assert whole["forward_part"] + whole["backward_part"] + whole["other_part"] == whole["device_total"]
+        assert (
+            whole["forward_part"] + whole["backward_part"] + whole["other_part"]
+            == whole["device_total"]
+        )
         assert frame["module_id"].to_list() == list(range(len(frame)))
         inner = frame.group_by("parent_module").agg(
             pl.col("device_total", "host_total").sum().name.suffix("_inner")
         )
-        both = frame.join(inner, left_on="module_id", right_on="parent_module", how="left").fill_null(0)
+        both = frame.join(
+            inner, left_on="module_id", right_on="parent_module", how="left"
+        ).fill_null(0)
         for side in ("device", "host"):
             assert (both[f"{side}_self"] + both[f"{side}_total_inner"]).to_list() == both[
                 f"{side}_total"

@@ -26,7 +26,14 @@ def op(text: str, start: int, end: int, **more) -> dict:
 def launched(*kernels: tuple[int, int, str, int]) -> dict[str, list[dict]]:
     """Tables of kernels: when each was launched, on which device, its name, and how long it ran."""
     calls = [
-        {"process": 0, "thread": 1, "start": at, "end": at + 1, "name": "cudaLaunchKernel", "correlation": n}
+        {
+            "process": 0,
+            "thread": 1,
+            "start": at,
+            "end": at + 1,
+            "name": "cudaLaunchKernel",
+            "correlation": n,
+        }
         for n, (at, *_) in enumerate(kernels)
     ]
     ran = [
@@ -41,8 +48,12 @@ NET = "Default/network-WithLossCell/_backbone-Net/"
 GRAPH = [
     node(f"{NET}c1-Conv2d/Conv2D-op0(f32[8,1,32,32], f32[6,1,5,5])", 0, 100_000),
     node(f"{NET}f-Dense/MatMul-op0(f32[8,4704], f32[10,4704])", 100_000, 130_000),
-    node(f"Gradients/{NET}f-Dense/Grad_MatMul/MatMul-op0(f32[8,10], f32[10,4704])", 130_000, 150_000),
-    node(f"Gradients/{NET}f-Dense/Grad_MatMul/MatMul-op1(f32[8,10], f32[8,4704])", 150_000, 160_000),
+    node(
+        f"Gradients/{NET}f-Dense/Grad_MatMul/MatMul-op0(f32[8,10], f32[10,4704])", 130_000, 150_000
+    ),
+    node(
+        f"Gradients/{NET}f-Dense/Grad_MatMul/MatMul-op1(f32[8,10], f32[8,4704])", 150_000, 160_000
+    ),
 ]
 
 
@@ -51,7 +62,12 @@ def test_a_type_is_an_op_and_an_operator_is_an_op_at_one_place(trace_of):
     types = {row["op"]: row for row in profile.operator_statistics().to_dicts()}
     assert {op: row["total"] for op, row in types.items()} == {"Conv2D": 100_000, "MatMul": 60_000}
     matmul = types["MatMul"]
-    assert (matmul["calls"], matmul["mean"], matmul["share"], matmul["operators"]) == (3, 20_000, 0.375, 3)
+    assert (matmul["calls"], matmul["mean"], matmul["share"], matmul["operators"]) == (
+        3,
+        20_000,
+        0.375,
+        3,
+    )
     operators = profile.operator_statistics("operator")
     assert operators["total"].to_list() == [100_000, 30_000, 20_000, 10_000]
     assert operators["operator"][1] == f"{NET}f-Dense/MatMul-op0"
@@ -118,7 +134,9 @@ def test_op_analyse_takes_the_time_of_one_device(trace_of):
     ]
     tables = launched((12_000, 0, "k", 4000), (60_000, 0, "k", 1000), (112_000, 1, "k", 7000))
     profile = Profile(trace_of(ranges=ranges, **tables))
-    first, other = (json.loads(profile.op_analyse("aten::linear", n))["aten::linear"] for n in (0, 1))
+    first, other = (
+        json.loads(profile.op_analyse("aten::linear", n))["aten::linear"] for n in (0, 1)
+    )
     by_side = {one["op_side"]: one for one in first}
     assert by_side["gpu"]["op_total_time(us)"] == 5.0  # with the product inside it
     assert by_side["gpu"]["input_shape"] == "input_1:[2, 3],input_2:[4, 3],input_3:NoShape"

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from opscope.profile import Profile
 from tests.core.analysis.made_nests import Made, nests
 
-PLACE = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch", "category": "forward"}
+PLACE = {
+    "process": 0,
+    "thread": 1,
+    "kind": "pushpop",
+    "domain": "opscope.torch",
+    "category": "forward",
+}
 RAN = {"process": 0, "device": 0, "stream": 7}
 
 
@@ -28,7 +34,13 @@ def launches(*at: int) -> list[dict]:
 
 def kernels(*named: tuple[str, int]) -> list[dict]:
     return [
-        {**RAN, "start": 1000 * (n + 1), "end": 1000 * (n + 1) + lasts, "name": name, "correlation": n}
+        {
+            **RAN,
+            "start": 1000 * (n + 1),
+            "end": 1000 * (n + 1) + lasts,
+            "name": name,
+            "correlation": n,
+        }
         for n, (name, lasts) in enumerate(named)
     ]
 
@@ -71,7 +83,10 @@ def test_calls_of_other_shapes_are_other_rows_where_that_is_asked(trace_of):
         "f32[8,3], f32[3,4]": 40,
     }
     by_line = profile.operators("source")
-    assert dict(by_line.select("source", "host_self").iter_rows()) == {"train.py:1": 10, "train.py:2": 60}
+    assert dict(by_line.select("source", "host_self").iter_rows()) == {
+        "train.py:1": 10,
+        "train.py:2": 60,
+    }
     assert len(profile.operators("source", "inputs")) == 3
     with pytest.raises(ValueError, match="inputs, source"):
         profile.operators("layer")
@@ -123,7 +138,9 @@ def test_the_share_of_tensor_cores_is_unknown_where_no_name_proves_it(trace_of):
 
 def test_kernels_without_an_op_are_a_row_for_each_reason(trace_of):
     trace = trace_of(
-        ranges=[op("aten::mm", 0, 10)], calls=launches(1), kernels=kernels(("gemm", 8), ("stray", 5))
+        ranges=[op("aten::mm", 0, 10)],
+        calls=launches(1),
+        kernels=kernels(("gemm", 8), ("stray", 5)),
     )
     frame = Profile(trace).operators()
     (stray,) = frame.filter(pl.col("op").is_null()).to_dicts()
@@ -170,7 +187,8 @@ def test_parts_add_up_to_wholes_and_totals_are_those_of_the_outermost(trace_of, 
     frame = profile.operators()
     ops = frame.filter(pl.col("op").is_not_null())
     found = {
-        one.pop("op"): one for one in ops.select("op", "calls", "host_self", "host_total").to_dicts()
+        one.pop("op"): one
+        for one in ops.select("op", "calls", "host_self", "host_total").to_dicts()
     }
     assert found == plainly(made)
     whole = profile.summary()["device_time"].item() or 0
