@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from opscope.core.tables.columns import known_sum
+from opscope.core.tables.columns import known_sum, matching
 
 #: What the statistics can be made of, each with the columns that tell its rows apart.
 BY: Final = {
@@ -14,7 +16,7 @@ BY: Final = {
     "operator": ("op", "direction", "layer", "operator"),
 }
 #: The columns in which ``search`` looks for a text.
-_SEARCHED: Final = ("op", "op_type", "layer", "operator", "name")
+_SEARCHED: Final = ("op", "op_type", "layer", "operator", "name", "params")
 #: The parameter with the full name of a prepared graph's node, such as MindSpore's.
 _NODE: Final = r'(?:^|, )node="((?:[^"\\]|\\.)*)"'
 
@@ -99,12 +101,13 @@ def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
-    """Return the rows in which the op, its type, its layer or its other names have this text in any case."""
-    wanted = text.lower()
-    names = [name for name in _SEARCHED if name in frame.columns]
-    return frame.filter(
-        pl.any_horizontal(
-            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(wanted, literal=True)
-            for name in names
-        ).fill_null(False)
-    )
+    """Return the rows in which the op, its type, its layer or its other names have this text in any case.
+
+    Of a Categorical column each distinct text is looked into once.
+    """
+    pattern = f"(?i){re.escape(text)}"
+    found = np.zeros(len(frame), bool)
+    for name in _SEARCHED:
+        if name in frame.columns:
+            found |= matching(frame[name].cast(pl.Categorical), pattern)
+    return frame.filter(pl.Series(found))
