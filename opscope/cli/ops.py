@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from . import common
 
 _SHOWN = (
     "share,device_time,self_time,calls,op,direction,inputs,outputs,params,layer,flops,bytes,source"
 )
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        help="List only the ops that have this text in their name, family, layer, node or parameters, in any"
+        " case.",
+        metavar="TEXT",
+        show_default=False,
+    ),
+]
 _EACH = (
     "start,device_time,self_time,op,direction,inputs,outputs,params,layer,step,flops,bytes,source"
 )
@@ -17,6 +31,7 @@ def ops(
     sort: common.Sort = "device_time",
     top: common.Top = None,
     each: common.Each = False,
+    search: Search = None,
     columns: common.Chosen = None,
     csv: common.Csv = False,
     json: common.Json = False,
@@ -40,5 +55,10 @@ def ops(
     profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
-    listing = common.Listing(title, shown, "no ops in this profile")
+    empty = "no ops in this profile"
+    if search is not None:
+        from opscope.core.analysis.operator_statistics import having  # loads Polars
+
+        frame, empty = having(frame, search), f"no op, family, layer or node has {search!r}"
+    listing = common.Listing(title, shown, empty)
     listing.write(frame, sort, top, columns, csv, json, width)

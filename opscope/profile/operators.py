@@ -8,7 +8,8 @@ from functools import cached_property
 
 import polars as pl
 
-from opscope.core.analysis import call_tree, modules, operator_statistics, operators
+from opscope.core.analysis import call_tree, modules, operator_statistics
+from opscope.core.analysis import operators as by_name
 from opscope.core.analysis.memory import memory_by_op
 from opscope.core.analysis.op_analyse import op_analyse
 
@@ -22,33 +23,34 @@ class Operators(Work):
         """Operators by name, as the PyTorch profiler's operator view and ``key_averages`` list them.
 
         Every level of a nest of ops is a row: ``device_total`` and ``host_total`` contain the ops inside,
-        ``device_self`` and ``host_self`` do not, and add up to the whole; time without an op is a row for each
-        reason. An op inside another of the same row is counted once in the totals. With ``inputs`` each shape
-        is a row, with ``source`` each call stack of the user's lines. ``op_totals()`` gives a nest's time to
-        the one op that counts instead. Raises ValueError for any other ``by``.
+        ``device_self`` and ``host_self`` do not, and add up to the whole; time without an op is a row for
+        each reason. An op inside another of the same row is counted once in the totals. With ``inputs``
+        each shape is a row, with ``source`` each call stack of the user's lines. ``op_totals()`` gives a
+        nest's time to the one op that counts instead. Raises ValueError for any other ``by``.
         """
         for word in by:
-            if word not in operators.BY:
-                raise ValueError(f"unknown by {word!r}; choose of {', '.join(operators.BY)}")
-        keys = tuple(word for word in operators.BY if word in by)
+            if word not in by_name.BY:
+                raise ValueError(f"unknown by {word!r}; choose of {', '.join(by_name.BY)}")
+        keys = tuple(word for word in by_name.BY if word in by)
         return self._given(
             f"operators {' '.join(keys)}",
-            lambda: operators.operators(
+            lambda: by_name.operators(
                 self._ops, self._inclusive, self._cached("unattributed"), keys
             ),
         )
 
     @cached_property
-    def _inclusive(self) -> operators.Inclusive:
-        return operators.inclusive(self._ops, self._executed)
+    def _inclusive(self) -> by_name.Inclusive:
+        return by_name.inclusive(self._ops, self._executed)
 
     def modules(self, *, depth: int | None = None) -> pl.DataFrame:
         """The tree of modules: a row for each, after the one around it, siblings by device time.
 
-        The first row is the whole profile. ``device_self`` and ``host_self`` are times of the ops that a module
-        called itself; over all rows they add up to the first row's totals. What ran outside any module, and
-        device time without an op, have rows of their own. Modules below ``depth`` are part of those around
-        them. ``parent_module`` makes the tree; ``layer`` is the path by which other frames name the module.
+        The first row is the whole profile. ``device_self`` and ``host_self`` are times of the ops that a
+        module called itself; over all rows they add up to the first row's totals. What ran outside any
+        module, and device time without an op, have rows of their own. Modules below ``depth`` are part of
+        those around them. ``parent_module`` makes the tree; ``layer`` is the path by which other frames
+        name the module.
         """
         return self._given(f"modules {depth}", lambda: self._modules(depth))
 
@@ -68,13 +70,13 @@ class Operators(Work):
     ) -> pl.DataFrame:
         """The data of a flame graph: steps, layers, ranges, ops and kernels, merged by their path.
 
-        Each row follows the row around it (``parent_path``), siblings by time. Steps, threads and processes are
-        merged. ``device_self`` is the time of kernels and copies, which are the leaves; without a GPU that of
-        ops. ``device_self`` and ``host_self`` add up to the first row's totals. At most ``depth`` frames are
-        above one another, and at most ``nodes`` rows are given, the ones with most time; what is left out is
-        summed in rows ``(other)`` beside them. Raises ValueError if a bound is below 1.
+        Each row follows the row around it (``parent_path``), siblings by time. Steps, threads and processes
+        are merged. ``device_self`` is the time of kernels and copies, which are the leaves; without a GPU
+        that of ops. ``device_self`` and ``host_self`` add up to the first row's totals. At most ``depth``
+        frames are above one another, and at most ``nodes`` rows are given, the ones with most time; what is
+        left out is summed in rows ``(other)`` beside them. Raises ValueError if a bound is below 1.
 
-        Folded stacks, one a line: ``f.filter(device_self > 0)``, then ``stack`` and ``device_self`` of each row.
+        Folded stacks are the columns ``stack`` and ``device_self`` of the rows with a ``device_self``.
         """
         if depth < 1 or nodes < 1:
             raise ValueError("depth and nodes must be at least 1")
@@ -87,12 +89,14 @@ class Operators(Work):
     def operator_statistics(self, by: str = "type", *, search: str | None = None) -> pl.DataFrame:
         """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
 
-        A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose op,
-        family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError for any
-        other ``by``.
+        A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
+        op, family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError
+        for any other ``by``.
         """
         if by not in operator_statistics.BY:
-            raise ValueError(f"unknown by {by!r}; choose one of {', '.join(operator_statistics.BY)}")
+            raise ValueError(
+                f"unknown by {by!r}; choose one of {', '.join(operator_statistics.BY)}"
+            )
         frame = self._given(
             f"operator_statistics {by}",
             lambda: operator_statistics.operator_statistics(
@@ -116,10 +120,10 @@ class Operators(Work):
 
         ``{"Conv2D": [{"op_side": "gpu", "input_shape": "input_1:[8, 1, 32, 32],input_2:[6, 1, 5, 5]",
         "op_occurrences": 4, "op_total_time(us)": 56.6, "op_avg_time(us)": 14.2}], "device_id": 0}``.
-        ``op_name``: an op's name, a node's (``Conv2D-op0``), or a list. On the side ``gpu`` the time is that of
-        the kernels on ``device_id``, of the ops inside too; on the side ``cpu`` the host's. Raises TypeError
-        for a name that is no text and a device that is no number, ValueError if the profile has no such
-        operator or device.
+        ``op_name``: an op's name, a node's (``Conv2D-op0``), or a list. On the side ``gpu`` the time is
+        that of the kernels on ``device_id``, of the ops inside too; on the side ``cpu`` the host's. Raises
+        TypeError for a name that is no text and a device that is no number, ValueError if the profile has
+        no such operator or device.
         """
         names = [op_name] if isinstance(op_name, str) else list(op_name)
         if not names or not all(isinstance(name, str) and name for name in names):

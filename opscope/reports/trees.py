@@ -1,4 +1,4 @@
-"""The table of a frame that is a tree: folded to the rows with the most time, and what is folded summed up."""
+"""The table of a frame that is a tree, folded to the rows with the most time; the others are summed up."""
 
 from __future__ import annotations
 
@@ -114,6 +114,8 @@ def _said(form: Column, rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 def _plain(form: Column, name: str) -> Column:
     """A name keeps its branch, at its start, and is never left out."""
-    return replace(form, rank=-1, flexible=True, cut="end", least=40, parts="text") if (
-        form.key == name
-    ) else form
+    return (
+        replace(form, rank=-1, flexible=True, cut="end", least=40, parts="text")
+        if (form.key == name)
+        else form
+    )

@@ -1,4 +1,4 @@
-"""The call tree: steps, phases, layers, ranges, ops and kernels merged by their path, as a flame graph shows."""
+"""The call tree: steps, layers, ranges, ops and kernels merged by their path, as a flame graph shows."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ class _Hosted:
     trees: dict[tuple[int, int], tuple[Nest, Ints]]
 
 
-def call_tree(
-    ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES
-) -> pl.DataFrame:
+def call_tree(ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES) -> pl.DataFrame:
     """Return one row per path, after the row of the path around it, the most time first.
 
     Frames are what was open on a thread: steps, phases, layers, user ranges, Python functions, ops; kernels
@@ -117,14 +115,17 @@ def call_tree(
         calls = _padded(calls, len(launched)) + launched
     elif known:
         rows = ops.times.rows
-        np.add.at(device := np.zeros(len(paths.parent), np.int64), hosted.path[rows], ops.times.self_time)
+        np.add.at(
+            device := np.zeros(len(paths.parent), np.int64), hosted.path[rows], ops.times.self_time
+        )
         if idle:
             place = int(paths.of(np.array([root]), np.array([names.number(IDLE, "outside")]))[0])
             device = _padded(device, len(paths.parent))
             device[place] += idle
     many = len(paths.parent)
     sums = [_padded(one, many) for one in (calls, host, device)]
-    return _pruned(paths, list(names.of), sums, known, nodes)
+    made = _pruned(paths, list(names.of), sums, known, nodes)
+    return made if len(made) > 1 else made.clear()  # nothing was open, and nothing ran
 
 
 def _padded(values: Ints, many: int) -> Ints:
@@ -188,7 +189,9 @@ def _on_host(
         if level < deepest - 1:
             found[nodes] = paths.of(above, name[rows[nodes]])
         else:  # all deeper frames are one row of the frame that they are in
-            found[nodes] = paths.of(above, np.full(len(nodes), other)) if level == deepest - 1 else above
+            found[nodes] = (
+                paths.of(above, np.full(len(nodes), other)) if level == deepest - 1 else above
+            )
     path = np.full(len(ranges), NONE, np.int64)
     path[rows] = found
     calls, host = (np.zeros(len(paths.parent), np.int64) for _ in range(2))
@@ -232,7 +235,9 @@ def _around(
     bare = np.flatnonzero((found < 0) & (launched.call >= 0))
     if len(bare):
         of = launched.call[bare].astype(np.int64)
-        process, thread = (calls[name].fill_null(NONE).to_numpy()[of] for name in ("process", "thread"))
+        process, thread = (
+            calls[name].fill_null(NONE).to_numpy()[of] for name in ("process", "thread")
+        )
         time = calls["start"].to_numpy()[of]
         for (number, on), (tree, rows) in hosted.trees.items():
             here = np.flatnonzero((process == number) & (thread == on))
@@ -289,8 +294,13 @@ def _rows(
     parent: Ints, text: list[tuple[str, str]], columns: dict[str, NDArray[Any]], known: bool
 ) -> pl.DataFrame:
     """Return the rows in the order of a tree, siblings by their time, each with its whole stack."""
-    weight = columns["device_total"] if known and columns["device_total"].any() else columns["host_total"]
-    by_time = np.lexsort(([name for name, _ in text], -columns["host_total"], -weight))
+    weight = (
+        columns["device_total"]
+        if known and columns["device_total"].any()
+        else columns["host_total"]
+    )
+    names = np.array([_short(name) for name, _ in text], dtype=np.str_)
+    by_time = np.lexsort((names, -columns["host_total"], -weight))
     moved = np.empty(len(parent), np.int64)
     moved[by_time] = np.arange(len(parent))
     order = by_time[np.argsort(Forest(at(moved, parent[by_time])).place, kind="stable")]
@@ -325,5 +335,3 @@ def _short(name: str) -> str:
     """Return a name as a frame of a stack, which ``;`` parts: without that, and not too long."""
     plain = name.replace(";", ",").replace("\n", " ")
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
-
-

@@ -32,7 +32,16 @@ _TOTALS: Final = {
     "at_peak": "at_peak",
 }
 COLUMNS: Final = (
-    *("module_id", "parent_module", "depth", "module", "layer", "module_type", "row_kind", "inside"),
+    *(
+        "module_id",
+        "parent_module",
+        "depth",
+        "module",
+        "layer",
+        "module_type",
+        "row_kind",
+        "inside",
+    ),
     *("module_calls", "call_time", "device_self", "device_total", "share"),
     *("forward_part", "backward_part", "other_part", "host_self", "host_total"),
     *("kernels", "flops", "bytes", "allocated", "at_peak"),
@@ -51,7 +60,7 @@ def modules(
     typed: bool,
     deepest: int | None = None,
 ) -> pl.DataFrame:
-    """Return one row per module, each after the one around it, siblings by device time; then the time outside.
+    """Return one row per module, after the one around it, siblings by device time; then the time outside.
 
     ``sums``: rows as of ``totals.op_sums``, ``gaps``: of ``totals.unattributed``, ``memory``: of
     ``memory.memory_by_op``, ``called``: of ``module_calls``. ``typed``: whether the parts of paths are
@@ -75,7 +84,8 @@ def modules(
     )
     inside = nodes.join(own.drop_nulls("layer"), on="layer", how="left")
     frame = pl.concat([inside.sort("number"), outside, reasons], how="diagonal_relaxed")
-    return _ordered(_with_totals(frame))
+    made = _ordered(_with_totals(frame))
+    return made if len(made) > 1 else made.clear()  # nothing ran
 
 
 def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +136,11 @@ def module_calls(context: Context) -> pl.DataFrame:
             calls[layer] = calls.get(layer, 0) + int(many[number])
             time[layer] = time.get(layer, 0) + int(lasted[number])
     return pl.DataFrame(
-        {"layer": list(calls), "module_calls": list(calls.values()), "call_time": list(time.values())},
+        {
+            "layer": list(calls),
+            "module_calls": list(calls.values()),
+            "call_time": list(time.values()),
+        },
         schema={"layer": pl.String, "module_calls": pl.Int64, "call_time": pl.Int64},
     )
 
@@ -162,13 +176,14 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 
 def _ends(layer: str, known: set[str]) -> list[int]:
     """Return where the paths around a layer end, and its own: at marks outside of brackets."""
-    mark, level, ends = "/" if "/" in layer else ".", 0, []
+    mark, level = "/" if "/" in layer else ".", 0
+    ends: list[int] = []
     for place, letter in enumerate(layer):
         level += (letter in "([{<") - (letter in ")]}>")
-        if place and letter in "./" and len(ends) < _DEEPEST:
-            if (letter == mark and level <= 0) or layer[:place] in known:
-                if layer[:place].strip("./"):
-                    ends.append(place)
+        path = layer[:place]
+        ends_here = (letter == mark and level <= 0) or (letter in "./" and path in known)
+        if ends_here and path.strip("./") and len(ends) < _DEEPEST:
+            ends.append(place)
     return [*ends, len(layer)]
 
 
@@ -200,7 +215,8 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with the sums over the rows inside each, and with their depth and number."""
     position = {number: place for place, number in enumerate(frame["number"].to_list())}
     parent = np.array(
-        [NONE if above is None else position[above] for above in frame["parent"].to_list()], np.int64
+        [NONE if above is None else position[above] for above in frame["parent"].to_list()],
+        np.int64,
     )
     forest = Forest(parent)
     modules = frame["row_kind"].is_in([MODULE, GROUP]).cast(pl.Int64).to_numpy()
@@ -235,7 +251,9 @@ def _total(own: pl.Series, forest: Forest) -> pl.Series:
     """Return the sums of a column over each row and the rows inside it; null where none of these is known."""
     known = own.is_not_null().to_numpy().astype(np.int64)
     sums = forest.with_inside(own.fill_null(0).cast(pl.Int64).to_numpy())
-    column: pl.Series = pl.Series(own.name, sums).set(pl.Series(forest.with_inside(known) == 0), None)
+    column: pl.Series = pl.Series(own.name, sums).set(
+        pl.Series(forest.with_inside(known) == 0), None
+    )
     return column
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.rangetext import RangeTextError, parse
-from opscope.core.schema import TensorSpec, leaves
+from opscope.core.schema import SameAs, TensorSpec, leaves
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -132,11 +132,28 @@ def _shapes(inputs: str | None) -> str:
     """
     if inputs is None:
         return ""
-    try:
-        args = parse(f"_({inputs})").inputs
-    except RangeTextError:  # a number stands in a tensor's place
-        return inputs
-    return ",".join(f"input_{place}:{_shape(arg)}" for place, arg in enumerate(leaves(args), 1))
+    found: list[object] = []
+    for part in _parts(inputs):
+        try:
+            found += leaves(parse(f"_({part})").inputs)
+        except RangeTextError:  # a number that stands in a tensor's place
+            found.append(None)
+    same = [
+        found[arg.index] if isinstance(arg, SameAs) and 0 <= arg.index < len(found) else arg
+        for arg in found
+    ]
+    return ",".join(f"input_{place}:{_shape(arg)}" for place, arg in enumerate(same, 1))
+
+
+def _parts(inputs: str) -> list[str]:
+    """Split arguments at the commas that are outside of brackets."""
+    parts, level, begin = [], 0, 0
+    for place, letter in enumerate(inputs):
+        level += (letter in "[{(") - (letter in "]})")
+        if letter == "," and level == 0:
+            parts.append(inputs[begin:place])
+            begin = place + 1
+    return [part.strip() for part in [*parts, inputs[begin:]] if part.strip()]
 
 
 def _shape(arg: object) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+import numpy as np
 import polars as pl
 
-from opscope.core.tables.columns import known_sum
+from opscope.core.tables.columns import known_sum, matching
 
 #: What the statistics can be made of, each with the columns that tell its rows apart.
 BY: Final = {
@@ -14,13 +16,13 @@ BY: Final = {
     "operator": ("op", "direction", "layer", "operator"),
 }
 #: The columns in which ``search`` looks for a text.
-_SEARCHED: Final = ("op", "op_type", "layer", "operator", "name")
+_SEARCHED: Final = ("op", "op_type", "layer", "operator", "name", "params")
 #: The parameter with the full name of a prepared graph's node, such as MindSpore's.
 _NODE: Final = r'(?:^|, )node="((?:[^"\\]|\\.)*)"'
 
 
 def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program), by time;
+    """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program);
     device time without an op is one row per reason.
 
     ``sums``: rows as of ``totals.op_sums``; ``gaps``: of ``totals.unattributed``. An operator's place is its
@@ -31,10 +33,14 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     known = pl.col("device_time").is_not_null()
     # a million ops of as many shapes become few rows before their texts are looked into
     alike = ("op", "op_type", "direction", "layer", "params")
-    fewer = sums.lazy().group_by(alike).agg(
-        pl.col("calls").sum(),
-        pl.col("calls").filter(known).sum().alias("timed"),
-        known_sum("device_time").alias("total"),
+    fewer = (
+        sums.lazy()
+        .group_by(alike)
+        .agg(
+            pl.col("calls").sum(),
+            pl.col("calls").filter(known).sum().alias("timed"),
+            known_sum("device_time").alias("total"),
+        )
     )
     named = fewer.with_columns(
         pl.col(alike).cast(pl.String),
@@ -63,15 +69,17 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
             (pl.col("total") / pl.col("timed").replace(0, None)).alias("mean"),
             (pl.col("total") / pl.col("total").sum().replace(0, None)).alias("share"),
         )
-        .sort("total", *keys, "reason", descending=[True, *[False] * (len(keys) + 1)], nulls_last=True)
+        .sort(
+            "total", *keys, "reason", descending=[True, *[False] * (len(keys) + 1)], nulls_last=True
+        )
         .select(*keys, "op_type", "calls", "total", "mean", "share", *counted, "reason")
         .collect()
     )
 
 
 def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per kernel and op that launched it, by time: name, op, calls, total, mean, max, min (ns),
-    share of all kernel time. ``kernels``: ``executed.executed_kernels``."""
+    """Return one row per kernel and op that launched it, by time: name, op, calls, total, mean, max, min
+    (ns), share of all kernel time. ``kernels``: ``executed.executed_kernels``."""
     duration = pl.col("duration")
     return (
         kernels.lazy()
@@ -93,12 +101,13 @@ def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
-    """Return the rows in which the op, its type, its layer or its other names have this text in any case."""
-    wanted = text.lower()
-    names = [name for name in _SEARCHED if name in frame.columns]
-    return frame.filter(
-        pl.any_horizontal(
-            pl.col(name).cast(pl.String).str.to_lowercase().str.contains(wanted, literal=True)
-            for name in names
-        ).fill_null(False)
-    )
+    """Return the rows in which the op, its type, its layer or its other names have this text in any case.
+
+    Of a Categorical column each distinct text is looked into once.
+    """
+    pattern = f"(?i){re.escape(text)}"
+    found = np.zeros(len(frame), bool)
+    for name in _SEARCHED:
+        if name in frame.columns:
+            found |= matching(frame[name].cast(pl.Categorical), pattern)
+    return frame.filter(pl.Series(found))

@@ -26,7 +26,13 @@ BY: Final = ("inputs", "source")
 COLUMNS: Final = (
     *("op_type", "calls", "uncaptured", "device_self", "share", "device_total", "device_mean"),
     *("host_self", "host_total", "host_mean", "kernels", "tc_eligible"),
-    *("tensor_core_self", "tensor_core_total", "tensor_core_time", "tensor_core_undetermined_time", "reason"),
+    *(
+        "tensor_core_self",
+        "tensor_core_total",
+        "tensor_core_time",
+        "tensor_core_undetermined_time",
+        "reason",
+    ),
 )
 
 
@@ -69,7 +75,9 @@ def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
             np.add.at(sums, place[ops.attribution.kernels.op[rows]], duration[rows])
     reading = ops.attribution.meaning.reading[times.rows]
     could = ops.costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
-    judged = ops.readings["op_type"].is_not_null().to_numpy()[reading]
+    # a user's range that stands for an op could hold anything
+    called = np.array([one.call is not None for one in ops.attribution.meaning.readings], bool)
+    judged = (ops.readings["op_type"].is_not_null().to_numpy() & called)[reading]
     used_total = forest.with_inside(used)
     eligible = could[ops.costs.place[times.rows]].astype(np.int64)
     return Inclusive(

@@ -69,7 +69,10 @@ def frames() -> Iterator[Frame]:
             flops=("FLOP", "FLOPs of it and of the modules inside it, as far as they are known"),
             bytes=("bytes", "minimum bytes moved by it and the modules inside it, as far as known"),
             allocated=("bytes", "memory allocated by it and the modules inside it, added up"),
-            at_peak=("bytes", "blocks of it and of the modules inside it in use at the device's peak"),
+            at_peak=(
+                "bytes",
+                "blocks of it and of the modules inside it in use at the device's peak",
+            ),
         ),
     )
     yield Frame(
@@ -90,7 +93,10 @@ def frames() -> Iterator[Frame]:
         ),
     )
     statistics = "op_type calls total mean share"
-    device = ("ns", "device time of all calls, a nest's at the op that counts; without a GPU, self time")
+    device = (
+        "ns",
+        "device time of all calls, a nest's at the op that counts; without a GPU, self time",
+    )
     mean = ("ns", "mean device time of one call")
     yield Frame(
         'operator_statistics("type")',

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports.catalogue.operators import AFTER, BEFORE, FORMS
 from opscope.reports.grouped import EMPTY
+from opscope.reports.operator_columns import AFTER, BEFORE, FORMS
 from opscope.reports.report import Report
 
 REPORT = Report(
