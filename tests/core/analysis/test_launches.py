@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.launches import (
-    AMD, NO_CONFIGURATION, NO_DEVICE, NO_FIT, NO_RESOURCES, NO_RULES, NOTHING, launches,
+    AMD,
+    NO_CONFIGURATION,
+    NO_DEVICE,
+    NO_FIT,
+    NO_RESOURCES,
+    NO_RULES,
+    NOTHING,
+    launches,
 )  # fmt: skip
 
 A100 = {"process": 0, "device": 0, "name": "NVIDIA A100-SXM4-80GB", "cc": "8.0", "sm_count": 108}
@@ -141,8 +148,9 @@ def test_kernels_of_one_configuration_share_a_row_and_devices_do_not(trace_of):
     )
 )
 def test_achieved_is_at_most_theoretical_and_both_are_shares(rows):
-    from opscope.core.tables.trace import Trace, table_schema
     import polars as pl
+
+    from opscope.core.tables.trace import Trace, table_schema
 
     kernels = [
         kernel(grid=grid, block=block, registers=registers, shared_dynamic=shared)
