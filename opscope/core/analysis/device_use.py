@@ -342,8 +342,9 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
         captured = trace["windows"].filter(own & pl.col("source").is_not_null())
         if len(captured):
             parts = merge(captured["start"].to_numpy(), captured["end"].to_numpy())
-            # kernels that the steps launched may end after the window
-            parts = (parts[0], np.append(parts[1][:-1], max(int(parts[1][-1]), high)))
+            # kernels that were launched in a window may end after it
+            latest: Any = kernels.filter(own)["end"].max()
+            parts = (parts[0], np.append(parts[1][:-1], max(int(parts[1][-1]), latest)))
             whole = intersect(parts, whole)
         if not len(whole[0]):
             whole = (np.array([low]), np.array([low]))

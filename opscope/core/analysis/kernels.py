@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
 from opscope.core.analysis.executed import ALL_FLOPS
+from opscope.core.analysis.launches import shared_memory
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, region_as_layer
@@ -90,7 +91,6 @@ def _piece(
     hidden: NDArray[np.bool_],
 ) -> pl.DataFrame:
     owners = ops.costs.cost_owners(launched.op.astype(np.int64))
-    shared = pl.sum_horizontal("shared_static", "shared_dynamic", ignore_nulls=False)
     about = _described(ops, launched)
     frame = table.select(
         "process",
@@ -100,7 +100,7 @@ def _piece(
         "start",
         "end",
         *("name", "correlation", "grid", "block", "registers"),
-        shared.alias("shared_memory"),
+        shared_memory().alias("shared_memory"),
         *("graph", "graph_node"),
     ).with_columns(
         *(column for column in about if column.name not in executed.columns),
