@@ -98,9 +98,9 @@ def bandwidth_curve(memops: pl.DataFrame, most: int = POINTS) -> pl.DataFrame:
     """
     sized = memops.filter(pl.col("bytes").is_not_null() & (pl.col("end") > pl.col("start")))
     parts = []
-    for (process, device, kind), rows in sized.with_columns(pl.col("kind").cast(pl.String)).group_by(
-        "process", "device", "kind", maintain_order=True
-    ):
+    for (process, device, kind), rows in sized.with_columns(
+        pl.col("kind").cast(pl.String)
+    ).group_by("process", "device", "kind", maintain_order=True):
         time, value = moving(*(rows[name].to_numpy() for name in ("start", "end", "bytes")))
         keep = thinned(time, value, most)
         key = {"process": process, "device": device, "kind": kind}

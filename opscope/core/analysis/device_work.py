@@ -1,4 +1,4 @@
-"""All that ran on devices as one table of arrays: kernels, copies and sets, in order of start, with their launch."""
+"""All that ran on devices as one table of arrays: kernels, copies and sets by start, with their launch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def device_work(attribution: Attribution) -> DeviceWork:
     row = np.concatenate([np.arange(kernels, dtype=np.int32), np.arange(copies, dtype=np.int32)])
     call = np.concatenate([_calls(launched) for _, launched in tables])
     process, device, stream = (
-        np.concatenate([table[name].cast(pl.Int64).fill_null(_NULL).to_numpy() for table, _ in tables])
+        np.concatenate(
+            [table[name].cast(pl.Int64).fill_null(_NULL).to_numpy() for table, _ in tables]
+        )
         for name in ("process", "device", "stream")
     )
     of_process, of_device, on = pairs(process, device)

@@ -9,6 +9,7 @@ or a resource. Without a launch record the kind is *unknown*.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -61,13 +62,13 @@ class Gaps:
 
 
 def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> Gaps:
-    """Return the gaps of each device or stream; ``least`` (ns): a queued kernel's gap from here on is *other*."""
+    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*."""
     found: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
     for lane, rows in work.lanes(work.device if by == "device" else work.stream):
         part = work.part[rows]
-        for begin, end in _runs(part):
-            here = rows[begin:end]
+        for begin, after in _runs(part):
+            here = rows[begin:after]
             reach = np.maximum.accumulate(work.end[here])
             start = work.start[here]
             idle = np.flatnonzero(start[1:] > reach[:-1])
@@ -76,22 +77,20 @@ def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) 
     empty = np.empty(0, np.int64)
     start = np.concatenate([one[0] for one in found] or [empty])
     end = np.concatenate([one[1] for one in found] or [empty])
-    after = np.concatenate([one[2] for one in found] or [empty])
+    ends_it = np.concatenate([one[2] for one in found] or [empty])
     lanes = np.repeat([one[3] for one in found], [len(one[0]) for one in found]).astype(np.int32)
     of, low, high = (np.array([one[place] for one in stretches], np.int64) for place in range(3))
-    kind = _kinds(work, start, end, after, least)
-    return Gaps(lanes, start, end, kind, after, of.astype(np.int32), low, high)
+    kind = _kinds(work, start, end, ends_it, least)
+    return Gaps(lanes, start, end, kind, ends_it, of.astype(np.int32), low, high)
 
 
 def _runs(values: NDArray[np.int32]) -> list[tuple[int, int]]:
     """Return begin and end of each run of equal values."""
     edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
-    return [(begin, end) for begin, end in zip(edges, edges[1:], strict=False) if end > begin]
+    return [(begin, end) for begin, end in pairwise(edges) if end > begin]
 
 
-def _kinds(
-    work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int
-) -> NDArray[np.uint8]:
+def _kinds(work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int) -> NDArray[np.uint8]:
     known = work.call[after] >= 0
     late = work.called[after] > start
     kind = np.where(late, HOST, np.where(end - start < least, KERNEL, OTHER))

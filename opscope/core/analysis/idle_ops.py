@@ -1,9 +1,9 @@
 """What the host did while a device waited for it: the ops in which most of the host wait lies.
 
-Of each gap that the host caused, the thread that ended it is known: that of the launch. Its time in the gap is
-cut wherever an op, a CUDA call, a phase or a user range begins or ends, and each piece goes to the innermost
-op open there. If none is, the thread may have waited for another (autograd's for the one that calls
-``backward``): then the piece goes to the op open on the thread that marks the steps.
+The thread that ended a gap is that of the launch. Its time in the gap is cut wherever an op, a CUDA call, a
+phase or a user range begins or ends, and each piece goes to the innermost op open there. If none is, the
+thread may have waited for another (autograd's for the one that calls ``backward``): then the piece goes to
+the op open on the thread that marks the steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMA: Final = {
     "wait_share": pl.Float64,
     "waits": pl.Int64,
     "launching_time": pl.Int64,
-    "call_time": pl.Int64,
+    "in_calls": pl.Int64,
     "call": pl.String,
     "reason": pl.String,
 }
@@ -45,7 +45,7 @@ _BY: Final = ("op", "direction", "layer", "source", "range", "phase")
 @dataclass(slots=True)
 class Pieces:
     """Pieces of the gaps that the host caused. ``gap``: number of the gap; ``start``, ``end`` (ns);
-    ``process``, ``thread``: whose work it is; ``op``: row of ``ranges``, ``call``: row of ``calls`` (-1: none);
+    ``process``, ``thread``: who worked; ``op``: row of ``ranges``, ``call``: of ``calls`` (-1: none);
     ``launching``: whether the launch that ends the gap has begun.
     """
 
@@ -62,10 +62,10 @@ class Pieces:
 def idle_ops(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> pl.DataFrame:
     """Return one row per op, layer, source line, user range and phase of the host while a device waited for
     it, by time: op, direction, layer, source, range, phase, wait_time (ns), wait_share, waits,
-    launching_time, call_time (ns), call, reason.
+    launching_time, in_calls (ns), call, reason.
 
     ``wait_time`` adds up to the ``host_wait`` of all devices. ``launching_time`` is the part after the
-    launch that ended the wait had begun, ``call_time`` the part inside CUDA calls, and ``call`` the
+    launch that ended the wait had begun, ``in_calls`` the part inside CUDA calls, and ``call`` the
     call with most of it. ``reason`` says why ``op`` is null.
     """
     found = pieces_of_waits(ops, work, least)
@@ -118,10 +118,10 @@ def pieces_of_waits(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> Pie
         whose = np.full(len(low), int(number), np.int64)
         made.append((here[gap], low, high, whose, lane, op, first_call, low >= launch[gap]))
     empty = np.empty(0, np.int64)
-    columns = [
+    gap, low, high, whose, lane, op, in_call, launching = (
         np.concatenate([one[place] for one in made] or [empty]) for place in range(8)
-    ]
-    return Pieces(*columns[:7], columns[7].astype(bool))
+    )
+    return Pieces(gap, low, high, whose, lane, op, in_call, launching.astype(bool))
 
 
 def _cut(gap: Ints, start: Ints, end: Ints, edges: list[Ints]) -> tuple[Ints, Ints, Ints]:
@@ -172,8 +172,16 @@ class _Host:
         self._is_op = ops.attribution.is_op
         self._labels = np.isin(meaning.role, [ROLE[one] for one in ("user", "phase", "layer")])
         steps = ended_steps(trace["ranges"]).select("process", "thread").drop_nulls()
-        most = steps.group_by("process", "thread").len().sort("len", "thread", descending=[True, False])
-        self._main = dict(most.unique("process", keep="first", maintain_order=True).select("process", "thread").rows())
+        most = (
+            steps.group_by("process", "thread")
+            .len()
+            .sort("len", "thread", descending=[True, False])
+        )
+        self._main = dict(
+            most.unique("process", keep="first", maintain_order=True)
+            .select("process", "thread")
+            .rows()
+        )
         self._threads: dict[tuple[int, int], _Thread] = {}
 
     def main(self, process: int) -> int | None:
@@ -195,7 +203,8 @@ class _Host:
     @staticmethod
     def _on(table: pl.DataFrame, key: tuple[int, int]) -> Ints:
         chosen = table.select(
-            (pl.col("process").fill_null(NONE) == key[0]) & (pl.col("thread").fill_null(NONE) == key[1])
+            (pl.col("process").fill_null(NONE) == key[0])
+            & (pl.col("thread").fill_null(NONE) == key[1])
         )
         return np.flatnonzero(chosen.to_series().to_numpy())
 
@@ -213,7 +222,10 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
     context = [ops.context.numbers(kind, *place) for kind in kinds]
     bare = found.op < 0
     keys = {f"k{number}": one for number, one in enumerate(numbers)}
-    keys |= {kind: one if kind in kinds[:2] else np.where(bare, one, NONE) for kind, one in zip(kinds, context, strict=True)}
+    keys |= {
+        kind: one if kind in kinds[:2] else np.where(bare, one, NONE)
+        for kind, one in zip(kinds, context, strict=True)
+    }
     time = found.end - found.start
     called = found.call >= 0
     frame = pl.DataFrame(
@@ -255,7 +267,9 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
             "phase": ops.context.phase(*where).cast(pl.String),
         }
     )
-    made = pl.concat([described, sums.select("waits", "time", "launching", "in_call", "call")], how="horizontal")
+    made = pl.concat(
+        [described, sums.select("waits", "time", "launching", "in_call", "call")], how="horizontal"
+    )
     whole = int(time.sum())
     return (
         made.group_by(_BY)
@@ -263,7 +277,7 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
             pl.col("time").sum().alias("wait_time"),
             pl.col("waits").sum(),
             pl.col("launching").sum().alias("launching_time"),
-            pl.col("in_call").sum().alias("call_time"),
+            pl.col("in_call").sum().alias("in_calls"),
             pl.col("call").sort_by("in_call", descending=True).drop_nulls().first(),
         )
         .with_columns(

@@ -1,4 +1,4 @@
-"""Idle time of each device in each step, by what it waited for, and the op in which most of the waiting lies."""
+"""Idle time of each device in each step, by what the device waited for."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def idle_steps(
         first, last = mine["start"].to_numpy(), mine["end"].to_numpy()
         busy = _inside(*spans(work, rows), first, last)
         here = np.flatnonzero(gaps.lane == lane)
-        length = {
-            number: _inside(*(times[here[gaps.kind[here] == number]] for times in (gaps.start, gaps.end)), first, last)
-            for number in range(len(KINDS))
-        }
+        length: dict[int, Ints] = {}
+        for number in range(len(KINDS)):
+            of = here[gaps.kind[here] == number]
+            length[number] = _inside(gaps.start[of], gaps.end[of], first, last)
         for number, start, end in _edges(work, rows, gaps.low[gaps.of == lane], first, last, least):
             length[number] = length[number] + np.maximum(end - start, 0)
         # between two captured windows nothing is known
@@ -88,7 +88,12 @@ def _edges(
     known, late = work.call[row] >= 0, work.called[row] > first
     short = begin - first < least
     for number, chosen in enumerate(
-        (known & late, known & ~late & short, known & ~late & ~short, np.full(len(first), not known))
+        (
+            known & late,
+            known & ~late & short,
+            known & ~late & ~short,
+            np.full(len(first), not known),
+        )
     ):
         yield number, np.where(chosen, first, before), before
     yield (HOST if work.with_calls else UNKNOWN), np.maximum(end, first), last

@@ -1,7 +1,6 @@
-"""What launching costs: how long the calls take, how long the work waits after them, and which kernels are too
-short for their launch.
+"""What launching costs: the calls, the wait of the work after them, and kernels shorter than their launch.
 
-A call that launches a CUDA graph starts many kernels: it counts as one launch, whose work begins with the first.
+A call that launches a CUDA graph starts many kernels. It is one launch, whose work begins with the first.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _SHORT: Final = {
     "op": pl.String,
     "launches": pl.Int64,
     "short_launches": pl.Int64,
-    "short_share": pl.Float64,
+    "shorter_share": pl.Float64,
     "total": pl.Int64,
-    "short_time": pl.Int64,
+    "shorter_time": pl.Int64,
     "launching_time": pl.Int64,
 }
 
@@ -64,7 +63,7 @@ class Launches:
 
 
 def launches_of(work: DeviceWork, lane: NDArray[np.int32]) -> Launches:
-    """Return the launches on each lane (``work.device`` or ``work.stream``); work without a call is left out."""
+    """Return the launches on each lane (``work.device`` or ``work.stream``); other work is left out."""
     rows = np.flatnonzero(work.call >= 0)
     if len(rows) and np.bincount(work.call[rows]).max() == 1:  # nothing to group, mostly
         return Launches(
@@ -139,11 +138,11 @@ def _what(work: DeviceWork, found: Launches, memops: pl.DataFrame) -> NDArray[np
     return what
 
 
-def short_kernels(ops: Ops, work: DeviceWork) -> pl.DataFrame:
+def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
     """Return one row per kernel that at least once ran shorter than the call that launched it, by the time of
-    those calls: name, op, launches, short_launches, short_share, total, short_time, launching_time (ns).
+    those calls: name, op, launches, short_launches, shorter_share, total, shorter_time, launching_time (ns).
 
-    ``total`` is of all the kernel's launches, ``short_time`` of the short ones, and ``launching_time`` is
+    ``total`` is of all the kernel's launches, ``shorter_time`` of the short ones, and ``launching_time`` is
     that of their calls. ``op`` is the op that the kernel most often belongs to. Calls that launch a CUDA
     graph are left out: one call launches all its kernels.
     """
@@ -178,11 +177,11 @@ def short_kernels(ops: Ops, work: DeviceWork) -> pl.DataFrame:
             pl.col("op").first(),
             pl.col("launches", "short_launches").sum(),
             pl.col("busy").sum().alias("total"),
-            pl.col("short_busy").sum().alias("short_time"),
+            pl.col("short_busy").sum().alias("shorter_time"),
             pl.col("short_call").sum().alias("launching_time"),
         )
         .filter(pl.col("short_launches") > 0)
-        .with_columns((pl.col("short_launches") / pl.col("launches")).alias("short_share"))
+        .with_columns((pl.col("short_launches") / pl.col("launches")).alias("shorter_share"))
         .sort("launching_time", "name", descending=[True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SHORT.items())
     )

@@ -63,7 +63,11 @@ def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:
     """Return for each set of unions, by the sum of 1 << place, how long (ns) exactly these are open."""
     time = np.concatenate([edge for union in unions for edge in union])
     change = np.concatenate(
-        [np.full(len(union[0]), sign << place) for place, union in enumerate(unions) for sign in (1, -1)]
+        [
+            np.full(len(union[0]), sign << place)
+            for place, union in enumerate(unions)
+            for sign in (1, -1)
+        ]
     )
     order = np.argsort(time, kind="stable")
     state = np.cumsum(change[order])[:-1]

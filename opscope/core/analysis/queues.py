@@ -105,7 +105,8 @@ def _figures(found: Launches, rows: Ints, full: int) -> dict[str, Any]:
     order = np.argsort(length, kind="stable")
     reached = np.cumsum(held[order])
     middle, high = (
-        int(length[order[np.searchsorted(reached, part * whole, side="left")]]) for part in (0.5, 0.9)
+        int(length[order[np.searchsorted(reached, part * whole, side="left")]])
+        for part in (0.5, 0.9)
     )
     stalled = _overlap(*queue.above(full + 1), found.called[rows], found.returned[rows])
     return {

@@ -1,10 +1,10 @@
 """Sequences of kernels that run again and again on a stream: what a fusion, or a CUDA graph, would join.
 
 A sequence is of work that follows on one stream, in one layer and direction where they are known: a fusion
-reaches no further. Windows of every length are numbered, each from the number of the window that is one shorter
-and the kernel that follows, so the work is that of one table look-up per kernel and length. A sequence that only
-occurs inside a longer one is left out. The rest are taken by their time, each with the occurrences that no
-sequence before it covers: so no kernel counts twice.
+reaches no further. Windows of every length are numbered, each from the number of the window that is one
+shorter and the kernel that follows: one table look-up per kernel and length. A sequence that only occurs
+inside a longer one is left out. The rest are taken by their time, each with the occurrences that no sequence
+before it covers, so that no kernel counts twice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TRIED: Final = 400
 #: How the names of a sequence's kernels are joined.
 JOINT: Final = " | "
 _SCHEMA: Final = {
-    "sequence": pl.String,
-    "length": pl.Int64,
+    "kernel_sequence": pl.String,
+    "sequence_length": pl.Int64,
     "occurrences": pl.Int64,
     "total": pl.Int64,
     "share": pl.Float64,
@@ -63,8 +63,8 @@ def sequences(
     ops: Ops, work: DeviceWork, longest: int = LONGEST, least: int = 2, most: int = MOST
 ) -> pl.DataFrame:
     """Return the sequences of 2 to ``longest`` pieces of work that occur at least ``least`` times, by time,
-    ``most`` rows at most: sequence, length, occurrences, total (ns), share, between_time, launching_time
-    (ns), op, direction, layer, source, layers.
+    ``most`` rows at most: kernel_sequence, sequence_length, occurrences, total (ns), share,
+    between_time, launching_time (ns), op, direction, layer, source, layers.
 
     The occurrences of all rows are disjoint, so ``total`` adds up to no more than the device time, of which
     ``share`` is the part. ``between_time``: the stream's idle time inside the sequence. ``launching_time``:
@@ -76,15 +76,16 @@ def sequences(
         return pl.DataFrame(schema=_SCHEMA)
     length = (work.end - work.start)[stream.row]
     numbers, candidates = _repeated(stream, length, longest, least)
-    rows = [
-        _row(ops, work, stream, length, places, many)
-        for many, places in _disjoint(numbers, candidates, len(stream.row), least, most)
-    ]
+    found = _disjoint(numbers, candidates, len(stream.row), least, most)
+    if not found:
+        return pl.DataFrame(schema=_SCHEMA)
     whole = int(length.sum())
-    frame = pl.DataFrame(rows, schema={n: t for n, t in _SCHEMA.items() if n != "share"})
+    rows = [_row(ops, work, stream, length, places, many) for many, places in found]
     return (
-        frame.with_columns((pl.col("total") / (whole or None)).alias("share"))
-        .sort("total", "occurrences", "sequence", descending=[True, True, False])
+        pl.DataFrame(rows, infer_schema_length=None)
+        .hstack(_where(ops, stream, [places for _, places in found]))
+        .with_columns((pl.col("total") / (whole or None)).alias("share"))
+        .sort("total", "occurrences", "kernel_sequence", descending=[True, True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
 
@@ -177,12 +178,18 @@ def _repeated(
 
 
 def _disjoint(
-    numbers: dict[int, NDArray[np.int32]], candidates: pl.DataFrame, size: int, least: int, most: int
+    numbers: dict[int, NDArray[np.int32]],
+    candidates: pl.DataFrame,
+    size: int,
+    least: int,
+    most: int,
 ) -> list[tuple[int, Ints]]:
     """Return length and places of the sequences, by time; no place of the streams is in two of them."""
     covered = np.zeros(size, bool)
     chosen: list[tuple[int, Ints]] = []
-    ordered = candidates.sort("total", "count", "length", "number", descending=[True, True, False, False])
+    ordered = candidates.sort(
+        "total", "count", "length", "number", descending=[True, True, False, False]
+    )
     for length, number in ordered.head(_TRIED).select("length", "number").rows():
         place = np.flatnonzero(numbers[length] == number)
         for offset in range(length):
@@ -229,19 +236,37 @@ def _row(
     reading = at(ops.attribution.meaning.reading, stream.op[every])
     by_op = pl.DataFrame({"op": gather(ops.readings["op"], reading), "time": time[every]})
     most = by_op.group_by("op").agg(pl.col("time").sum()).with_columns(pl.col("op").cast(pl.String))
-    about = ops.identify(stream.op[place[:1]].astype(np.int64))
-    _, one = np.unique(stream.layer[place], return_index=True)
-    layers = ops.identify(stream.op[place[one]].astype(np.int64)).layer.drop_nulls()
     return {
-        "sequence": JOINT.join(stream.names[code] for code in stream.code[every[:length]]),
-        "length": length,
+        "kernel_sequence": JOINT.join(stream.names[code] for code in stream.code[every[:length]]),
+        "sequence_length": length,
         "occurrences": len(place),
         "total": int(time[every].sum()),
         "between_time": int(between.sum()),
         "launching_time": int(launching.sum()) if len(begin) else None,
         "op": most.sort("time", "op", descending=[True, False], nulls_last=True)["op"][0],
-        "direction": about.direction.cast(pl.String)[0],
-        "layer": about.layer.cast(pl.String)[0],
-        "source": about.source.cast(pl.String)[0],
-        "layers": layers.n_unique() or None,
     }
+
+
+def _where(ops: Ops, stream: Stream, found: list[Ints]) -> pl.DataFrame:
+    """Return for each sequence, by its places: direction, layer and source of the first occurrence, and the
+    number of layers. All ops are described at once: each call reads the columns of all ranges."""
+    heads = []
+    for places in found:
+        _, one = np.unique(stream.layer[places], return_index=True)
+        heads.append(stream.op[np.append(places[0], places[one])].astype(np.int64))
+    about = ops.identify(np.concatenate(heads))
+    described = pl.DataFrame(
+        {
+            "of": np.repeat(np.arange(len(heads)), [len(one) for one in heads]),
+            "direction": about.direction.cast(pl.String),
+            "layer": about.layer.cast(pl.String),
+            "source": about.source.cast(pl.String),
+        }
+    )
+    several = pl.col("layer").drop_nulls().n_unique()
+    first = pl.col("direction", "layer", "source").first()
+    return (
+        described.group_by("of", maintain_order=True)
+        .agg(first, pl.when(several > 0).then(several).alias("layers"))
+        .drop("of")
+    )
