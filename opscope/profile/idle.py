@@ -25,7 +25,7 @@ class Idle(Work):
 
     @cached_property
     def _device_work(self) -> DeviceWork:
-        return device_work(self.attribution)
+        return device_work(self._ops)
 
     def idle(self, by: By = "device", *, kernel_wait: int = KERNEL_WAIT) -> pl.DataFrame:
         """Idle time of each ``device``, or of each ``stream``, by what the next work waited for.

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.attribution.attribute import Attribution, Launched
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import KERNELS
 from opscope.core.tables.columns import at, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
@@ -27,13 +28,14 @@ _NULL: Final = -(1 << 40)  # no number of a process, device or stream
 class DeviceWork:
     """Kernels, copies and sets by start; every array has one entry a row.
 
-    ``kind``: COMPUTATION, COMMUNICATION (kernels of collectives, by name) or COPY (copies and sets).
+    ``kind``: COMPUTATION, COMMUNICATION (kernels of collectives) or COPY (copies and sets).
     ``row``: the row of ``kernels``, or of ``memops`` if ``kind`` is COPY. ``start``, ``end`` (ns).
     ``call``: the row of ``calls`` that launched it (-1: not recorded); a CUDA graph's launch launches many.
     ``called``, ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
-    ``with_calls``: whether the trace records launches at all.
+    ``with_calls``: whether the trace records launches at all. ``timed``: whether the times are those at which
+    the work ran; files of totals only have the lengths.
     """
 
     kind: NDArray[np.uint8]
@@ -49,6 +51,7 @@ class DeviceWork:
     streams: pl.DataFrame
     devices: pl.DataFrame
     with_calls: bool
+    timed: bool
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
@@ -62,8 +65,9 @@ class DeviceWork:
             yield number, order[edges[number] : edges[number + 1]]
 
 
-def device_work(attribution: Attribution) -> DeviceWork:
+def device_work(ops: Ops) -> DeviceWork:
     """Return the kernels, copies and sets of a trace by start."""
+    attribution = ops.attribution
     trace = attribution.trace
     tables = ((trace["kernels"], attribution.kernels), (trace["memops"], attribution.memops))
     kernels, copies = (len(table) for table, _ in tables)
@@ -71,7 +75,7 @@ def device_work(attribution: Attribution) -> DeviceWork:
         np.concatenate([table[name].to_numpy() for table, _ in tables]) for name in ("start", "end")
     )
     kind = np.zeros(kernels + copies, np.uint8)
-    kind[:kernels][matching(trace["kernels"]["name"], KERNELS)] = COMMUNICATION
+    kind[:kernels][_communicates(ops)] = COMMUNICATION
     kind[kernels:] = COPY
     row = np.concatenate([np.arange(kernels, dtype=np.int32), np.arange(copies, dtype=np.int32)])
     call = np.concatenate([_calls(launched) for _, launched in tables])
@@ -102,7 +106,24 @@ def device_work(attribution: Attribution) -> DeviceWork:
         streams,
         devices,
         trace.has("calls"),
+        _timed(trace),
     )
+
+
+def _timed(trace: Trace) -> bool:
+    """Return whether work has the times at which it ran; readers of totals lay it end to end, and say so."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    return not any(origin.get("times") for origin in origins)
+
+
+def _communicates(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether each kernel is a collective's, by name or op: HCCL's kernels are plain copies."""
+    attribution = ops.attribution
+    talks = (ops.readings["op_type"].cast(pl.String) == "communication").fill_null(False).to_numpy()
+    reading = at(attribution.meaning.reading, attribution.kernels.op)
+    named = matching(attribution.trace["kernels"]["name"], KERNELS)
+    found: NDArray[np.bool_] = named | at(talks, reading, False)
+    return found
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:

@@ -39,7 +39,9 @@ def idle_steps(
     a step only has a part of counts with that part. Before the device's first work the kind is that of a
     gap since the step's start; after its last, the host launched nothing more: host wait.
     """
-    steps = numbered_steps(attribution)
+    steps = numbered_steps(attribution) if work.timed else pl.DataFrame()
+    if steps.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
     gaps = gaps_between(work, "device", least)
     parts = []
     for lane, rows in work.lanes(work.device):

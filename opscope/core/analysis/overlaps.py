@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.device_work import COMMUNICATION, COMPUTATION, COPY, DeviceWork, spans
+from opscope.core.analysis.idle import NOT_TIMED
 from opscope.core.tables.intervals import Ints
 
 #: What runs, by the sum of 1 << kind: 1 computation, 2 communication, 4 copies and sets.
@@ -27,11 +28,13 @@ _SCHEMA: Final = {
     "running_work": pl.String,
     "time": pl.Int64,
     "busy_share": pl.Float64,
+    "reason": pl.String,
 }
 
 
 def overlaps(work: DeviceWork) -> pl.DataFrame:
-    """Return seven rows per process and device: process, device, running_work, time (ns), busy_share.
+    """Return seven rows per process and device: process, device, running_work, time (ns), busy_share,
+    reason.
 
     Computation is kernels other than those of collectives, communication those of collectives, copies are
     copies and sets. A row is the time in which exactly these ran, so that the rows of a device add up to the
@@ -52,11 +55,18 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
                     "running_work": RUNNING[1:],
                     "time": time,
                     "busy_share": time / whole if whole else np.full(len(time), np.nan),
-                },
-                schema=_SCHEMA,
-            ).with_columns(pl.col("busy_share").fill_nan(None))
+                }
+            )
         )
-    return pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA)
+    if not parts:
+        return pl.DataFrame(schema=_SCHEMA)
+    frame = pl.concat(parts).with_columns(
+        pl.col("busy_share").fill_nan(None), pl.lit(None, pl.String).alias("reason")
+    )
+    if not work.timed:
+        nothing = (pl.lit(None).alias(name) for name in ("time", "busy_share"))
+        frame = frame.with_columns(*nothing, pl.lit(NOT_TIMED).alias("reason"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
 
 def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:

@@ -72,7 +72,7 @@ def sequences(
     first occurrence, ``layers`` how many layers it occurs in.
     """
     stream = _streams(ops, work)
-    if not len(stream.row):
+    if not len(stream.row) or not work.timed:  # without times no order is known
         return pl.DataFrame(schema=_SCHEMA)
     length = (work.end - work.start)[stream.row]
     numbers, candidates = _repeated(stream, length, longest, least)

@@ -157,7 +157,8 @@ def frames() -> Iterator[Frame]:
         "overlap()",
         "seven rows per process and device: computation, communication and copies alone, in pairs, all three",
         columns(
-            "process device running_work time busy_share",
+            "process device running_work time busy_share reason",
+            reason=_UNKNOWN,
             time=("ns", "time in which exactly this ran"),
         ),
     )

@@ -12,6 +12,6 @@ REPORT = Report(
     holds=FRAMES["overlap()"],
     frame=lambda profile: profile.overlap(),
     empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-    shown=["process", "device", "running_work", "time", "busy_share"],
+    shown=["process", "device", "running_work", "time", "busy_share", "reason"],
     gpu_only=True,
 )
