@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.memory_blocks import blocks, ordered, unpaired
 from opscope.core.analysis.ops import Ops
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
@@ -25,6 +26,10 @@ PEAKS: Final = {
     "allocated": pl.Int64,
     "released": pl.Int64,
     "allocations": pl.Int64,
+    "peak_reserved": pl.Int64,
+    "peak_unused": pl.Int64,
+    "most_unused": pl.Int64,
+    "unpaired": pl.Int64,
 }
 BY_OP: Final = {
     "process": pl.Int32,
@@ -49,20 +54,29 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     that the allocator had reserved; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``:
     sums of the recorded events, whose difference is the growth of ``total``. Memory in use before the
     first event is part of a GPU's ``total``; the CPU's ``total`` in a recording counts from its start.
+    ``peak_reserved``: what the allocator had reserved at ``peak_time``; ``peak_unused``: the part of it that
+    was not in use; ``most_unused``: the most that was reserved and not in use at one time. ``unpaired``:
+    allocations and releases without their counterpart, null if the source does not tell the blocks.
     """
-    events = _ordered(trace)
+    events = ordered(trace)
     gained = pl.col("bytes") > 0
+    peak_row = pl.col("total").arg_max()
+    unused = pl.col("reserved") - pl.col("total")
     return (
         events.group_by(_PLACE, maintain_order=True)
         .agg(
             pl.col("total").max().alias("peak_memory"),
-            pl.col("time").get(pl.col("total").arg_max()).alias("peak_time"),
+            pl.col("time").get(peak_row).alias("peak_time"),
             pl.col("reserved").max(),
             pl.col("total").last().alias("in_use"),
             pl.col("bytes").filter(gained).sum().alias("allocated"),
             -pl.col("bytes").filter(~gained).sum().alias("released"),
             gained.sum().cast(pl.Int64).alias("allocations"),
+            pl.col("reserved").get(peak_row).alias("peak_reserved"),
+            unused.get(peak_row).alias("peak_unused"),
+            unused.max().alias("most_unused"),
         )
+        .join(unpaired(blocks(events)), on=_PLACE, how="left", nulls_equal=True)
         .sort(_PLACE)
         .cast(PEAKS)  # type: ignore[arg-type]
         .select(*PEAKS)
@@ -78,7 +92,7 @@ def memory_by_op(ops: Ops) -> pl.DataFrame:
     innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
     if the source gives no addresses or no number of the device.
     """
-    events = _ordered(ops.attribution.trace).with_row_index("row")
+    events = ordered(ops.attribution.trace).with_row_index("row")
     if events.is_empty():
         return pl.DataFrame(schema=BY_OP)
     events = _with_held(events)
@@ -129,7 +143,7 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
-    found = _open_ops(ops, blocks)
+    found = open_ops(ops, blocks)
     distinct, place = np.unique(found[found >= 0], return_inverse=True)
     code = np.full(len(found), NONE, np.int32)
     code[found >= 0] = place
@@ -158,19 +172,7 @@ def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ordered(trace: Trace) -> pl.DataFrame:
-    """Return the events by process, device and time, with a running total if the source has no total."""
-    changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
-    ordered = changes.sort(*_PLACE, "time", maintain_order=True)
-    return ordered.with_columns(
-        pl.when(pl.col("total").is_not_null().all().over(_PLACE))
-        .then("total")
-        .otherwise(pl.col("bytes").cum_sum().over(_PLACE))
-        .alias("total")
-    )
-
-
-def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
+def open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
     """Return the row of the innermost op that is open when each block is allocated; -1 if none is."""
     ranges = ops.attribution.trace["ranges"]
     columns = [
@@ -192,3 +194,11 @@ def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
         found[block_rows] = np.where(open_here >= 0, open_here, found[block_rows])
     found[several] = NONE
     return found
+
+
+def memory_changes(ops: Ops) -> pl.DataFrame:
+    """Return the ``ordered`` events with ``op_row``: the row of the innermost op open at each; -1 if none."""
+    events = ordered(ops.attribution.trace)
+    if events.is_empty():  # without memory nothing asks for the ops
+        return events.with_columns(pl.lit(NONE, pl.Int64).alias("op_row"))
+    return events.with_columns(pl.Series("op_row", open_ops(ops, events), pl.Int64))
