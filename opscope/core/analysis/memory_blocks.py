@@ -20,14 +20,18 @@ _BLOCK: Final = (*_PLACE, "address")
 
 
 def ordered(trace: Trace) -> pl.DataFrame:
-    """Return the events by process, device and time, with a running total if the source has no total."""
+    """Return the events by process, device and time, with a running total if the source has no total.
+
+    A source that says 0 reserved bytes throughout, as PyTorch's profiler does of the CPU, tells none.
+    """
     changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
     in_order = changes.sort(*_PLACE, "time", maintain_order=True)
     return in_order.with_columns(
         pl.when(pl.col("total").is_not_null().all().over(_PLACE))
         .then("total")
         .otherwise(pl.col("bytes").cum_sum().over(_PLACE))
-        .alias("total")
+        .alias("total"),
+        pl.when((pl.col("reserved") != 0).any().over(_PLACE)).then("reserved").alias("reserved"),
     )
 
 

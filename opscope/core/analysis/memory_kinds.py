@@ -86,7 +86,7 @@ def block_rules(ops: Ops, found: pl.DataFrame, op_rows: Ints, layered: NDArray[n
     a layer.
     """
     rules = np.full(len(found), _NOT_YET, np.int64)
-    untold = (found["row"].is_not_null() & found["device"].is_null()) | found["address"].is_null()
+    untold = found["device"].is_null() | found["address"].is_null()
     rules[untold.to_numpy()] = UNTOLD
     rules[found["row"].is_null().to_numpy() & (rules == _NOT_YET)] = BEFORE
     start = found["start"].fill_null(0).to_numpy()
