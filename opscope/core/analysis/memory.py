@@ -11,6 +11,7 @@ from opscope.core.analysis.memory_blocks import blocks, ordered, unpaired
 from opscope.core.analysis.ops import Ops
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import Trace
 
 _PLACE: Final = ("process", "device")
@@ -83,19 +84,18 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     )
 
 
-def memory_by_op(ops: Ops) -> pl.DataFrame:
+def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and op that allocated, the most at the peak first; sizes in bytes.
 
     ``at_peak``: the bytes of its blocks that were in use at the device's peak; the rows of a device add up
     to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
     the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
     innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
-    if the source gives no addresses or no number of the device.
+    if the source gives no addresses or no number of the device. ``changes`` are ``memory_changes``.
     """
-    events = ordered(ops.attribution.trace).with_row_index("row")
-    if events.is_empty():
+    if changes.is_empty():
         return pl.DataFrame(schema=BY_OP)
-    events = _with_held(events)
+    events = _with_held(changes.with_row_index("row"))
     blocks = _with_ops(ops, events.filter(pl.col("bytes") > 0))
     size = pl.col("bytes")
     rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
@@ -143,7 +143,7 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
-    found = open_ops(ops, blocks)
+    found = blocks["op_row"].to_numpy()
     distinct, place = np.unique(found[found >= 0], return_inverse=True)
     code = np.full(len(found), NONE, np.int32)
     code[found >= 0] = place
@@ -172,26 +172,25 @@ def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
-    """Return the row of the innermost op that is open when each block is allocated; -1 if none is."""
+def _open_ops(ops: Ops, events: pl.DataFrame) -> Ints:
+    """Return the row of the innermost op that is open at each event; -1 if none is."""
     ranges = ops.attribution.trace["ranges"]
     columns = [
         ranges[name].fill_null(NONE).gather(ops.rows).to_numpy() for name in ("process", "thread")
     ]
     times = [ranges[name].gather(ops.rows).to_numpy() for name in ("start", "end")]
-    process = blocks["process"].fill_null(NONE).to_numpy()
-    has_thread = blocks["thread"].is_not_null().to_numpy()
-    thread = blocks["thread"].fill_null(NONE).to_numpy()
-    time = blocks["time"].to_numpy()
-    found = np.full(len(blocks), NONE, np.int64)
-    several = np.zeros(len(blocks), bool)
-    for key in np.unique(np.stack(columns, axis=1), axis=0).tolist():
-        here = np.flatnonzero((columns[0] == key[0]) & (columns[1] == key[1]))
+    process = events["process"].fill_null(NONE).to_numpy()
+    has_thread = events["thread"].is_not_null().to_numpy()
+    thread = events["thread"].fill_null(NONE).to_numpy()
+    time = events["time"].to_numpy()
+    found = np.full(len(events), NONE, np.int64)
+    several = np.zeros(len(events), bool)
+    for key, here in lanes_of(*columns).rows(np.ones(len(ops.rows), bool)):
         tree = nest(times[0][here], times[1][here])
-        block_rows: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
-        open_here = at(ops.rows[here], tree.innermost(time[block_rows]))
-        several[block_rows] |= (found[block_rows] >= 0) & (open_here >= 0)
-        found[block_rows] = np.where(open_here >= 0, open_here, found[block_rows])
+        rows_here: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
+        open_here = at(ops.rows[here], tree.innermost(time[rows_here]))
+        several[rows_here] |= (found[rows_here] >= 0) & (open_here >= 0)
+        found[rows_here] = np.where(open_here >= 0, open_here, found[rows_here])
     found[several] = NONE
     return found
 
@@ -199,6 +198,4 @@ def open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
 def memory_changes(ops: Ops) -> pl.DataFrame:
     """Return the ``ordered`` events with ``op_row``: the row of the innermost op open at each; -1 if none."""
     events = ordered(ops.attribution.trace)
-    if events.is_empty():  # without memory nothing asks for the ops
-        return events.with_columns(pl.lit(NONE, pl.Int64).alias("op_row"))
-    return events.with_columns(pl.Series("op_row", open_ops(ops, events), pl.Int64))
+    return events.with_columns(pl.Series("op_row", _open_ops(ops, events), pl.Int64))

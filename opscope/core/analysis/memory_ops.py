@@ -85,10 +85,7 @@ def _of_device(
     size, found = events["bytes"].to_numpy(), events["op_row"].to_numpy()
     gained = size > 0
     values = np.stack([size, np.where(gained, size, 0), gained.astype(np.int64)], axis=1)
-    rows, place = np.unique(found[found >= 0], return_inverse=True)
-    own = np.zeros((len(rows), len(_SELF)), np.int64)
-    np.add.at(own, place, values[found >= 0])
-    rows, own, whole = _with_ancestors(ops, rows, own)
+    rows, own, whole = _with_ancestors(ops, found[found >= 0], values[found >= 0])
     name = names[ops.attribution.meaning.reading[rows]]
     outermost = ~_inside_namesake(ops, rows, name)
     summed = pl.DataFrame(
@@ -110,15 +107,22 @@ def _of_device(
 
 
 def _with_ancestors(
-    ops: Ops, rows: Ints, own: NDArray[np.int64]
+    ops: Ops, found: Ints, values: NDArray[np.int64]
 ) -> tuple[Ints, NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``rows`` and all ops around them, in order, with their own sums and those with all inside."""
+    """Return the op rows ``found`` and all ops around them, each once, in order.
+
+    With them the sums of their own ``values``, and those with the values of all ops inside.
+    """
     attribution = ops.attribution
-    every = np.union1d(rows, np.flatnonzero(attribution.above(rows)))
-    parent = at(attribution.parent, every).astype(np.int64)
-    above = np.where(parent >= 0, np.searchsorted(every, np.maximum(parent, 0)), NONE)
-    alone = np.zeros((len(every), own.shape[1]), np.int64)
-    alone[np.searchsorted(every, rows)] = own
+    there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
+    there[found] = True
+    there |= attribution.above(np.flatnonzero(there))
+    every = np.flatnonzero(there)
+    place = np.cumsum(there) - 1
+    parent = attribution.parent[every].astype(np.int64)
+    above = np.where(parent >= 0, place[np.maximum(parent, 0)], NONE)
+    alone = np.zeros((len(every), values.shape[1]), np.int64)
+    np.add.at(alone, place[found], values)
     whole = alone.copy()
     level = depth(above)
     order = np.argsort(
