@@ -1,4 +1,4 @@
-"""Memory by step: what was in use as each step ended, its growth, and what the step kept to the end."""
+"""Memory by step: what was in use as each step ended, its growth, and what the step left in use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.tables.columns import gather
 
+_NEVER: Final = int(np.iinfo(np.int64).max)
 STEPS: Final = {
     "process": pl.Int32,
     "device": pl.Int32,
@@ -35,8 +36,8 @@ def memory_steps(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     ``in_use``: in use as the step ended; null before the device's first change. ``growth``: by how much
     that is more than as the step before it ended. ``peak_memory``: the most in use during the step, what
     was in use as it began included. ``reserved``: reserved as it ended. ``kept``, ``kept_blocks``: what the
-    step allocated and nothing released in the trace; null without addresses. A program in a steady state
-    grows by 0 in a step; what grows in every step, and is kept, is suspected of a leak.
+    step allocated and was in use as the process's last step ended; null without addresses. A program in a
+    steady state grows by 0 in a step; what grows in every step, and is kept, is suspected of a leak.
     """
     steps = _steps(ops)
     if changes.is_empty() or steps.is_empty():
@@ -83,7 +84,9 @@ def _of_device(
         np.append(before, before[-1:]), np.minimum(ends, len(before)).ravel()
     )[::2]
     found = blocks(events.drop("op_row"))
-    kept = found.filter(pl.col("row").is_not_null() & pl.col("end").is_null())
+    kept = found.filter(
+        pl.col("row").is_not_null() & (pl.col("end").fill_null(_NEVER) >= int(end.max()))
+    )
     kept_time = kept["start"].to_numpy()
     kept_sum = np.concatenate(([0], np.cumsum(kept["bytes"].to_numpy())))
     inside = [np.searchsorted(kept_time, one, side="left") for one in (start, end)]

@@ -19,7 +19,10 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "self_increase": "allocations less releases at which the op was the innermost",
         "self_allocated": "allocations at which the op was the innermost, added up",
         "growth": "in_use less that at the end of the step before",
-        "kept": "what the step allocated and nothing released in the trace; null without addresses",
+        "kept": (
+            "what the step allocated and was in use as the process's last step ended; null without"
+            " addresses"
+        ),
     },
     "count": {
         "self_allocations": "allocations at which the op was the innermost",
@@ -28,7 +31,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
             " null without addresses"
         ),
         "blocks": "blocks of memory: allocations in use at the peak",
-        "kept_blocks": "blocks that the step allocated and nothing released in the trace",
+        "kept_blocks": "blocks that the step allocated and were in use as the last step ended",
     },
     "number": {
         "address": "the block's address",

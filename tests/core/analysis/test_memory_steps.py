@@ -26,6 +26,7 @@ def test_a_leak_grows_by_what_each_step_keeps(trace_of):
         allocations=[
             change(50, 1, 1000),
             *(change(110 + 100 * n, 10 + n, 7) for n in range(3)),
+            *(change(900 + n, 10 + n, -7) for n in range(3)),  # the program's end releases it
             *(change(120 + 100 * n, 20, 500) for n in range(3)),
             *(change(130 + 100 * n, 20, -500) for n in range(3)),
         ],
