@@ -7,9 +7,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.memory_blocks import blocks, ordered, unpaired
 from opscope.core.analysis.ops import Ops
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import Trace
 
 _PLACE: Final = ("process", "device")
@@ -25,6 +27,10 @@ PEAKS: Final = {
     "allocated": pl.Int64,
     "released": pl.Int64,
     "allocations": pl.Int64,
+    "peak_reserved": pl.Int64,
+    "peak_unused": pl.Int64,
+    "most_unused": pl.Int64,
+    "unpaired": pl.Int64,
 }
 BY_OP: Final = {
     "process": pl.Int32,
@@ -49,39 +55,47 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     that the allocator had reserved; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``:
     sums of the recorded events, whose difference is the growth of ``total``. Memory in use before the
     first event is part of a GPU's ``total``; the CPU's ``total`` in a recording counts from its start.
+    ``peak_reserved``: what the allocator had reserved at ``peak_time``; ``peak_unused``: the part of it that
+    was not in use; ``most_unused``: the most that was reserved and not in use at one time. ``unpaired``:
+    allocations and releases without their counterpart, null if the source does not tell the blocks.
     """
-    events = _ordered(trace)
+    events = ordered(trace)
     gained = pl.col("bytes") > 0
+    peak_row = pl.col("total").arg_max()
+    unused = pl.col("reserved") - pl.col("total")
     return (
         events.group_by(_PLACE, maintain_order=True)
         .agg(
             pl.col("total").max().alias("peak_memory"),
-            pl.col("time").get(pl.col("total").arg_max()).alias("peak_time"),
+            pl.col("time").get(peak_row).alias("peak_time"),
             pl.col("reserved").max(),
             pl.col("total").last().alias("in_use"),
             pl.col("bytes").filter(gained).sum().alias("allocated"),
             -pl.col("bytes").filter(~gained).sum().alias("released"),
             gained.sum().cast(pl.Int64).alias("allocations"),
+            pl.col("reserved").get(peak_row).alias("peak_reserved"),
+            unused.get(peak_row).alias("peak_unused"),
+            unused.max().alias("most_unused"),
         )
+        .join(unpaired(blocks(events)), on=_PLACE, how="left", nulls_equal=True)
         .sort(_PLACE)
         .cast(PEAKS)  # type: ignore[arg-type]
         .select(*PEAKS)
     )
 
 
-def memory_by_op(ops: Ops) -> pl.DataFrame:
+def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and op that allocated, the most at the peak first; sizes in bytes.
 
     ``at_peak``: the bytes of its blocks that were in use at the device's peak; the rows of a device add up
     to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
     the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
     innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
-    if the source gives no addresses or no number of the device.
+    if the source gives no addresses or no number of the device. ``changes`` are ``memory_changes``.
     """
-    events = _ordered(ops.attribution.trace).with_row_index("row")
-    if events.is_empty():
+    if changes.is_empty():
         return pl.DataFrame(schema=BY_OP)
-    events = _with_held(events)
+    events = _with_held(changes.with_row_index("row"))
     blocks = _with_ops(ops, events.filter(pl.col("bytes") > 0))
     size = pl.col("bytes")
     rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
@@ -129,7 +143,7 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
-    found = _open_ops(ops, blocks)
+    found = blocks["op_row"].to_numpy()
     distinct, place = np.unique(found[found >= 0], return_inverse=True)
     code = np.full(len(found), NONE, np.int32)
     code[found >= 0] = place
@@ -158,37 +172,30 @@ def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ordered(trace: Trace) -> pl.DataFrame:
-    """Return the events by process, device and time, with a running total if the source has no total."""
-    changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
-    ordered = changes.sort(*_PLACE, "time", maintain_order=True)
-    return ordered.with_columns(
-        pl.when(pl.col("total").is_not_null().all().over(_PLACE))
-        .then("total")
-        .otherwise(pl.col("bytes").cum_sum().over(_PLACE))
-        .alias("total")
-    )
-
-
-def _open_ops(ops: Ops, blocks: pl.DataFrame) -> Ints:
-    """Return the row of the innermost op that is open when each block is allocated; -1 if none is."""
+def _open_ops(ops: Ops, events: pl.DataFrame) -> Ints:
+    """Return the row of the innermost op that is open at each event; -1 if none is."""
     ranges = ops.attribution.trace["ranges"]
     columns = [
         ranges[name].fill_null(NONE).gather(ops.rows).to_numpy() for name in ("process", "thread")
     ]
     times = [ranges[name].gather(ops.rows).to_numpy() for name in ("start", "end")]
-    process = blocks["process"].fill_null(NONE).to_numpy()
-    has_thread = blocks["thread"].is_not_null().to_numpy()
-    thread = blocks["thread"].fill_null(NONE).to_numpy()
-    time = blocks["time"].to_numpy()
-    found = np.full(len(blocks), NONE, np.int64)
-    several = np.zeros(len(blocks), bool)
-    for key in np.unique(np.stack(columns, axis=1), axis=0).tolist():
-        here = np.flatnonzero((columns[0] == key[0]) & (columns[1] == key[1]))
+    process = events["process"].fill_null(NONE).to_numpy()
+    has_thread = events["thread"].is_not_null().to_numpy()
+    thread = events["thread"].fill_null(NONE).to_numpy()
+    time = events["time"].to_numpy()
+    found = np.full(len(events), NONE, np.int64)
+    several = np.zeros(len(events), bool)
+    for key, here in lanes_of(*columns).rows(np.ones(len(ops.rows), bool)):
         tree = nest(times[0][here], times[1][here])
-        block_rows: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
-        open_here = at(ops.rows[here], tree.innermost(time[block_rows]))
-        several[block_rows] |= (found[block_rows] >= 0) & (open_here >= 0)
-        found[block_rows] = np.where(open_here >= 0, open_here, found[block_rows])
+        rows_here: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
+        open_here = at(ops.rows[here], tree.innermost(time[rows_here]))
+        several[rows_here] |= (found[rows_here] >= 0) & (open_here >= 0)
+        found[rows_here] = np.where(open_here >= 0, open_here, found[rows_here])
     found[several] = NONE
     return found
+
+
+def memory_changes(ops: Ops) -> pl.DataFrame:
+    """Return the ``ordered`` events with ``op_row``: the row of the innermost op open at each; -1 if none."""
+    events = ordered(ops.attribution.trace)
+    return events.with_columns(pl.Series("op_row", _open_ops(ops, events), pl.Int64))

@@ -227,7 +227,8 @@ def frames() -> Iterator[Frame]:
         "memory()",
         "one row per process and device: the peak of memory in use",
         columns(
-            "process device peak_memory peak_time reserved in_use allocated released allocations",
+            "process device peak_memory peak_time reserved in_use allocated released allocations"
+            " peak_reserved peak_unused most_unused unpaired",
         ),
     )
     yield Frame(

@@ -37,7 +37,8 @@ def test_the_peak_belongs_to_the_ops_whose_blocks_were_alive_then(trace_of):
     peaks = profile.memory().row(0, named=True)
     assert peaks == {
         "process": 0, "device": -1, "peak_memory": 160, "peak_time": 37, "reserved": None, "in_use": 95,
-        "allocated": 245, "released": 150, "allocations": 5,
+        "allocated": 245, "released": 150, "allocations": 5, "peak_reserved": None, "peak_unused": None,
+        "most_unused": None, "unpaired": 3,
     }  # fmt: skip
     rows = profile.memory_by_op().select("op", "at_peak", "allocations", "bytes", "reason").rows()
     assert rows == [
