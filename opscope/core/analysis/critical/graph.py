@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
-from opscope.core.analysis.critical.waits import Waits, waits
+from opscope.core.analysis.critical.waits import INFERRED_EVENT, INFERRED_STREAM, Waits, coinciding, waits
 from opscope.core.analysis.critical.work import Work, device_work
 from opscope.core.analysis.critical.ranks import Meeting, meetings
 from opscope.core.analysis.summary import ended_steps
@@ -120,7 +120,7 @@ def graph(attribution: Attribution) -> Graph | None:
 def _note(trace: Trace, made: Graph, waiting: Waits, hands: Bursts) -> None:
     made.notes.update(waiting.notes)
     if len(waiting.call) and not len(trace["syncs"]):
-        made.notes.pop(next(iter(waiting.notes), ""), None)
+        made.notes.pop(INFERRED_STREAM, None)
         made.notes[NO_SYNCS] = len(np.unique(waiting.call))
     if len(hands.lane):
         made.notes[FOLLOWS_MAIN] = len(np.unique(hands.lane))
@@ -249,6 +249,12 @@ def _linked(
     parts.append((source, back, np.minimum(late, _returns(trace, nodes, waiting.call[kept], late)), False))
     source, target = nodes.last_of_work[waiting.before], start[waiting.after]
     parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
+    seen = _late(nodes, called, launched, delay, gap, waiting)
+    before, after = coinciding(trace, work, seen)
+    if len(before):
+        waiting.notes[INFERRED_EVENT] = len(before)
+    source, target = nodes.last_of_work[before], start[after]
+    parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
     source, target = _behind(nodes)
     parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
     begun = nodes.places(BEGIN, len(hands.lane))
@@ -369,6 +375,18 @@ def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
     if not source:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     return np.concatenate(source), np.concatenate(target)
+
+
+def _late(
+    nodes: _Nodes, called: Ints, launched: Ints, delay: int, gap: int, waiting: Waits
+) -> Ints:
+    """Return the places of work that began later than its launch and its stream's earlier work explain."""
+    work = nodes.work
+    ready = np.full(len(work), np.iinfo(np.int64).min // 2)
+    ready[1:] = np.where(work.lane[1:] == work.lane[:-1], work.end[:-1], ready[1:]) + gap
+    ready[called] = np.maximum(ready[called], nodes.time[launched] + nodes.low + delay)
+    np.maximum.at(ready, waiting.after, work.end[waiting.before] + gap)
+    return np.flatnonzero((work.start > ready + gap) & (work.call >= 0))
 
 
 def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:

@@ -52,6 +52,11 @@ def host(attribution: Attribution) -> Host:
     spans = pl.concat(
         [trace[name].select(*_PLACE, "start", "end") for name in ("ranges", "calls")]
     ).filter(pl.all_horizontal(pl.col(*_PLACE, "start", "end").is_not_null()))
+    # a thread of which only user ranges were recorded shows no work, unless that is all there is
+    busy = pl.concat([trace["ranges"].filter(pl.Series(attribution.is_op)), trace["calls"]], how="diagonal")
+    known = spans.join(busy.select(_PLACE).unique(), on=_PLACE, how="semi")
+    device = len(trace["kernels"]) + len(trace["memops"])
+    spans = known if len(known) or device else spans
     extent = (
         spans.group_by(_PLACE)
         .agg(pl.col("start").min(), pl.max_horizontal("start", "end").max().alias("end"))

@@ -16,6 +16,8 @@ from opscope.core.tables.intervals import NONE, Ints
 
 #: What a row of the work is.
 KERNEL, COPY, SET, COMMUNICATION = range(4)
+#: The launch of work without a launch record: before anything in the trace, as the records begin later.
+_BEFORE: Final = np.iinfo(np.int64).min // 4
 _STREAM: Final = ("process", "device", "context", "stream")
 
 
@@ -27,7 +29,7 @@ class Work:
     ``calls`` that launched it, -1 for none; ``op``: the row of ``ranges``. ``lane``: the number of its
     stream; ``first`` has each stream's first place and the number of all work at its end. ``keys``: each
     stream's (process, device, context, stream), -1 where unknown. ``launched``: when its stream had all
-    launches up to this one (its call's start, else its own start).
+    launches up to this one (the start of its call; work without a call was launched before all others).
     """
 
     row: Ints
@@ -77,7 +79,7 @@ def device_work(attribution: Attribution) -> Work:
     first = np.searchsorted(lane, np.arange(len(keys) + 1))
     start, end, call = start[order], np.maximum(end, start)[order], call[order].astype(np.int32)
     called = at(trace["calls"]["start"].fill_null(0).to_numpy(), call)
-    launched = np.where(call >= 0, np.minimum(called, start), start)
+    launched = np.where(call >= 0, np.minimum(called, start), _BEFORE)
     for begin, last in zip(first[:-1], first[1:], strict=True):  # a loop over streams
         np.maximum.accumulate(launched[begin:last], out=launched[begin:last])
     return Work(
