@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.tables.intervals import NONE, Ints, merge
-from opscope.core.tables.lanes import lanes_of
+from opscope.core.tables.lanes import lanes
 
 _PLACE: Final = ("process", "thread")
 
@@ -20,7 +20,7 @@ _PLACE: Final = ("process", "thread")
 class Host:
     """The threads and their events; times in ns.
 
-    ``keys``: (process, thread) of each lane; ``begin``, ``end``: from its first range or call to its last.
+    ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: from its first range or call to its last.
     ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops and calls;
     ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
     """
@@ -31,7 +31,7 @@ class Host:
     main: Ints
     start: Ints
     stop: Ints
-    lane: Ints
+    lane: NDArray[np.int32]
     event: Ints
 
     def lane_of(self, process: Ints, thread: Ints) -> Ints:
@@ -49,45 +49,70 @@ class Host:
 def host(attribution: Attribution) -> Host:
     """Return the threads that have ranges or calls; ranges of no thread are left out."""
     trace = attribution.trace
-    spans = pl.concat(
-        [trace[name].select(*_PLACE, "start", "end") for name in ("ranges", "calls")]
-    ).filter(pl.all_horizontal(pl.col(*_PLACE, "start", "end").is_not_null()))
-    # a thread of which only user ranges were recorded shows no work, unless that is all there is
-    busy = pl.concat([trace["ranges"].filter(pl.Series(attribution.is_op)), trace["calls"]], how="diagonal")
-    known = spans.join(busy.select(_PLACE).unique(), on=_PLACE, how="semi")
-    device = len(trace["kernels"]) + len(trace["memops"])
-    spans = known if len(known) or device else spans
-    extent = (
-        spans.group_by(_PLACE)
-        .agg(pl.col("start").min(), pl.max_horizontal("start", "end").max().alias("end"))
-        .sort(_PLACE)
-    )
-    keys = [(int(one), int(other)) for one, other in extent.select(_PLACE).iter_rows()]
     ops = np.flatnonzero(attribution.is_op)
-    parts: list[list[NDArray[Any]]] = [[], [], [], [], []]
-    for table, rows, event in (
-        (trace["ranges"], ops, ops),
-        (trace["calls"], None, -2 - np.arange(len(trace["calls"]))),
-    ):
-        for place, name in enumerate(("process", "thread", "start", "end")):
-            column = table[name] if rows is None else table[name].gather(rows)
-            parts[place].append(column.fill_null(NONE).cast(pl.Int64).to_numpy())
-        parts[4].append(event.astype(np.int64))
-    process, thread, start, stop, event = (np.concatenate(one) for one in parts)
-    of = lanes_of(process, thread)
-    number = {key: lane for lane, key in enumerate(keys)}
-    lane = np.array([number.get(key, NONE) for key in of.keys] or [NONE], np.int64)[of.of]
-    kept = (lane >= 0) & (stop >= start)
-    start, stop, lane, event = start[kept], stop[kept], lane[kept], event[kept]
-    main = _main(attribution, keys, extent["start"].to_numpy())
+    extents: dict[tuple[int, int], tuple[int, int]] = {}
+    busy: set[tuple[int, int]] = set()
+    parts: list[tuple[list[tuple[int, int]], NDArray[Any], Ints, Ints, Ints]] = []
+    for name in ("ranges", "calls"):
+        table = trace[name]
+        of = lanes(table)
+        start = table["start"].fill_null(0).to_numpy()
+        end = np.maximum(table["end"].fill_null(0).to_numpy(), start)
+        for key, rows in of.rows(np.ones(len(table), bool)):
+            if NONE in key:
+                continue
+            first, last = extents.get(key, (int(start[rows[0]]), int(end[rows[0]])))
+            extents[key] = min(first, int(start[rows].min())), max(last, int(end[rows].max()))
+        kept = ops if name == "ranges" else np.arange(len(table))
+        number = of.of[kept]
+        busy.update(of.keys[one] for one in np.flatnonzero(np.bincount(number)).tolist())
+        event = kept if name == "ranges" else -2 - kept
+        parts.append((of.keys, number, start[kept], end[kept], event))
+    # a thread of which only user ranges were recorded shows no work, unless that is all there is
+    known = sorted(extents.keys() & busy)
+    if not known and not len(trace["kernels"]) and not len(trace["memops"]):
+        known = sorted(extents)
+    main = _main(attribution, known, {key: extents[key][0] for key in known})
+    # main threads come first: ``replay`` takes those that they start after them
+    order = sorted(range(len(known)), key=lambda one: (main[one] != one, known[one]))
+    keys = [known[one] for one in order]
+    place = {one: lane for lane, one in enumerate(order)}
+    number_of = {key: lane for lane, key in enumerate(keys)}
+    lane, start, stop, event = (
+        np.concatenate(one)
+        for one in zip(
+            *(
+                (
+                    np.array([number_of.get(key, NONE) for key in theirs] or [NONE])[number],
+                    first,
+                    last,
+                    row,
+                )
+                for theirs, number, first, last, row in parts
+            ),
+            strict=True,
+        )
+    )
+    held = lane >= 0
+    if not held.all():
+        lane, start, stop, event = lane[held], start[held], stop[held], event[held]
     return Host(
-        keys, extent["start"].to_numpy(), extent["end"].to_numpy(), main, start, stop, lane, event
+        keys,
+        np.array([extents[key][0] for key in keys], np.int64),
+        np.array([extents[key][1] for key in keys], np.int64),
+        np.array([place[main[one]] for one in order], np.int64),
+        start,
+        stop,
+        lane.astype(np.int32),
+        event,
     )
 
 
-def _main(attribution: Attribution, keys: list[tuple[int, int]], begin: Ints) -> Ints:
-    """Return each lane's main lane: of its process the one with most steps, else the one with the number of
-    the process, else the first to begin."""
+def _main(
+    attribution: Attribution, keys: list[tuple[int, int]], begin: dict[tuple[int, int], int]
+) -> list[int]:
+    """Return for each thread the place of the main thread of its process: the one with most steps, else the
+    one with the number of the process, else the first to begin."""
     trace = attribution.trace
     stepping = dict(
         ((process, thread), many)
@@ -106,10 +131,10 @@ def _main(attribution: Attribution, keys: list[tuple[int, int]], begin: Ints) ->
     for lane, key in enumerate(keys):
         own = pids.get(key[0])
         first = own is not None and own in (key[1], system.get(key))
-        rank = (stepping.get(key, 0), first, -int(begin[lane]))
+        rank = (stepping.get(key, 0), first, -begin[key])
         if key[0] not in best or rank > best[key[0]][0]:
             best[key[0]] = rank, lane
-    return np.array([best[process][1] for process, _ in keys], np.int64)
+    return [best[process][1] for process, _ in keys]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.critical.graph import ARRIVE, FROM_START, IN_LANE, MEET, RETURN, Graph
 from opscope.core.analysis.critical.work import COMMUNICATION, COPY, KERNEL, SET
 from opscope.core.tables.columns import at
-from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.intervals import NONE, Ints, distinct, nest
 
 #: What the time of a piece went to, in the order of ``KINDS``.
 KINDS: Final = (
@@ -136,7 +136,7 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
         cuts = np.concatenate([begin, stop])
         of = np.searchsorted(low, cuts, "right") - 1
         inside = (of >= 0) & (cuts < at(high, of))
-        start = np.unique(np.concatenate([low, cuts[inside]]))
+        start = distinct(low, cuts[inside])
         place = np.searchsorted(low, start, "right") - 1
         end = np.minimum(np.append(start[1:], high[-1]), high[place])
         inner = nest(begin, stop).innermost(start)

@@ -143,7 +143,8 @@ def _syncs(trace: Trace) -> pl.DataFrame:
     calls = trace["calls"].select(
         "process", "correlation", pl.int_range(pl.len(), dtype=pl.Int64).alias("call")
     )
-    calls = calls.filter(pl.col("correlation").is_not_null()).unique(
+    told = pl.concat([trace["syncs"]["correlation"], trace["syncs"]["record"]]).drop_nulls().unique()
+    calls = calls.filter(pl.col("correlation").is_in(told.implode())).unique(
         ["process", "correlation"], keep="last"
     )
     text = pl.col("kind").cast(pl.String).str.to_lowercase()

@@ -18,7 +18,7 @@ from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.tables.columns import at, compact
-from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.intervals import NONE, Ints, distinct, nest
 
 SCHEMA: Final = {
     "process": pl.Int32,
@@ -192,14 +192,17 @@ def _scale_host(ops: Ops, made: Graph, change: Change, weight: Ints) -> None:
         named, call = mine[kept], mine[:0]
         if change.launches != 1.0:
             call = mine[(event < NONE) & launches[np.maximum(-2 - event, 0)]]
-        start, stop = threads.start - made.low, threads.stop - made.low
-        edges = np.unique(np.concatenate([[0], start[named], stop[named], start[call], stop[call]]))
+        named_at, call_at = (
+            (threads.start[one] - made.low, threads.stop[one] - made.low) for one in (named, call)
+        )
+        zero = np.zeros(1, np.int64)
+        edges = distinct(zero, *named_at, *call_at)
         factor = np.full(len(edges), float(change.host))
-        inner = nest(start[named], stop[named]).innermost(edges)
+        inner = nest(*named_at).innermost(edges)
         found = inner >= 0
         reading = meaning.reading[threads.event[named[inner[found]]]]
         factor[found] *= by_reading[reading]
-        calling = nest(start[call], stop[call]).innermost(edges) >= 0
+        calling = nest(*call_at).innermost(edges) >= 0
         factor[calling] *= change.launches
         _remove(made, nodes, weight, edges, factor)
 
