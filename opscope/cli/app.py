@@ -9,7 +9,7 @@ import typer
 import opscope
 
 from . import build as build_command
-from . import common, doctor, kernels, ops, redact, report
+from . import common, doctor, kernels, ops, redact, report, whatif
 from . import run as run_command
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("run", context_settings={"allow_interspersed_args": False})(run_comm
 app.command("report", cls=report.Command)(report.report)
 app.command("ops")(ops.ops)
 app.command("kernels")(kernels.kernels)
+app.command("whatif")(whatif.whatif)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("build")(build_command.build)

@@ -370,6 +370,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "thread": "i64",
             "time": "i64",
         },
+        # ``record``: the correlation id of the call that recorded the event waited for, ``event_stream``: the
+        # stream that it recorded.
         "syncs": {
             "process": "i32",
             "device": "i32",
@@ -380,6 +382,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "kind": "cat",
             "correlation": "i64",
             "event_id": "i64",
+            "record": "i64",
+            "event_stream": "i64",
         },
         "allocations": {
             "process": "i32",

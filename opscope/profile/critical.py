@@ -1,9 +1,85 @@
-"""What a run of a Profile had to wait for."""
+"""What made the run as long as it was, and what would make it shorter."""
 
 from __future__ import annotations
 
-from .work import Work
+from collections.abc import Mapping
+from functools import cached_property
+
+import polars as pl
+
+from opscope.core.analysis import critical_path as paths
+from opscope.core.analysis.critical.graph import Graph, graph
+from opscope.core.analysis.critical.what_if import Change, what_if
+
+from .base import Base
 
 
-class Critical(Work):
-    """The critical path."""
+class Critical(Base):
+    """The critical path, its totals, and what if some work took another time."""
+
+    @cached_property
+    def _graph(self) -> Graph | None:
+        made = graph(self.attribution)
+        if made is not None:
+            known = set(self.trace["notes"]["what"].cast(pl.String).to_list())
+            for what, many in made.notes.items():
+                if what not in known:
+                    self.trace.note("info", what, many)
+        return made
+
+    def critical_path(self, *, categories: bool = False) -> pl.DataFrame:
+        """The critical path: one row per piece, by time; each piece begins where the one before ends.
+
+        The path goes back from the last event of the trace, always to what was waited for last, so it says
+        for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
+        ``notes()`` says which dependencies are inferred because the trace does not record them.
+        """
+        frame = self._frame(
+            "critical_path", lambda: paths.critical_path(self._ops, self._graph)
+        )
+        return frame if categories else self._out("critical_path", frame)
+
+    def critical_totals(self, by: str = "kind") -> pl.DataFrame:
+        """The critical path's time (ns) by ``kind``, ``op``, ``layer``, ``kernel`` or ``step``.
+
+        The times add up to the path's, except that ``kernel`` has kernels, copies and sets alone. Raises
+        ValueError for another ``by``.
+        """
+        if by not in paths.BY:
+            raise ValueError(f"by must be {', '.join(paths.BY)}, not {by!r}")
+        return self._given(
+            f"critical_totals({by})",
+            lambda: paths.critical_totals(self.critical_path(categories=True), by),
+        )
+
+    def what_if(
+        self,
+        *,
+        ops: Mapping[str, float] | None = None,
+        kernels: Mapping[str, float] | None = None,
+        copies: float = 1.0,
+        communication: float = 1.0,
+        launches: float = 1.0,
+        host: float = 1.0,
+    ) -> pl.DataFrame:
+        """The time that the run and each step would take if the durations of some work were multiplied.
+
+        A factor of 0 removes work, 0.5 makes it twice as fast. ``ops``: by name, for the host's time inside
+        the op and the device work launched there. ``kernels``: by name. In both, ``*`` in a name stands for
+        any text. ``copies``: for all copies between memories; ``communication``: for collectives, without
+        the wait for other ranks; ``launches``: for the calls that launch work and the delay until it starts;
+        ``host``: for all time in which threads do not wait. All dependencies are kept: what waited still
+        waits. The first row is the whole window; without a change it is the measured time exactly. Times
+        are in ns. Raises ValueError for a factor below 0 or above 1000, and for a name that nothing has.
+        """
+        change = Change(ops or {}, kernels or {}, copies, communication, launches, host)
+        if self._graph is None:
+            return pl.DataFrame(schema=what_if_schema())
+        return what_if(self._ops, self._graph, change)
+
+
+def what_if_schema() -> dict[str, type[pl.DataType]]:
+    """Return the schema of ``what_if``."""
+    from opscope.core.analysis.critical.what_if import SCHEMA
+
+    return dict(SCHEMA)

@@ -81,6 +81,12 @@ def _previous_not_less(values: Ints) -> Ints:
     return place
 
 
+def distinct(*times: Ints) -> Ints:
+    """Return the distinct values of all arrays in order; sorted runs are merged, which ``np.unique`` is not."""
+    ordered = np.sort(np.concatenate(times), kind="stable")
+    return ordered[np.concatenate((ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]))]
+
+
 def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
     """Return for each node of a forest the nearest of itself and its ancestors that is ``wanted``, or -1."""
     here = np.arange(len(parent), dtype=np.int64)

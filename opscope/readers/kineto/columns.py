@@ -349,6 +349,8 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
             [a.sync_kind or e.name for e, a in zip(events, args, strict=True)]
         )
         data["event_id"] = ints([a.sync_event for a in args])
+        data["record"] = ints([a.sync_record for a in args])
+        data["event_stream"] = ints([a.sync_stream for a in args])
     columns[kind].blocks.append(data)
 
 

@@ -89,6 +89,8 @@ def syncs(placed: Placed, calls: pl.DataFrame) -> pl.DataFrame:
             **_device(placed, rows, calls, rows.column("correlation")),
             "kind": placed.name(rows, "kind"),
             "event_id": nullable(rows.column("event_id")),
+            "record": nullable(rows.column("record")),
+            "event_stream": nullable(rows.column("event_stream")),
         }
     )
     return frame.with_columns(pl.col("stream").replace(_NO_STREAM, None))

@@ -111,6 +111,8 @@ class Args(Rare, gc=False, order=True):
     # synchronization
     sync_kind: str | None = f(default=None, name="cuda_sync_kind")
     sync_event: int | None = f(default=None, name="wait_on_cuda_event_id")
+    sync_record: int | None = f(default=None, name="wait_on_cuda_event_record_corr_id")
+    sync_stream: int | None = f(default=None, name="wait_on_stream")
     # metadata events
     name: Raw = ABSENT
 

@@ -1,0 +1,94 @@
+"""``opscope whatif``: how long the run would take if some work took another time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from . import common
+
+_SHOWN: Final = "step,wall_time,new_wall_time,saving,saving_share,removed_time"
+
+
+def whatif(
+    file: common.Files,
+    op: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op",
+            metavar="NAME=FACTOR",
+            help="Multiply the time of an op, on the host and of what it launches: 0 removes it, 0.5 makes it"
+            " twice as fast; * in NAME stands for any text. May be given several times.",
+        ),
+    ] = None,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel", metavar="NAME=FACTOR", help="Likewise for kernels, copies and sets by name."
+        ),
+    ] = None,
+    copies: Annotated[float, typer.Option(help="Factor for all copies.")] = 1.0,
+    communication: Annotated[float, typer.Option(help="Factor for all collectives.")] = 1.0,
+    launches: Annotated[
+        float, typer.Option(help="Factor for the calls that launch work, and for the delay until it starts.")
+    ] = 1.0,
+    host: Annotated[float, typer.Option(help="Factor for all host time that does not wait.")] = 1.0,
+    csv: common.Csv = False,
+    json: common.Json = False,
+    gpu: common.Gpu = None,
+    model: common.Model = None,
+    strict: common.Strict = False,
+    width: common.Width = None,
+) -> None:
+    """Say how long the run and each step would take if some work were faster, slower or gone.
+
+    The trace is replayed with all its dependencies, so what waited for something else still waits.
+    """
+    from opscope.core.analysis.critical.what_if import Change, NothingSelected
+    from opscope.reports.critical import notes
+    from opscope.reports.tables import totals
+
+    common.one_form(csv, json)
+    ops, kernels = _factors("--op", op), _factors("--kernel", kernel)
+    try:  # before the trace is read
+        change = Change(ops, kernels, copies, communication, launches, host)
+    except ValueError as error:
+        common.fail(str(error))
+    if change == Change():
+        common.fail("nothing to change: give --op, --kernel, --copies, --communication, --launches or --host")
+    profile = common.load(file, gpu, strict, model=model)
+    try:
+        frame = profile.what_if(
+            ops=ops,
+            kernels=kernels,
+            copies=copies,
+            communication=communication,
+            launches=launches,
+            host=host,
+        )
+    except NothingSelected as error:
+        common.fail(str(error))
+    if csv or json:
+        common.raw(frame, csv, None)
+        return
+    empty = "nothing in this profile has times"
+    table = totals("What if", frame, _SHOWN.split(","), None, empty)
+    from dataclasses import replace
+
+    told = "the first row is the whole trace; no saving can be larger than removed_time"
+    common.show([replace(table, footnotes=[*table.footnotes, told, *notes(profile)])], width)
+
+
+def _factors(option: str, given: list[str] | None) -> dict[str, float]:
+    """Return the factor by name of ``NAME=FACTOR`` texts; a name may contain ``=``."""
+    found: dict[str, float] = {}
+    for text in given or ():
+        name, separator, factor = text.rpartition("=")
+        try:
+            found[name] = float(factor)
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            common.fail(f"{option} {text!r} is not NAME=FACTOR, such as aten::mm=0.5")
+    return found

@@ -1,0 +1,503 @@
+"""The graph of a trace: moments of threads and starts of device work, and what each of them waited for.
+
+A node is a moment of a thread (a launch, a call that waits, a hand-over between threads) or the start of
+device work. Nodes are lane by lane (threads, then streams), in each lane in order: the node before is one
+predecessor, whose edge needs no row. Edges between lanes are rows. What ran between two nodes of a thread
+is the weight of the later one, so ops need no nodes of their own: a million kernels make two million nodes.
+
+Every delay is the typical one of the trace, at most the measured one; what was measured beyond that is
+added to the edge that ended last. So the longest path to a node is its measured time, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
+from opscope.core.analysis.critical.waits import INFERRED_EVENT, INFERRED_STREAM, Waits, coinciding, waits
+from opscope.core.analysis.critical.work import Work, device_work
+from opscope.core.analysis.critical.ranks import Meeting, meetings
+from opscope.core.analysis.summary import ended_steps
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.intervals import NONE, Ints, merge
+from opscope.core.tables.trace import Trace
+
+#: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
+RETURN, FORK, BEGIN, DONE, JOIN, MEET, LAUNCH, CALL, MARK, WORK, ARRIVE, LAST = range(12)
+#: Stages of lanes (``Graph.stage``).
+STAGES: Final = 3
+#: Predecessors of a node that are no row of the edges: the start of the window, the node before.
+FROM_START, IN_LANE = -2, -1
+#: Notes on what the graph takes for granted, and on what it had to leave out.
+FOLLOWS_MAIN: Final = (
+    "critical path: the trace does not say what starts the work of other threads; it is taken to begin when"
+    " the main thread gets there, and the main thread to wait for it where it recorded nothing meanwhile"
+)
+LEFT_OUT: Final = "critical path: dependencies that contradict the recorded times were left out"
+NO_SYNCS: Final = (
+    "critical path: no synchronisation events in the trace; what a call waited for is inferred from its name"
+    " and from what ended during it (PyTorch: torch.profiler's _ExperimentalConfig(enable_cuda_sync_events"
+    "=True); Nsight Systems: --cuda-event-trace or CUPTI's synchronisation records)"
+)
+
+
+@dataclass
+class Graph:
+    """Nodes lane by lane and the edges between lanes; times in ns since ``low``, the window's start.
+
+    Per node: ``time``, ``kind``, ``lane``, ``ref`` (the place of its work, or the row of its call, else -1),
+    ``duration`` (of the work that starts there), ``weight`` (thread: the work since the node before;
+    stream: from the end of the work before to the start), ``first`` (it has no node before it), ``rooted``
+    (it follows the window's start). Per edge: ``source``, ``target``, ``delay`` from the source's end, and
+    ``shared``: the delay is the transfer of a collective that others entered last. ``bound``: the edge that
+    ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes.
+    """
+
+    low: int
+    high: int
+    host: Host
+    work: Work
+    time: Ints
+    kind: NDArray[np.uint8]
+    lane: NDArray[np.int32]
+    ref: NDArray[np.int32]
+    duration: Ints
+    weight: Ints
+    first: NDArray[np.bool_]
+    rooted: NDArray[np.bool_]
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
+    delay: Ints
+    shared: NDArray[np.bool_]
+    bound: NDArray[np.int32]
+    position: NDArray[np.int32]
+    host_nodes: int
+    threads: int
+    gap: int
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @cached_property
+    def stage(self) -> NDArray[np.uint8]:
+        """Each node's place in the order in which lanes can be taken: main threads, others, streams."""
+        many = np.arange(len(self))
+        mains = np.append(self.host.main == np.arange(self.threads), False)
+        main = mains[np.minimum(self.lane, self.threads)]
+        return np.where(many >= self.host_nodes, 2, np.where(main, 0, 1)).astype(np.uint8)
+
+    @cached_property
+    def in_order(self) -> NDArray[np.int32]:
+        """The nodes by position."""
+        found = np.empty(len(self), np.int32)
+        found[self.position] = np.arange(len(self), dtype=np.int32)
+        return found
+
+    @cached_property
+    def by_target(self) -> Ints:
+        """The edges by the position of their target."""
+        return np.argsort(self.position[self.target], kind="stable")
+
+    @property
+    def finish(self) -> Ints:
+        """When the work of each node ends; a node of a thread takes no time."""
+        return self.time + self.duration
+
+
+def window(trace: Trace) -> tuple[int, int] | None:
+    """Return when the first event of the trace starts and the last ends (ns); None without events."""
+    low: list[Any] = []
+    high: list[Any] = []
+    for name in ("ranges", "calls", "kernels", "memops"):
+        if len(trace[name]):
+            low.append(trace[name]["start"].min())
+            high.append(trace[name]["end"].max())
+    bounds = [one for one in low if one is not None], [one for one in high if one is not None]
+    return (int(min(bounds[0])), int(max(bounds[1]))) if bounds[0] and bounds[1] else None
+
+
+def graph(attribution: Attribution) -> Graph | None:
+    """Return the graph of an attributed trace; None if nothing in it has times."""
+    trace = attribution.trace
+    bounds = window(trace)
+    if bounds is None:
+        return None
+    low, high = bounds
+    threads, work = host(attribution), device_work(attribution)
+    waiting, hands = waits(trace, work), bursts(threads)
+    met = meetings(attribution, work)
+    nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
+    made = _linked(trace, nodes, waiting, hands, met, high)
+    _note(trace, made, waiting, hands)
+    return made
+
+
+def _note(trace: Trace, made: Graph, waiting: Waits, hands: Bursts) -> None:
+    made.notes.update(waiting.notes)
+    if len(waiting.call) and not len(trace["syncs"]):
+        made.notes.pop(INFERRED_STREAM, None)
+        made.notes[NO_SYNCS] = len(np.unique(waiting.call))
+    if len(hands.lane):
+        made.notes[FOLLOWS_MAIN] = len(np.unique(hands.lane))
+
+
+class _Nodes:
+    """The nodes, lane by lane, and where each call's, burst's and work's nodes are."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        threads: Host,
+        work: Work,
+        waiting: Waits,
+        hands: Bursts,
+        met: Meeting,
+        low: int,
+    ) -> None:
+        self.host, self.work, self.low = threads, work, low
+        start, end = (trace["calls"][name].fill_null(0).to_numpy() for name in ("start", "end"))
+        process, thread = (
+            trace["calls"][name].fill_null(NONE).to_numpy() for name in ("process", "thread")
+        )
+        self.called = start
+        launches = _distinct(work.call[work.call >= 0], len(start))
+        blocking = _distinct(waiting.call, len(start))
+        main = threads.main[hands.lane]
+        many = len(hands.lane)
+        ids = np.arange(many)
+        waited = np.flatnonzero(hands.waits)
+        marks = _marks(trace, threads)
+        fork = np.minimum(hands.start, threads.end[main])
+        last = np.arange(len(threads.keys))
+        parts = [
+            (LAUNCH, threads.lane_of(process[launches], thread[launches]), start[launches], launches),
+            (CALL, threads.lane_of(process[blocking], thread[blocking]), start[blocking], blocking),
+            (RETURN, threads.lane_of(process[blocking], thread[blocking]), end[blocking], blocking),
+            (FORK, main, fork, ids),
+            (BEGIN, hands.lane, hands.start, ids),
+            (DONE, hands.lane, hands.end, ids),
+            (JOIN, main[waited], hands.end[waited], waited),
+            (MARK, marks[0], marks[1], marks[2]),
+            (LAST, last, threads.end, last),
+        ]
+        kind = np.concatenate([np.full(len(one[1]), one[0], np.uint8) for one in parts])
+        lane, time, ref = (
+            np.concatenate([np.asarray(one[place], np.int64) for one in parts])
+            for place in (1, 2, 3)
+        )
+        known = lane >= 0  # a call of no thread has no place
+        kind, lane, time, ref = kind[known], lane[known], time[known] - low, ref[known]
+        order = np.lexsort((kind, time, lane))
+        kind, lane, time, ref = kind[order], lane[order], time[order], ref[order]
+        meet = np.arange(met.many)
+        self.host_nodes = len(kind) + met.many
+        # device work: each its start; a collective that ranks met in, its end too
+        ends = np.zeros(len(work), bool)
+        ends[met.place] = True
+        place = np.repeat(np.arange(len(work)), 1 + ends)
+        is_end = np.zeros(len(place), bool)
+        self.of_work = self.host_nodes + np.arange(len(work)) + np.cumsum(ends) - ends
+        self.last_of_work = self.of_work + ends
+        is_end[self.last_of_work[ends] - self.host_nodes] = True
+        self.kind = np.concatenate(
+            [kind, np.full(met.many, MEET, np.uint8), np.where(is_end, ARRIVE, WORK).astype(np.uint8)]
+        )
+        self.meet_at = len(kind)
+        self.lane = np.concatenate(
+            [lane, len(threads.keys) + meet, len(threads.keys) + met.many + work.lane[place]]
+        ).astype(np.int32)
+        self.time = np.concatenate(
+            [time, met.entered - low, np.where(is_end, work.end[place], work.start[place]) - low]
+        )
+        self.ref = np.concatenate([ref, meet, place]).astype(np.int32)
+        self.duration = np.concatenate(
+            [
+                np.zeros(self.host_nodes, np.int64),
+                np.where(ends[place], 0, work.end[place] - work.start[place]),
+            ]
+        )
+        self.first = np.ones(len(self.kind), bool)
+        self.first[1:] = self.lane[1:] != self.lane[:-1]
+
+    def places(self, kind: int, many: int) -> Ints:
+        """Return the node of this kind for each ref below ``many``, -1 for none."""
+        found = np.full(many, NONE, np.int64)
+        here = np.flatnonzero(self.kind == kind)
+        found[self.ref[here]] = here
+        return found
+
+
+def _distinct(rows: NDArray[Any], many: int) -> Ints:
+    """Return the distinct numbers below ``many``, in order; a flag for each is ten times faster than sorting."""
+    seen = np.zeros(many, bool)
+    seen[rows] = True
+    return np.flatnonzero(seen)
+
+
+def _marks(trace: Trace, threads: Host) -> tuple[Ints, Ints, Ints]:
+    """Return lane, time and number of each step's start and end: 2 n and 2 n + 1 for the n-th step."""
+    steps = ended_steps(trace["ranges"])
+    process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
+    lane = threads.lane_of(process, thread)
+    number = 2 * np.arange(len(steps))
+    return (
+        np.concatenate([lane, lane]),
+        np.concatenate([steps["start"].to_numpy(), steps["end"].to_numpy()]),
+        np.concatenate([number, number + 1]),
+    )
+
+
+def _linked(
+    trace: Trace, nodes: _Nodes, waiting: Waits, hands: Bursts, met: Meeting, high: int
+) -> Graph:
+    work, time, kind = nodes.work, nodes.time, nodes.kind
+    many_calls = len(trace["calls"])
+    launch = nodes.places(LAUNCH, many_calls)
+    called = np.flatnonzero(work.call >= 0)
+    launched = launch[work.call[called]]
+    called, launched = called[launched >= 0], launched[launched >= 0]
+    delay, gap = _typical(nodes, called, launched)
+    own = _own(nodes, hands)
+    # edges: source, target, delay, and whether the delay is a collective's transfer
+    start = nodes.of_work
+    parts: list[tuple[Ints, Ints, Ints, bool]] = []
+    target = start[called]
+    parts.append((launched, target, np.minimum(delay, time[target] - time[launched]), False))
+    ended = time + nodes.duration
+    back = nodes.places(RETURN, many_calls)[waiting.call]
+    kept = back >= 0
+    back, source = back[kept], nodes.last_of_work[waiting.source[kept]]
+    late = time[back] - ended[source]
+    parts.append((source, back, np.minimum(late, _returns(trace, nodes, waiting.call[kept], late)), False))
+    source, target = nodes.last_of_work[waiting.before], start[waiting.after]
+    parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
+    seen = _late(nodes, called, launched, delay, gap, waiting)
+    before, after = coinciding(trace, work, seen)
+    if len(before):
+        waiting.notes[INFERRED_EVENT] = len(before)
+    source, target = nodes.last_of_work[before], start[after]
+    parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
+    source, target = _behind(nodes)
+    parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
+    begun = nodes.places(BEGIN, len(hands.lane))
+    forked = nodes.places(FORK, len(hands.lane))
+    parts.append((forked, begun, time[begun] - time[forked], False))
+    joined = np.flatnonzero(nodes.places(JOIN, len(hands.lane)) >= 0)
+    done, join = (nodes.places(one, len(hands.lane))[joined] for one in (DONE, JOIN))
+    parts.append((done, join, np.zeros(len(join), np.int64), False))
+    meet = nodes.meet_at + met.number
+    parts.append((start[met.place], meet, np.zeros(len(meet), np.int64), False))
+    arrive = nodes.last_of_work[met.place]
+    parts.append((meet, arrive, time[arrive] - time[meet], True))
+    source, target, wait = (
+        np.concatenate([np.asarray(one[place], np.int64) for one in parts]) for place in (0, 1, 2)
+    )
+    shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
+    # a call that waited: its own part is what such calls take when they need not wait
+    waited = np.unique(back)
+    own[waited] = np.minimum(own[waited], _own_calls(trace, nodes, waited, source, target, ended))
+    weight = own
+    device = slice(nodes.host_nodes, len(time))
+    weight[device] = _gaps(nodes, gap)
+    weight[arrive] = np.minimum(weight[arrive], time[arrive] - time[meet])
+    position = _position(nodes, launched, start[called])
+    forward = position[source] < position[target]
+    dropped = int((~forward).sum())
+    source, target, wait, shared = (one[forward] for one in (source, target, wait, shared))
+    rooted = nodes.first & (kind != MEET)
+    has_edge = np.zeros(len(time), bool)
+    has_edge[target] = True
+    # work of which nothing is known before it stays where it was; a thread begins with the window
+    rooted[device] &= ~has_edge[device]
+    rooted[kind == BEGIN] = False
+    rooted |= nodes.first & ~has_edge
+    weight[rooted] = np.where(kind[rooted] == BEGIN, time[rooted], weight[rooted])
+    made = Graph(
+        nodes.low, high, nodes.host, work, time, kind, nodes.lane, nodes.ref, nodes.duration, weight,
+        nodes.first, rooted, source.astype(np.int32), target.astype(np.int32), wait, shared,
+        np.full(len(time), IN_LANE, np.int32), position, nodes.host_nodes,
+        len(nodes.host.keys), gap,
+    )  # fmt: skip
+    _bind(made)
+    if dropped:
+        made.notes[LEFT_OUT] = dropped
+    return made
+
+
+def _own(nodes: _Nodes, hands: Bursts) -> Ints:
+    """Return the time of each thread's node since the node before, without the time it waited for bursts."""
+    time = nodes.time
+    own = np.diff(time, prepend=0)
+    own[nodes.first] = time[nodes.first]
+    own[nodes.kind == BEGIN] = 0  # what came before is idle: it waits for the main thread
+    main = nodes.host.main[hands.lane]
+    for lane in np.unique(main[hands.waits]).tolist():
+        held = hands.waits & (main == lane)
+        low, high = merge(hands.start[held] - nodes.low, hands.end[held] - nodes.low)
+        here = np.flatnonzero(nodes.lane[: nodes.meet_at] == lane)
+        passed = np.concatenate(([0], np.cumsum(high - low)))
+        place = np.searchsorted(low, time[here], "right")
+        waited = passed[place] - np.where(
+            place > 0, np.maximum(high[place - 1] - time[here], 0), 0
+        )
+        own[here] -= np.diff(waited, prepend=0)
+    return own
+
+
+def _typical(nodes: _Nodes, called: Ints, launched: Ints) -> tuple[int, int]:
+    """Return the median delay from launch to start on an idle stream, and from work to the next that was
+    waiting for it (ns). Where none was seen: the shortest delay, and 0."""
+    work = nodes.work
+    if not len(work):
+        return 0, 0
+    previous = np.empty(len(work), np.int64)
+    previous[0] = np.iinfo(np.int64).min
+    previous[1:] = work.end[:-1]
+    previous[work.first[:-1][np.diff(work.first) > 0]] = np.iinfo(np.int64).min
+    at_launch = nodes.time[launched] + nodes.low
+    took = work.start[called] - at_launch
+    idle = (at_launch >= previous[called]) & (took >= 0)
+    fine = took[took >= 0]
+    delay = int(np.median(took[idle])) if idle.any() else int(fine.min()) if len(fine) else 0
+    early = called[at_launch + delay <= previous[called]]
+    gaps = (work.start - previous)[early]
+    gaps = gaps[gaps >= 0]
+    return delay, int(np.median(gaps)) if len(gaps) else 0
+
+
+def _gaps(nodes: _Nodes, gap: int) -> Ints:
+    """Return for each device node the time from the end of the work before it in its stream.
+
+    At most the typical ``gap``; negative where the work before had not ended.
+    """
+    part = slice(nodes.host_nodes, len(nodes.time))
+    time, duration, kind = nodes.time[part], nodes.duration[part], nodes.kind[part]
+    found = np.diff(time, prepend=0)
+    found[1:] -= duration[:-1]
+    found = np.where(kind == ARRIVE, found, np.minimum(found, gap))
+    found[nodes.first[part]] = time[nodes.first[part]]
+    return found
+
+
+def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
+    """Return work that follows longer work of its own stream, which ran beside the work in between."""
+    work = nodes.work
+    source, target = [], []
+    for lane in range(len(work.keys)):
+        part = work.stream(lane)
+        end = work.end[part]
+        reach = np.maximum.accumulate(end)
+        later = np.flatnonzero((reach[:-1] > end[:-1]) & (reach[:-1] <= work.start[part][1:])) + 1
+        if not len(later):
+            continue
+        record = np.concatenate(([True], end[1:] > reach[:-1]))
+        latest = np.maximum.accumulate(np.where(record, np.arange(len(end)), 0))
+        source.append(nodes.last_of_work[part.start + latest[later - 1]])
+        target.append(nodes.of_work[part.start + later])
+    if not source:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.concatenate(source), np.concatenate(target)
+
+
+def _late(
+    nodes: _Nodes, called: Ints, launched: Ints, delay: int, gap: int, waiting: Waits
+) -> Ints:
+    """Return the places of work that began later than its launch and its stream's earlier work explain."""
+    work = nodes.work
+    ready = np.full(len(work), np.iinfo(np.int64).min // 2)
+    ready[1:] = np.where(work.lane[1:] == work.lane[:-1], work.end[:-1], ready[1:]) + gap
+    ready[called] = np.maximum(ready[called], nodes.time[launched] + nodes.low + delay)
+    np.maximum.at(ready, waiting.after, work.end[waiting.before] + gap)
+    return np.flatnonzero((work.start > ready + gap) & (work.call >= 0))
+
+
+def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:
+    """Return for each wait the typical time from the end of the work to the return, by the call's name."""
+    codes, names = compact(trace["calls"]["name"])
+    code = codes[call]
+    took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
+    found = np.zeros(len(call), np.int64)
+    for one in range(len(names)):
+        here = code == one
+        if here.any():
+            during = here & (late >= 0) & (late < took)
+            found[here] = np.median(late[during]) if during.any() else 0
+    return found
+
+
+def _own_calls(
+    trace: Trace, nodes: _Nodes, waited: Ints, source: Ints, target: Ints, ended: Ints
+) -> Ints:
+    """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
+    where all waited the shortest of all."""
+    codes, names = compact(trace["calls"]["name"])
+    call = nodes.ref[waited]
+    took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
+    last = np.full(len(nodes.time), np.iinfo(np.int64).min)
+    np.maximum.at(last, target, ended[source])
+    idle = last[waited] + nodes.low <= nodes.called[call]
+    found = took.copy()
+    for one in range(len(names)):
+        here = codes[call] == one
+        if here.any():
+            free = here & idle
+            found[here] = took[free if free.any() else here].min()
+    return found
+
+
+def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]:
+    """Return an order in which all edges lead forward, but those that contradict the times."""
+    key = nodes.time.copy()
+    key[started] = np.maximum(key[started], nodes.time[launched])
+    work = nodes.work
+    for lane in range(len(work.keys)):  # the clocks of host and device may differ a little
+        part = work.stream(lane)
+        if part.stop > part.start:
+            mine = slice(int(nodes.of_work[part.start]), int(nodes.last_of_work[part.stop - 1]) + 1)
+            np.maximum.accumulate(key[mine], out=key[mine])
+    position = np.empty(len(key), np.int32)
+    position[np.lexsort((nodes.kind, key))] = np.arange(len(key), dtype=np.int32)
+    return position
+
+
+def _bind(made: Graph) -> None:
+    """Find what each node waited for last, and add what it waited beyond that to the same delay."""
+    time, finish = made.time, made.finish
+    least = np.iinfo(np.int64).min
+    raw = np.full(len(time), least)
+    raw[1:] = finish[:-1]
+    raw[made.first] = least
+    arrival = np.where(made.first, least, 0)
+    before = np.roll(time, 1)
+    in_lane = before + np.maximum(np.roll(made.duration, 1) + made.weight, 0)
+    arrival[~made.first] = in_lane[~made.first]
+    arrival[made.rooted] = made.weight[made.rooted]
+    raw[made.rooted] = 0
+    bound = np.where(made.rooted, FROM_START, IN_LANE).astype(np.int32)
+    came = finish[made.source] + made.delay
+    best = arrival.copy()
+    np.maximum.at(best, made.target, came)
+    rank = finish[made.source]
+    wins = np.flatnonzero((came == best[made.target]) & (came > arrival[made.target]))
+    ties = np.flatnonzero(
+        (came == best[made.target])
+        & (came == arrival[made.target])
+        & (rank > raw[made.target])
+    )
+    chosen = np.concatenate([wins, ties])
+    chosen = chosen[np.argsort(rank[chosen], kind="stable")]
+    bound[made.target[chosen]] = chosen
+    excess = time - best
+    by_edge = np.flatnonzero(bound >= 0)
+    made.delay[bound[by_edge]] += excess[by_edge]
+    others = bound < 0
+    made.weight[others] += excess[others]
+    made.bound = bound

@@ -1,0 +1,225 @@
+"""What if some work took less time, or more? The graph replayed with scaled durations."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.critical.graph import ARRIVE, MARK, Graph
+from opscope.core.analysis.critical.replay import replay, wall
+from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.summary import ended_steps
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.intervals import NONE, Ints, distinct, nest
+
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "step": pl.Int64,
+    "wall_time": pl.Int64,
+    "new_wall_time": pl.Int64,
+    "saving": pl.Int64,
+    "saving_share": pl.Float64,
+    "removed_time": pl.Int64,
+}
+_Floats = NDArray[np.float64]
+#: No factor may be larger: times stay far below 64 bits.
+_MOST: Final = 1000.0
+
+
+class NothingSelected(ValueError):
+    """A change names an op or a kernel that the trace does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Factors for durations: 0 removes the work, 1 leaves it as it is.
+
+    ``ops``: by name, for the host's time inside an op and the device work launched there; of nested ops that
+    are named, the innermost decides. ``kernels``: by name. In both ``*`` stands for any text. ``copies``,
+    ``communication``: for the device work of that kind. ``launches``: for the calls that launch work and
+    the delay until it starts. ``host``: for all time of threads in which they do not wait.
+    Raises ValueError for a factor that is negative, not finite, or above 1000.
+    """
+
+    ops: Mapping[str, float] = field(default_factory=dict)
+    kernels: Mapping[str, float] = field(default_factory=dict)
+    copies: float = 1.0
+    communication: float = 1.0
+    launches: float = 1.0
+    host: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the factors."""
+        single = {name: getattr(self, name) for name in ("copies", "communication", "launches", "host")}
+        for name, factor in (*self.ops.items(), *self.kernels.items(), *single.items()):
+            if not math.isfinite(factor) or not 0 <= factor <= _MOST:
+                raise ValueError(f"{name}: the factor {factor} is not between 0 and {_MOST:g}")
+
+
+def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
+    """Return the window's time with ``change``, then each step's: SCHEMA, one row each (ns).
+
+    The first row is the whole window (``step`` is null); ``removed_time`` is the sum of all durations that
+    the change takes away, on the path or not: no saving can be larger. A step's time is that from its start
+    to its end on the thread that marks it. Raises NothingSelected for a name that nothing has.
+    """
+    factor = _device_factors(ops, made, change)
+    duration, weight, delay = made.duration.copy(), made.weight.copy(), made.delay.copy()
+    worked = np.arange(len(made)) >= made.host_nodes
+    per_node = np.ones(len(made))
+    per_node[worked] = factor[made.ref[worked]]
+    duration = _scaled(duration, per_node)
+    arrive = made.kind == ARRIVE
+    weight[arrive] = _scaled(weight[arrive], per_node[arrive])
+    delay[made.shared] = _scaled(delay[made.shared], per_node[made.target[made.shared]])
+    launching = ~worked[made.source] & worked[made.target] & ~made.shared & (delay > 0)
+    delay[launching] = _scaled(delay[launching], np.full(int(launching.sum()), float(change.launches)))
+    _scale_host(ops, made, change, weight)
+    reached = replay(made, duration, weight, delay)
+    removed = sum(
+        int((old - new).sum())
+        for old, new in ((made.duration, duration), (made.weight, weight), (made.delay, delay))
+    )
+    before, after = made.high - made.low, wall(made, reached, duration)
+    rows: list[tuple[int | None, int | None, int, int, int | None]] = [
+        (None, None, before, after, removed)
+    ]
+    rows += _steps(ops, made, reached)
+    frame = pl.DataFrame(
+        rows, schema=["process", "step", "wall_time", "new_wall_time", "removed_time"], orient="row"
+    )
+    saving = pl.col("wall_time") - pl.col("new_wall_time")
+    some = pl.when(pl.col("wall_time") > 0).then(pl.col("wall_time"))
+    return frame.with_columns(
+        saving.alias("saving"), (saving / some).alias("saving_share")
+    ).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def _scaled(values: Ints, factor: _Floats) -> Ints:
+    """Return the values times the factors, rounded down; those with factor 1 unchanged."""
+    changed: Ints = np.where(factor == 1.0, values, np.floor(values * factor)).astype(np.int64)
+    return changed
+
+
+def _steps(ops: Ops, made: Graph, reached: Ints) -> list[tuple[int | None, int | None, int, int, None]]:
+    steps = ended_steps(ops.attribution.trace["ranges"])
+    marks = np.full(2 * len(steps), NONE, np.int64)
+    here = np.flatnonzero(made.kind == MARK)
+    marks[made.ref[here]] = here
+    process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
+    number = ops.context.step(process, thread, steps["start"].to_numpy()).to_list()
+    found: list[tuple[int | None, int | None, int, int, None]] = []
+    for row in range(len(steps)):
+        first, last = int(marks[2 * row]), int(marks[2 * row + 1])
+        if first < 0 or last < 0:
+            continue
+        took = int(made.time[last] - made.time[first])
+        takes = int(reached[last] - reached[first])
+        found.append((int(process[row]), number[row], took, takes, None))
+    return found
+
+
+def _device_factors(ops: Ops, made: Graph, change: Change) -> _Floats:
+    """Return the factor of each place of the work."""
+    work = made.work
+    factor = np.ones(len(work))
+    factor[work.what == COPY] *= change.copies
+    factor[work.what == COMMUNICATION] *= change.communication
+    if change.kernels:
+        codes, texts = compact(names(work, ops.attribution, np.arange(len(work))))
+        factor *= _by_name(texts, change.kernels, "kernel")[codes] if len(work) else 1.0
+        if not len(work):
+            raise NothingSelected("the trace has no kernels")
+    if change.ops:
+        wanted, by_reading = _wanted(ops, change)
+        row = ops.attribution.climb(work.op.astype(np.int64), wanted)
+        reading = at(ops.attribution.meaning.reading, row)
+        factor *= np.where(reading >= 0, by_reading[np.maximum(reading, 0)], 1.0)
+    return factor
+
+
+def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], _Floats]:
+    """Return whether each range row is a named op, and the factor of each reading."""
+    meaning, texts = ops.attribution.meaning, ops.readings["op"].cast(pl.String).to_list()
+    used = np.zeros(len(texts), bool)
+    used[np.unique(meaning.reading[ops.rows])] = True
+    known = [text if used[place] else None for place, text in enumerate(texts)]
+    by_reading = _by_name(known, change.ops, "op", unnamed=np.nan)
+    wanted = ops.attribution.is_op & np.isfinite(by_reading)[meaning.reading]
+    return wanted, by_reading
+
+
+def _by_name(
+    texts: list[str | None], factors: Mapping[str, float], what: str, unnamed: float = 1.0
+) -> _Floats:
+    """Return the factor of each text; of several that fit, the last given."""
+    found = np.full(len(texts), unnamed)
+    for name, factor in factors.items():
+        pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
+        fits = np.array([bool(text and pattern.fullmatch(text)) for text in texts], bool)
+        if not fits.any():
+            raise NothingSelected(f"the trace has no {what} named {name!r}")
+        found[fits] = factor
+    return found
+
+
+def _scale_host(ops: Ops, made: Graph, change: Change, weight: Ints) -> None:
+    """Scale in ``weight`` what the threads did themselves between their nodes."""
+    if not change.ops and change.host == 1.0 and change.launches == 1.0:
+        return
+    threads, meaning = made.host, ops.attribution.meaning
+    wanted, by_reading = _wanted(ops, change) if change.ops else (None, np.empty(0))
+    launches = np.zeros(len(ops.attribution.trace["calls"]) + 1, bool)
+    launches[made.work.call[made.work.call >= 0]] = True
+    host = made.kind[: made.host_nodes]
+    for lane in range(made.threads):
+        nodes = np.flatnonzero(made.lane[: len(host)] == lane)
+        if not len(nodes):
+            continue
+        mine = threads.events(lane)
+        event = threads.event[mine]
+        kept = np.zeros(len(mine), bool)
+        if wanted is not None:
+            kept |= (event >= 0) & wanted[np.maximum(event, 0)]
+        named, call = mine[kept], mine[:0]
+        if change.launches != 1.0:
+            call = mine[(event < NONE) & launches[np.maximum(-2 - event, 0)]]
+        named_at, call_at = (
+            (threads.start[one] - made.low, threads.stop[one] - made.low) for one in (named, call)
+        )
+        zero = np.zeros(1, np.int64)
+        edges = distinct(zero, *named_at, *call_at)
+        factor = np.full(len(edges), float(change.host))
+        inner = nest(*named_at).innermost(edges)
+        found = inner >= 0
+        reading = meaning.reading[threads.event[named[inner[found]]]]
+        factor[found] *= by_reading[reading]
+        calling = nest(*call_at).innermost(edges) >= 0
+        factor[calling] *= change.launches
+        _remove(made, nodes, weight, edges, factor)
+
+
+def _remove(made: Graph, nodes: Ints, weight: Ints, edges: Ints, factor: _Floats) -> None:
+    """Scale the weights of a thread's ``nodes`` by the mean ``factor`` of the time before each.
+
+    ``factor`` is that of the time from each of ``edges`` to the next.
+    """
+    passed = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor[:-1])))
+    time = made.time[nodes]
+    place = np.maximum(np.searchsorted(edges, time, "right") - 1, 0)
+    until = passed[place] + (time - edges[place]) * factor[place]
+    before = np.concatenate(([0], time[:-1]))
+    lasted, scaled = time - before, np.diff(until, prepend=0.0)
+    mean = np.divide(scaled, lasted, out=np.ones(len(nodes)), where=lasted > 0)
+    own = weight[nodes]
+    # sums of fractions end a little off whole numbers, which must not cost a nanosecond
+    new = np.floor(own * mean + 1e-3).astype(np.int64)
+    weight[nodes] = np.where(mean == 1.0, own, new)

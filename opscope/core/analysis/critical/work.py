@@ -1,0 +1,112 @@
+"""Device work in the order of its streams: kernels, copies and sets, with the call that launched each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.job.exchanges import KERNELS
+from opscope.core.tables.columns import at, compact, matching
+from opscope.core.tables.intervals import NONE, Ints
+
+#: What a row of the work is.
+KERNEL, COPY, SET, COMMUNICATION = range(4)
+#: The launch of work without a launch record: before anything in the trace, as the records begin later.
+_BEFORE: Final = np.iinfo(np.int64).min // 4
+_STREAM: Final = ("process", "device", "context", "stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All device work, stream by stream, in each stream by start; times in ns.
+
+    ``row``: the row of ``kernels``, or of ``memops`` where ``what`` is COPY or SET. ``call``: the row of
+    ``calls`` that launched it, -1 for none; ``op``: the row of ``ranges``. ``lane``: the number of its
+    stream; ``first`` has each stream's first place and the number of all work at its end. ``keys``: each
+    stream's (process, device, context, stream), -1 where unknown. ``launched``: when its stream had all
+    launches up to this one (the start of its call; work without a call was launched before all others).
+    """
+
+    row: Ints
+    what: NDArray[np.uint8]
+    start: Ints
+    end: Ints
+    call: NDArray[np.int32]
+    op: NDArray[np.int32]
+    lane: NDArray[np.int32]
+    first: Ints
+    keys: list[tuple[int, int, int, int]]
+    launched: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def stream(self, lane: int) -> slice:
+        """Return the places of the work of stream ``lane``."""
+        return slice(int(self.first[lane]), int(self.first[lane + 1]))
+
+
+def device_work(attribution: Attribution) -> Work:
+    """Return the kernels, copies and sets of an attributed trace, stream by stream."""
+    trace = attribution.trace
+    tables = (trace["kernels"], trace["memops"])
+    parts = (attribution.kernels, attribution.memops)
+    what = np.concatenate(
+        [
+            np.where(matching(tables[0]["name"], KERNELS), COMMUNICATION, KERNEL),
+            np.where(matching(tables[1]["kind"], r"(?i)memset"), SET, COPY),
+        ]
+    ).astype(np.uint8)
+    row = np.concatenate([np.arange(len(table)) for table in tables])
+    start, end = (
+        np.concatenate([table[name].fill_null(0).to_numpy() for table in tables])
+        for name in ("start", "end")
+    )
+    call = np.concatenate([np.where(one.call >= 0, one.call, one.replay) for one in parts])
+    op = np.concatenate([one.op for one in parts])
+    columns = [
+        np.concatenate([table[name].fill_null(NONE).cast(pl.Int64).to_numpy() for table in tables])
+        for name in _STREAM
+    ]
+    keys, lane = _numbered(columns)
+    order = np.lexsort((start, lane))
+    lane = lane[order]
+    first = np.searchsorted(lane, np.arange(len(keys) + 1))
+    start, end, call = start[order], np.maximum(end, start)[order], call[order].astype(np.int32)
+    called = at(trace["calls"]["start"].fill_null(0).to_numpy(), call)
+    launched = np.where(call >= 0, np.minimum(called, start), _BEFORE)
+    for begin, last in zip(first[:-1], first[1:], strict=True):  # a loop over streams
+        np.maximum.accumulate(launched[begin:last], out=launched[begin:last])
+    return Work(
+        row[order], what[order], start, end, call, op[order].astype(np.int32), lane, first, keys,
+        launched,
+    )  # fmt: skip
+
+
+def _numbered(columns: list[Ints]) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int32]]:
+    frame = pl.DataFrame(dict(zip(_STREAM, columns, strict=True)))
+    known = frame.unique().sort(_STREAM).with_row_index("lane")
+    lane = frame.join(known, on=_STREAM, how="left", maintain_order="left")["lane"]
+    return known.select(_STREAM).rows(), lane.cast(pl.Int32).to_numpy()
+
+
+def names(work: Work, attribution: Attribution, places: Ints) -> pl.Series:
+    """Return the name of each place: a kernel's own, else ``memcpy HtoD`` and the like; Categorical."""
+    trace = attribution.trace
+    memop = np.isin(work.what[places], (COPY, SET))
+    kernels, called = compact(trace["kernels"]["name"])
+    kinds, copied = compact(trace["memops"]["kind"])
+    texts: list[str | None] = [*called, *(_copy(kind) for kind in copied)]
+    code: NDArray[Any] = np.full(len(places), NONE, np.int64)
+    code[~memop] = kernels[work.row[places[~memop]]]
+    code[memop] = kinds[work.row[places[memop]]] + len(called)
+    return pl.Series("name", texts, dtype=pl.String).cast(pl.Categorical).gather(code)
+
+
+def _copy(kind: str | None) -> str:
+    return kind if kind is not None and kind.lower() == "memset" else f"memcpy {kind or ''}".strip()

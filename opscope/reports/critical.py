@@ -1,0 +1,32 @@
+"""The table of the reports of the critical path: below it, what the path takes for granted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from .layout import Table
+from .report import Report, View
+from .tables import listed
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+EMPTY: Final = "nothing in this profile has times"
+_PREFIX: Final = "critical path: "
+
+
+def with_notes(report: Report, profile: Profile, view: View) -> Table:
+    """Return the report's table with the notes on what was inferred below it."""
+    frame = report.frame(profile)
+    table = listed(report, frame, view)
+    return replace(table, footnotes=[*table.footnotes, *notes(profile)])
+
+
+def notes(profile: Profile) -> list[str]:
+    """Return what the profile's critical path infers or lacks, a sentence each, with how many times."""
+    return [
+        f"{what.removeprefix(_PREFIX)} ({many:,})"
+        for what, many in profile.trace["notes"].select("what", "how_many").iter_rows()
+        if what.startswith(_PREFIX)
+    ]
