@@ -1,8 +1,8 @@
 """Sample what the machine's and the process's processors do while a recording runs.
 
 psutil reads the system's counters of processor time. A sample is the difference of two readings, so nothing
-between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): 0.08 ms
-of processor time for each sample; at 10 Hz that is 0.08 % of one processor; the import of psutil takes 20 ms, once.
+between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a sample
+takes 0.08 ms of processor time, at 10 Hz 0.08 % of one processor; importing psutil takes 20 ms, once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def rate() -> float:
         asked = -1.0
     if 0 <= asked <= MAX_RATE:
         return asked
-    _log.warning("opscope: %s=%r is no number of samples per second; %g is used", RATE, text, DEFAULT_RATE)
+    _log.warning(
+        "opscope: %s=%r is no number of samples per second; %g is used", RATE, text, DEFAULT_RATE
+    )
     return DEFAULT_RATE
 
 

@@ -120,7 +120,10 @@ class IdleWriter:
             self.start()
 
     def look(self) -> float:
-        """Write if a write is due, and tick; return the seconds until the next check. Called on the thread."""
+        """Write if a write is due, and tick; return the seconds until the next check.
+
+        Called on the thread.
+        """
         left = self._due() + GRACE_NS - perf_counter_ns()
         if left <= 0:
             self._write()

@@ -17,12 +17,30 @@ def samples(
     data loader whose number of ready batches is known. Values that are no numbers are null."""
     frames = [pl.DataFrame(schema=table_schema("samples"))]
     for name, (times, values) in taken.items():
-        frame = pl.DataFrame({"time": times, "value": values}, schema={"time": pl.Int64, "value": pl.Float64})
-        frames.append(_of(name, frame.with_columns(pl.col("value").replace([float("inf"), -float("inf")], None).fill_nan(None))))
+        frame = pl.DataFrame(
+            {"time": times, "value": values}, schema={"time": pl.Int64, "value": pl.Float64}
+        )
+        frames.append(
+            _of(
+                name,
+                frame.with_columns(
+                    pl.col("value").replace([float("inf"), -float("inf")], None).fill_nan(None)
+                ),
+            )
+        )
     waits = ranges.filter(
-        (pl.col("domain") == INPUT_DOMAIN) & (pl.col("category") == "input") & pl.col("payload").is_not_null()
+        (pl.col("domain") == INPUT_DOMAIN)
+        & (pl.col("category") == "input")
+        & pl.col("payload").is_not_null()
     )
-    frames.append(_of(INPUT_QUEUE, waits.select(pl.col("start").alias("time"), pl.col("payload").cast(pl.Float64).alias("value"))))
+    frames.append(
+        _of(
+            INPUT_QUEUE,
+            waits.select(
+                pl.col("start").alias("time"), pl.col("payload").cast(pl.Float64).alias("value")
+            ),
+        )
+    )
     return pl.concat(frames).sort("time", maintain_order=True)
 
 
