@@ -172,7 +172,9 @@ def _loader_of(
     call = reading.call
     if reading.role == "loader" and call is not None:
         workers, prefetch, batch = (_size(call, name) for name in _SIZES)
-        return call.name, _source(call), workers, prefetch, batch, True, False
+        dataset = call.param("dataset")
+        name = f"{call.name} of {dataset}" if isinstance(dataset, str) else call.name
+        return name, _source(call), workers, prefetch, batch, True, False
     torch = _TORCH.search(text)
     if torch is not None and reading.role in ("op", "user", "phase"):
         single = torch[1].startswith("_SingleProcess")
