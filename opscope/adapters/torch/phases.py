@@ -365,7 +365,7 @@ def _ready(iterator: Any) -> int:
         return -1
     try:
         kept = len(iterator._task_info) - iterator._tasks_outstanding  # they came out of order
-        return int(queue.qsize()) + kept
+        return int(queue.qsize() + kept)
     except (AttributeError, NotImplementedError):  # private names; macOS does not tell
         return -1
 

@@ -132,7 +132,7 @@ def held(trace: Trace, name: str) -> dict[int, Held]:
     for (process,), part in samples.sort("time", maintain_order=True).group_by("process"):
         time = part["time"].to_numpy()
         value = part["value"].fill_null(float("nan")).to_numpy()
-        found[NONE if process is None else int(process)] = Held(time, value)  # type: ignore[call-overload]
+        found[NONE if process is None else int(process)] = Held(time, value)
     return found
 
 
@@ -229,7 +229,7 @@ def cpu_by_step(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     series = {name: held(trace, of) for name, (of, _) in _MEANS.items()}
     for (process,), part in steps.group_by("process", maintain_order=True):
         start, end = part["start"].to_numpy(), part["end"].to_numpy()
-        key = NONE if process is None else int(process)  # type: ignore[call-overload]
+        key = NONE if process is None else int(process)
         columns: dict[str, Any] = {}
         counts = np.zeros(len(part), np.int64)
         for name, by_process in series.items():

@@ -34,11 +34,15 @@ NO_LOADER: Final = (
     " dataset, Hugging Face's datasets and Grain; annotate other input with a phase named input"
 )
 OTHER_THREAD: Final = "the data loaders were seen on other threads than the steps"
+ANNOUNCED: Final = "TensorFlow announces the op that gets a batch, and not when it has it"
+ONE_STEP: Final = "fewer than two steps that ended asked this loader"
 NO_STEPS: Final = "no step that ended asked this loader, on the loader's thread"
 VERDICTS: Final = ("input-bound", "not input-bound", "cannot tell")
 
 _TORCH: Final = re.compile(r"enumerate\(DataLoader\)#(\w+)")
 _TENSORFLOW: Final = re.compile(r"IteratorGetNext")
+#: The range that MindSpore's iterator opens where its profiler records ranges (``mstx``).
+_MINDSPORE: Final = "dataloader"
 _PHASE: Final = "input"
 _SIZES: Final = ("workers", "prefetch", "batch")
 
@@ -53,6 +57,7 @@ _WAITS: Final = {
     "prefetch": pl.Int64,
     "batch": pl.Int64,
     "queue_depth": pl.Float64,
+    "timed": pl.Boolean,
 }
 STEPS: Final = {
     "process": pl.Int32,
@@ -96,7 +101,9 @@ _BY: Final = ("process", "loader", "source", "workers", "prefetch", "batch")
 
 def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     """Return one row per wait, by process, thread and start: process, thread, start, end (ns), loader,
-    source, workers, prefetch, batch and queue_depth (ready batches when asked); null where not known.
+    source, workers, prefetch, batch, queue_depth (ready batches when asked), null where not known.
+
+    ``timed``: whether the range lasts as long as the wait; a node of a graph is only announced.
 
     ``meaning`` is that of the rows of the trace's ranges.
     """
@@ -110,9 +117,9 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     if not len(rows):
         return pl.DataFrame(schema=_WAITS)
     described = pl.DataFrame(
-        [(None,) * 7 if kind is None else kind for kind in kinds],
+        [(None,) * 8 if kind is None else kind for kind in kinds],
         schema={name: _WAITS[name] for name in ("loader", "source", *_SIZES)}
-        | {"named": pl.Boolean, "in_graph": pl.Boolean},
+        | {"named": pl.Boolean, "in_graph": pl.Boolean, "timed": pl.Boolean},
         orient="row",
     )[meaning.reading[rows]]
     payload = gather(ranges["payload"], rows)
@@ -139,7 +146,9 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     found = found.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    return _outermost(found).cast(_WAITS).select(*_WAITS)  # type: ignore[arg-type]
+    # what a graph announces is also timed in opscope's own recordings
+    several = pl.col("timed").any().over("process")
+    return _outermost(found.filter(pl.col("timed") | ~several)).cast(_WAITS).select(*_WAITS)  # type: ignore[arg-type]
 
 
 def _outermost(found: pl.DataFrame) -> pl.DataFrame:
@@ -157,7 +166,7 @@ def _outermost(found: pl.DataFrame) -> pl.DataFrame:
     ]
     depth = pl.col("queue_depth").drop_nulls().first()
     joined = ordered.group_by(*place, "outermost", maintain_order=True).agg(
-        pl.col("start").first(), pl.col("end").max(), *about, depth
+        pl.col("start").first(), pl.col("end").max(), *about, depth, pl.col("timed").any()
     )
     return joined.with_columns(
         pl.when(pl.col(name) != NONE).then(name).alias(name) for name in place
@@ -166,26 +175,33 @@ def _outermost(found: pl.DataFrame) -> pl.DataFrame:
 
 def _loader_of(
     reading: Reading, text: str
-) -> tuple[str, str | None, int | None, int | None, int | None, bool, bool] | None:
+) -> tuple[str, str | None, int | None, int | None, int | None, bool, bool, bool] | None:
     """Return the loader that a range waits for: name, source, workers, prefetch, batch, whether the range
-    names a loader, and whether it is an op of a graph; None for a range that is no wait."""
+    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None for a range
+    that is no wait."""
     call = reading.call
     if reading.role == "loader" and call is not None:
         workers, prefetch, batch = (_size(call, name) for name in _SIZES)
         dataset = call.param("dataset")
         name = f"{call.name} of {dataset}" if isinstance(dataset, str) else call.name
-        return name, _source(call), workers, prefetch, batch, True, False
+        in_graph = call.param("in_graph") is True
+        return name, _source(call), workers, prefetch, batch, True, in_graph, True
     torch = _TORCH.search(text)
     if torch is not None and reading.role in ("op", "user", "phase"):
         single = torch[1].startswith("_SingleProcess")
         source = _source(call or _parsed(text))
-        return f"DataLoader ({torch[1]})", source, 0 if single else None, None, None, True, False
+        workers = 0 if single else None
+        return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
     if reading.role == "op" and call is not None and _TENSORFLOW.match(call.name):
-        return f"tf.data ({call.name})", _source(call), None, None, None, True, True
+        # the node of a graph is announced when it hands its work over; an op by itself waits
+        alone = reading.key is None
+        return "tf.data", _source(call), None, None, None, alone, not alone, alone
+    if reading.role == "user" and text == _MINDSPORE:
+        return "mindspore.dataset", None, None, None, None, True, False, True
     if reading.role == "phase" and text == _PHASE:
-        return _PHASE, None, None, None, None, False, False
+        return _PHASE, None, None, None, None, False, False, True
     if reading.role == "user" and reading.direction == "input":
-        return text.partition("(")[0][:256], None, None, None, None, True, False
+        return text.partition("(")[0][:256], None, None, None, None, True, False, True
     return None
 
 
@@ -264,36 +280,36 @@ def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataF
     step asked for one. ``loader``: the one with most of the wait. All are null, with the reason, if no
     loader was seen on the step's thread: nobody knows then what the step waited for.
     """
-    steps = _steps(trace, meaning)
-    whole = _per_step(steps, _placed(steps, found))
+    steps, timed = _steps(trace, meaning), found.filter("timed")
+    whole = _per_step(steps, _placed(steps, timed))
     if whole.is_empty():
         return pl.DataFrame(schema=STEPS)
-    loaders = found.select("process", "thread").unique().with_columns(seen=True)
-    elsewhere = found.select("process").unique().with_columns(anywhere=True)
-    whole = whole.join(
-        loaders, on=["process", "thread"], how="left", nulls_equal=True, maintain_order="left"
+    known = {
+        "seen": (timed, ["process", "thread"]),
+        "elsewhere": (timed, ["process"]),
+        "announced": (found.filter(~pl.col("timed")), ["process"]),
+    }
+    for name, (rows, place) in known.items():
+        one = rows.select(place).unique().with_columns(pl.lit(True).alias(name))
+        whole = whole.join(one, on=place, how="left", nulls_equal=True, maintain_order="left")
+    whole = whole.with_columns(
+        pl.col(*known).fill_null(False),
+        (pl.col("input_wait") / pl.when(pl.col("duration") > 0).then("duration")).alias("share"),
     )
-    whole = whole.join(elsewhere, on="process", how="left", nulls_equal=True, maintain_order="left")
-    seen = pl.col("seen").fill_null(False)
     names = ("input_wait", "share", "calls", "queue_depth", "loader", "source")
     whole = whole.with_columns(
-        (pl.col("input_wait") / pl.when(pl.col("duration") > 0).then("duration")).alias("share")
+        *(pl.when("seen").then(pl.col(name)).alias(name) for name in names),
+        pl.when("seen").then(pl.col("share") > INPUT_BOUND).alias("input_bound"),
+        pl.when("seen")
+        .then(None)
+        .when("elsewhere")
+        .then(pl.lit(OTHER_THREAD))
+        .when("announced")
+        .then(pl.lit(ANNOUNCED))
+        .otherwise(pl.lit(NO_LOADER))
+        .alias("reason"),
     )
-    return (
-        whole.with_columns(
-            *(pl.when(seen).then(pl.col(name)).alias(name) for name in names),
-            pl.when(seen).then(pl.col("share") > INPUT_BOUND).alias("input_bound"),
-            pl.when(~seen)
-            .then(
-                pl.when(pl.col("anywhere").fill_null(False))
-                .then(pl.lit(OTHER_THREAD))
-                .otherwise(pl.lit(NO_LOADER))
-            )
-            .alias("reason"),
-        )
-        .cast(STEPS)
-        .select(*STEPS)
-    )  # type: ignore[arg-type]
+    return whole.cast(STEPS).select(*STEPS)  # type: ignore[arg-type]
 
 
 def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
@@ -330,29 +346,32 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each with the
     waits before it). ``steps``: how many those are; ``bound_steps``: how many of them waited for it for more
     than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when asked;
-    ``empty``: how often there were none. ``verdict``: input-bound if share > ``INPUT_BOUND``.
+    ``empty``: how often there were none. ``verdict``: input-bound if the share is above ``INPUT_BOUND``
+    without the longest wait too: one wait alone, such as that for the workers to start, says nothing of the
+    loader.
     """
     if found.is_empty():
         return pl.DataFrame(schema=LOADERS)
     steps = _steps(trace, meaning)
     waited = _placed(steps, found)
     time = pl.col("end") - pl.col("start")
-    waited = waited.with_columns(time.alias("wait"))
-    each = _per_step(steps, waited).select("row", "duration")
+    waited = waited.with_columns(pl.when("timed").then(time).alias("wait"))
+    each = _per_step(steps, waited.filter("timed")).select("row", "duration")
     depth = pl.col("queue_depth")
     sums = waited.group_by(_BY).agg(
         pl.len().cast(pl.Int64).alias("calls"),
-        pl.col("wait").sum().alias("total"),
+        pl.when(pl.col("timed").any()).then(pl.col("wait").sum()).alias("total"),
         pl.col("wait").mean().round().cast(pl.Int64).alias("mean"),
         pl.col("wait").median().round().cast(pl.Int64).alias("median"),
         pl.col("wait").quantile(0.9, "linear").round().cast(pl.Int64).alias("p90"),
         pl.col("wait").max().alias("max"),
         pl.col("wait").filter(pl.col("row") != NONE).sum().alias("input_wait"),
+        pl.col("timed").any(),
         depth.mean(),
         pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
     )
     of_step = (
-        waited.filter(pl.col("row") != NONE)
+        waited.filter("timed", pl.col("row") != NONE)
         .group_by(*_BY, "row")
         .agg(pl.col("wait").sum())
         .join(each.select("row", "duration"), on="row", how="left")
@@ -360,6 +379,7 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     asked = of_step.group_by(_BY).agg(
         pl.col("duration").sum().alias("whole"),
         pl.len().cast(pl.Int64).alias("steps"),
+        pl.col("wait").max().alias("longest"),
         (pl.col("wait") > INPUT_BOUND * pl.col("duration"))
         .sum()
         .cast(pl.Int64)
@@ -371,12 +391,21 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
         rows.with_columns(
             pl.when(stepped).then("input_wait").alias("input_wait"),
             (pl.col("input_wait") / pl.when(pl.col("whole") > 0).then("whole")).alias("share"),
-            pl.when(~stepped).then(pl.lit(NO_STEPS)).alias("reason"),
+            pl.when(~pl.col("timed"))
+            .then(pl.lit(ANNOUNCED))
+            .when(~stepped)
+            .then(pl.lit(NO_STEPS))
+            .when(pl.col("steps") < 2)
+            .then(pl.lit(ONE_STEP))
+            .alias("reason"),
         )
         .with_columns(
-            pl.when(pl.col("share").is_null())
+            pl.when(pl.col("share").is_null() | pl.col("reason").is_not_null())
             .then(pl.lit(VERDICTS[2]))
-            .when(pl.col("share") > INPUT_BOUND)
+            .when(
+                pl.col("input_wait") - pl.col("longest")
+                > INPUT_BOUND * (pl.col("whole") - pl.col("longest"))
+            )
             .then(pl.lit(VERDICTS[0]))
             .otherwise(pl.lit(VERDICTS[1]))
             .alias("verdict")

@@ -1,8 +1,8 @@
 """Sample what the machine's and the process's processors do while a recording runs.
 
 psutil reads the system's counters of processor time. A sample is the difference of two readings, so nothing
-between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a sample
-takes 0.08 ms of processor time, at 10 Hz 0.08 % of one processor; importing psutil takes 20 ms, once.
+between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a
+sample takes 0.08 ms of processor time, at 10 Hz 0.08 % of one processor; importing psutil takes 20 ms, once.
 """
 
 from __future__ import annotations

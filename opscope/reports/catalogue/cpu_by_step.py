@@ -16,5 +16,8 @@ REPORT = Report(
     empty="no step in this profile: optimizers mark steps, and so does opscope.step()",
     shown=["process", "step", "duration", "samples", "machine", "cores", "child_cores", "reason"],
     written=False,
-    forms=[Column("cores", "cores", units.ratio), Column("child_cores", "child cores", units.ratio)],
+    forms=[
+        Column("cores", "cores", units.ratio),
+        Column("child_cores", "child cores", units.ratio),
+    ],
 )

@@ -18,6 +18,10 @@ REPORT = Report(
     holds=FRAMES["cpu_utilization()"],
     frame=lambda profile: profile.cpu_utilization(),
     empty=_EMPTY,
-    forms=[Column("cores", "cores", units.ratio), Column("cores_max", "cores max", units.ratio), Column("child_cores", "child cores", units.ratio)],
+    forms=[
+        Column("cores", "cores", units.ratio),
+        Column("cores_max", "cores max", units.ratio),
+        Column("child_cores", "child cores", units.ratio),
+    ],
     aliases=["cpu"],
 )
