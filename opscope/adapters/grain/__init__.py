@@ -118,7 +118,7 @@ def _loader(iterator: Any) -> Description:
     source = getattr(loader, "_data_source", None)
     return "grain.DataLoader", {
         "dataset": None if source is None else type(source).__name__,
-        "workers": getattr(getattr(loader, "multiprocessing_options", None), "num_workers", None),
+        "workers": getattr(getattr(loader, "_multiprocessing_options", None), "num_workers", None),
     }
 
 

@@ -2,8 +2,8 @@
 
 While something listens, it puts a dispatch mode on threads (ops of PyNative mode; versions that have none are
 hooked where Python hands an op to MindSpore), wraps ``Cell.__call__`` (layers) and the executor of PyNative
-mode (directions, and which forward op a gradient is of), the compiler, and iterators of datasets. While nothing listens, it only
-wraps optimizers and runs of graphs, to count steps.
+mode (directions, and which forward op a gradient is of), the compiler, and iterators of datasets (waits for
+input). While nothing listens, it only wraps optimizers and runs of graphs, to count steps.
 """
 
 from __future__ import annotations

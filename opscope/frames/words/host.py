@@ -35,7 +35,9 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "text": {
         "loader": "the data loader, by its class and that of its dataset",
-        "verdict": "input-bound (share is above 5 %, without the longest wait too), not input-bound, or cannot tell",
+        "verdict": (
+            "input-bound (share is above 5 %, also without the longest wait), not input-bound, or cannot tell"
+        ),
     },
     "yes/no": {
         "input_bound": "whether it waited for input for more than 5 % of its time",
