@@ -45,6 +45,7 @@ def init(
     layers: bool = True,
     steps: bool = True,
     memory: bool | None = None,
+    samples: float | None = None,
 ) -> None:
     """Observe every framework that is imported, now or later; a second call changes nothing.
 
@@ -53,14 +54,18 @@ def init(
     framework also turns on its own profiler where only that sees what runs (the nodes of ONNX Runtime's
     sessions). The other options choose what is recorded. ``shapes``: arguments and results of ops;
     ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
-    their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``.
+    their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``;
+    ``samples``: how often in a second the processors are sampled while a capture runs, 10 unless
+    ``OPSCOPE_SAMPLES`` says otherwise, 0 for never.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
     """
     import os
 
     from . import adapters
     from .adapters.base import Options
+    from .core.capture import cpu_samples
 
+    cpu_samples.choose(samples)
     named = [frameworks] if isinstance(frameworks, str) else frameworks
     if memory is None:
         memory = os.environ.get("OPSCOPE_MEMORY", "") not in ("", "0")

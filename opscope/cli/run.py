@@ -84,6 +84,15 @@ def run(
         bool,
         typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
     ] = False,
+    samples: Annotated[
+        float | None,
+        typer.Option(
+            "--samples",
+            min=0,
+            max=1000,
+            help="Sample the processors this often in a second (default: 10; 0: never).",
+        ),
+    ] = None,
     private: Annotated[
         bool,
         typer.Option(
@@ -101,6 +110,7 @@ def run(
     The program's input, output, exit status and signals pass through; opscope prints to stderr.
     Processes that the program starts, such as torchrun's ranks, go into the same profile.
     """
+    from opscope.core.capture import cpu_samples
     from opscope.core.process_specs import PRIVATE
 
     backend = _backend(backend, mode, bool(steps or delay or duration is not None))
@@ -109,6 +119,8 @@ def run(
     timed = simple.CommandTime(command, private) if whole_command else None
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
+    if samples is not None:
+        settings[cpu_samples.RATE] = str(samples)
     if private:
         settings[PRIVATE] = "1"
     command = _runnable(command)

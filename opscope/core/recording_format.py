@@ -4,8 +4,8 @@ A recording is a folder with one part per process (``part-<host>-<pid>-<start ti
 
 * ``meta.json``: the process, written once, when the part is made;
 * ``strings.jsonl``: ``[id, domain, category, text]``, one per line;
-* ``facts.jsonl``: threads, numbers of domains, paired clock readings, opscope's own cost so far, notes,
-  the stop; one object per line;
+* ``facts.jsonl``: threads, numbers of domains, paired clock readings, opscope's own cost so far, samples of
+  the processors, notes, the stop; one object per line;
 * ``events.bin``: chunks of 16-byte records, each two little-endian int64 ``(code, value)``;
 * ``memory.bin``, if memory is recorded: a sequence of ``MEMORY_RECORD``;
 * the trace of a framework's own profiler, if one ran beside the recorder; ONNX Runtime has one a session.

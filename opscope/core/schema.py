@@ -232,6 +232,21 @@ UNCLOSED: Final = '{"unclosed":true}'
 #: The phase in which a program is compiled. A space and what is compiled may follow.
 COMPILE: Final = "compile"
 
+#: The domain of the ranges around each wait for a data loader: category ``input``, text the loader as a call
+#: with its parameters and source lines, payload the number of batches that were ready (if that is known).
+INPUT_DOMAIN: Final = "opscope.input"
+#: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
+#: null value only begins the first such interval. Percent: of all processors for the machine, of one
+#: processor (so it can exceed 100) for processes.
+MACHINE_CPU: Final = "machine CPU [%]"
+PROCESS_CPU: Final = "process CPU [%]"
+CHILDREN_CPU: Final = "child processes CPU [%]"
+PROCESS_MEMORY: Final = "process memory [bytes]"
+PROCESS_THREADS: Final = "process threads"
+PROCESSORS: Final = "processors"
+#: Batches that were ready when the program asked for one.
+INPUT_QUEUE: Final = "input queue [batches]"
+
 #: The columns of the trace tables. Column types are names, so that this module does not load Polars: "i64",
 #: "i32", "f64", "str", "bool", and "cat", dictionary-encoded text (polars.Categorical). Times are integer
 #: ns, sizes bytes. ``tables/trace.py`` maps each type to Polars. A reader leaves out columns that its format
@@ -403,6 +418,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
+        # device: null for a sample of the process or of its machine; ``name`` has the unit in brackets
         "samples": {
             "process": "i32",
             "device": "i32",

@@ -21,6 +21,7 @@ from keras.src.layers.layer import Layer
 from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.jaxtrace import runs
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture.emit import Emitter, Prepared
 
 from . import scopes
@@ -56,9 +57,10 @@ class KerasAdapter(Adapter):
         self.broken = False
         self._emitter = emitter
         self._layers = options.layers and backend.backend() != "torch"
+        sources = Sources() if options.source else None
         if options.steps:
             self._patches.wrap(CallbackList, "__init__", self._callbacks)
-            for owner, name, make in phases(emitter, self.failed):
+            for owner, name, make in phases(emitter, sources, self.failed):
                 self._patches.wrap(owner, name, make)
         if options.layers:
             for owner, name, make in scopes.hooks(self.failed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -13,6 +13,8 @@ from keras.src.layers.layer import Layer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
 
+from opscope.adapters.shared.loaders import Waits
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
@@ -20,7 +22,7 @@ from opscope.core.capture.emit import Emitter
 Hook: TypeAlias = "tuple[Any, str, Callable[[Any], Any]]"
 
 
-def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
+def phases(emitter: Emitter, sources: Sources | None, failed: Callable[[str], None]) -> list[Hook]:
     """Return the hooks for the backend in use.
 
     On PyTorch the batches come from its data loader, which the PyTorch adapter observes; TensorFlow takes
@@ -32,9 +34,8 @@ def phases(emitter: Emitter, failed: Callable[[str], None]) -> list[Hook]:
         return _known((BaseOptimizer, "apply", lambda of: _optimizing(of, lambda: not eagerly())))
     if backend.backend() == "jax":
         trainer = import_module("keras.src.backend.jax.trainer")
-        return _known(
-            (trainer.JAXEpochIterator, "_get_iterator", lambda of: _batches(of, emitter, failed))
-        )
+        waits = Waits(sources, failed, emitter)
+        return _known((trainer.JAXEpochIterator, "_get_iterator", lambda of: _batches(of, waits)))
     if backend.backend() == "torch":
         compiling = import_module("torch").compiler.is_compiling
         return _known(
@@ -50,32 +51,14 @@ def _known(*hooks: Hook) -> list[Hook]:
     return [hook for hook in hooks if hook[1] in vars(hook[0])]
 
 
-def _batches(original: Any, emitter: Emitter, failed: Callable[[str], None]) -> Any:
+def _batches(original: Any, waits: Waits) -> Any:
     @functools.wraps(original)
     def _get_iterator(epoch: Any) -> Any:
-        return _timed(iter(original(epoch)), emitter, failed)
+        adapter = getattr(epoch, "data_adapter", None)
+        known = {"dataset": type(adapter).__name__, "workers": getattr(adapter, "workers", None)}
+        return waits.each(iter(original(epoch)), ("keras", known))
 
     return _get_iterator
-
-
-def _timed(batches: Any, emitter: Emitter, failed: Callable[[str], None]) -> Iterator[Any]:
-    """Yield the same batches, with a range around the production of each."""
-    while True:
-        pushed = False
-        try:
-            if emitter.active:
-                emitter.push(emitter.prepare("input", "phase"))
-                pushed = True
-        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            failed("the input phase of a batch could not be recorded")
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        finally:
-            if pushed:
-                emitter.pop()
-        yield batch
 
 
 def _optimizing(original: Any, is_compiling: Callable[[], bool]) -> Any:

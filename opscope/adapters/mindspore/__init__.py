@@ -2,8 +2,8 @@
 
 While something listens, it puts a dispatch mode on threads (ops of PyNative mode; versions that have none are
 hooked where Python hands an op to MindSpore), wraps ``Cell.__call__`` (layers) and the executor of PyNative
-mode (directions, and which forward op a gradient is of), and the compiler. While nothing listens, it only
-wraps optimizers and runs of graphs, to count steps.
+mode (directions, and which forward op a gradient is of), the compiler, and iterators of datasets (waits for
+input). While nothing listens, it only wraps optimizers and runs of graphs, to count steps.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .dispatch import Modes
 from .entry import EntryPoints
 from .graphs import Graphs
 from .layers import Layers
+from .loading import Loading
 from .ops import Ops
 from .phases import Phases
 from .state import Threads
@@ -55,6 +56,7 @@ class MindSporeAdapter(Adapter):
         self._layers: Layers | None = None
         self._phases: Phases | None = None
         self._graphs: Graphs | None = None
+        self._loading: Loading | None = None
         self._recording: Any = None
         self._undo: list[Callable[[], None]] = []
         #: Hooks that are always set, and hooks that are set while something listens.
@@ -90,6 +92,8 @@ class MindSporeAdapter(Adapter):
         ops.sees_gradients = self._modes.available
         self._phases = Phases(marked, threads, ops, steps, failed)
         self._graphs = Graphs(marked, threads, ops, steps, failed)
+        if options.steps:
+            self._loading = Loading(marked, sources, failed)
         entering, leaving = self._phases.entering, self._phases.leaving
         self._layers = Layers(marked, threads, options.layers, failed, entering, leaving)
         self._layers.arrives = self._modes.enter
@@ -135,6 +139,8 @@ class MindSporeAdapter(Adapter):
             self._while_active.wrap(Cell, "__call__", layers.around)
             phases.install(self._while_active)
             graphs.install(self._while_active)
+            if self._loading is not None:
+                self._loading.install(self._while_active)
         sync.begin()
         modes.install()
         if self._entry is not None:
@@ -164,7 +170,7 @@ class MindSporeAdapter(Adapter):
             self._undo.pop()()
         atexit.unregister(self._exits)
         self._emitter = self._ops = self._modes = self._entry = self._layers = None
-        self._phases = self._graphs = self._sync = None
+        self._phases = self._graphs = self._sync = self._loading = None
 
     def withdraw(self) -> None:
         """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""

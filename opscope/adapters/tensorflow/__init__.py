@@ -134,7 +134,8 @@ class TensorFlowAdapter(Adapter):
             recording = Recording(ranges)
             self._recording = recorder, recording
             recorder.attach(recording)
-            recorder.fact(**ranges.domain)
+            for domain in ranges.domains:
+                recorder.fact(**domain)
         ranges.listen(recorder is not None, emitter.nvtx)
 
     def _forget_recorder(self) -> None:

@@ -14,7 +14,9 @@ from opscope.adapters.shared.compiled import BuildError, built
 from opscope.adapters.shared.ready import leave_marker
 from opscope.core.capture.emit import domain_number
 from opscope.core.capture.recorder_sink import pop_code
+from opscope.core.rangetext import format_call
 from opscope.core.recording_format import CHUNK, RECORD_BYTES, SOURCE_TEXTS, SOURCE_THREADS
+from opscope.core.schema import INPUT_DOMAIN, OpCall
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ DOMAIN: Final = "TSL"
 #: The first numbers of this source's texts and threads, which no other source of a recording uses.
 TEXTS: Final = SOURCE_TEXTS + (1 << 39)
 THREADS: Final = SOURCE_THREADS + (1 << 19)
+#: The text by which annotations_input.h marks the waits for tf.data, and what is written for it.
+_WAIT: Final = "opscope tf.data"
+LOADER: Final = format_call(OpCall("tf.data", params=(("in_graph", True),)))
 _GENERATION: Final = "_ZN3tsl8profiler15AnnotationStack11generation_E"
 
 
@@ -74,6 +79,7 @@ class GraphRanges:
         self._native.opscope_install(str(self._framework).encode())
         numbers = (TEXTS, pop_code(domain_number(DOMAIN)), THREADS, CHUNK)
         self._native.opscope_listen(record, nvtx and self.nvtx, *numbers)
+        self._native.opscope_waits(pop_code(domain_number(INPUT_DOMAIN)) if record else 0)
         self._native.opscope_annotate(True)
         self.before_run()
 
@@ -118,9 +124,9 @@ class GraphRanges:
         self._shapes = self._operations = False
 
     @property
-    def domain(self) -> dict[str, Any]:
-        """The fact about the domain that a recording must contain: its name and number."""
-        return {"domain": DOMAIN, "number": domain_number(DOMAIN)}
+    def domains(self) -> list[dict[str, Any]]:
+        """The facts about the domains that a recording must contain: their names and numbers."""
+        return [{"domain": name, "number": domain_number(name)} for name in (DOMAIN, INPUT_DOMAIN)]
 
     @property
     def hooked(self) -> int:
@@ -170,7 +176,8 @@ class Recording:
         lines = []
         for number in range(self._texts, int(native.opscope_text_count())):
             text = native.opscope_text(number).decode("utf-8", "replace")
-            lines.append(json.dumps([TEXTS + number, DOMAIN, None, text]))
+            line = [DOMAIN, None, text] if text != _WAIT else [INPUT_DOMAIN, "input", LOADER]
+            lines.append(json.dumps([TEXTS + number, *line]))
         self._texts += len(lines)
         strings = "".join(f"{line}\n" for line in lines)
         return records.raw[: written * RECORD_BYTES], strings.encode(), threads
@@ -230,6 +237,7 @@ def _declare(native: Any) -> None:
         ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
         ("opscope_annotate", None, [ctypes.c_int]),
+        ("opscope_waits", ctypes.c_int, [number]),
         ("opscope_operations", ctypes.c_int, [ctypes.c_int]),
         ("opscope_operation_count", ctypes.c_uint32, []),
         ("opscope_listen", None, [ctypes.c_int, ctypes.c_int, number, number, number, number]),

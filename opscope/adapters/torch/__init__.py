@@ -110,7 +110,7 @@ class TorchAdapter(Adapter):
             Rules(),
         ]
         if options.steps:
-            self._parts.append(BackwardAndInput(mode, threads, phases, self.failed))
+            self._parts.append(BackwardAndInput(mode, threads, phases, sources, self.failed))
         if options.layers:
             layers = Layers(emitter, threads, self.failed, entering, phases.leaving)
             self._parts.append(layers)

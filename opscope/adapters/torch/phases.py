@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -12,7 +14,9 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from opscope.adapters.shared.loaders import Description, Waits
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import COMPILE
@@ -224,12 +228,18 @@ class BackwardAndInput:
     """Patches what PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
 
     def __init__(
-        self, mode: OpMode, threads: Threads, phases: Phases, failed: Callable[[str], None]
+        self,
+        mode: OpMode,
+        threads: Threads,
+        phases: Phases,
+        sources: Sources | None,
+        failed: Callable[[str], None],
     ) -> None:
         self._mode = mode
         self._threads = threads
         self._phases = phases
         self._failed = failed
+        self._waits = Waits(sources, failed)
         self._patches = Patches()
 
     def install(self) -> None:
@@ -304,25 +314,30 @@ class BackwardAndInput:
         def __next__(loader: Any) -> Any:
             if not mode.on:
                 return following(loader)
-            begin()
+            waits = begin(loader, sys._getframe(1))
             try:
                 return following(loader)
             finally:
-                end()
+                end(waits)
 
         return untraced(__next__, below=False)
 
-    def _begin_fetch(self) -> None:
+    def _begin_fetch(self, loader: Any, frame: FrameType) -> bool:
+        """Begin the input phase and the range of the wait; return whether the latter was opened."""
         try:
             state = self._threads.current()
             self._phases.begin(state, INPUT)
             state.wait += 1
             state.switched()
+            return self._waits.begin(loader, _described, frame, _ready(loader))
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the start of a data loader's fetch could not be recorded")
+            return False
 
-    def _end_fetch(self) -> None:
+    def _end_fetch(self, waits: bool) -> None:
         try:
+            if waits:
+                self._waits.end()
             state = self._threads.current()
             if state.wait:
                 state.wait -= 1
@@ -330,6 +345,29 @@ class BackwardAndInput:
                 self._phases.end(state, INPUT)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the end of a data loader's fetch could not be recorded")
+
+
+def _described(iterator: Any) -> Description:
+    """Return what is known of the iterator of a ``DataLoader``."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    return "DataLoader", {
+        "dataset": type(getattr(iterator, "_dataset", None)).__name__,
+        "workers": getattr(iterator, "_num_workers", None),
+        "prefetch": getattr(iterator, "_prefetch_factor", None),
+        "batch": getattr(sampler, "batch_size", None),
+    }
+
+
+def _ready(iterator: Any) -> int:
+    """Return how many batches its workers have ready; -1 if it has none, or the system does not tell."""
+    queue = getattr(iterator, "_data_queue", None)
+    if queue is None:
+        return -1
+    try:
+        kept = len(iterator._task_info) - iterator._tasks_outstanding  # they came out of order
+        return int(queue.qsize() + kept)
+    except (AttributeError, NotImplementedError):  # private names; macOS does not tell
+        return -1
 
 
 def _grad_fns(result: Any, depth: int = 0) -> list[Any]:

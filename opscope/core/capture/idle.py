@@ -48,14 +48,23 @@ class _Run:
 class IdleWriter:
     """Calls ``write`` on its own thread when the time ``due()`` (perf_counter_ns) has passed.
 
+    ``tick``, if given, is called too; it returns the ns after which it shall be called again, and must not
+    raise.
+
     Python's ``threading`` does not list the thread, no signal is handled on it, and it does not exist while
     the process forks. It ends when this object is deleted. If no thread can be started, the program goes on
     without it.
     """
 
-    def __init__(self, due: Callable[[], int], write: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        due: Callable[[], int],
+        write: Callable[[], object],
+        tick: Callable[[], int] | None = None,
+    ) -> None:
         self._due = due
         self._write = write
+        self._tick = tick
         self._wanted = False
         self._process = 0
         self._thread: _Run | None = None
@@ -111,11 +120,16 @@ class IdleWriter:
             self.start()
 
     def look(self) -> float:
-        """Write if a write is due; return the seconds until the next check. Called on the thread."""
+        """Write if a write is due, and tick; return the seconds until the next check.
+
+        Called on the thread.
+        """
         left = self._due() + GRACE_NS - perf_counter_ns()
         if left <= 0:
             self._write()
             left = max(self._due() + GRACE_NS - perf_counter_ns(), GRACE_NS)
+        if self._tick is not None:
+            left = max(min(left, self._tick()), 0)
         return left / 1e9
 
     def _end(self) -> _Run | None:

@@ -33,6 +33,7 @@ from opscope.core.recording_format import (
     VERSION,
 )
 
+from . import cpu_samples
 from . import process as processes
 from .idle import IdleWriter
 from .own_cost import Spending, record_ns
@@ -137,9 +138,14 @@ class Recorder:
         self.sources: list[Source] = []
         #: Sources of memory records, read likewise.
         self.memory: list[MemorySource] = []
-        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle)
+        rate = cpu_samples.rate()
+        self._sampler = cpu_samples.CpuSampler(rate, self.note) if rate else None
+        tick = None if self._sampler is None else self._sampler.tick
+        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, tick)
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
+        if self._sampler is not None:
+            self.spending.append(self._sampler.spent)
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -295,6 +301,8 @@ class Recorder:
                 return
             self.running = False
             self._idle.stop()
+            if self._sampler is not None:
+                self._sampler.last()
             self._fact(stop=perf_counter_ns())
             self._clock()
             self._fact(versions=processes.versions())
@@ -373,6 +381,9 @@ class Recorder:
         try:
             chunks = self._take()
             memory = b"".join(source.take_memory() for source in self.memory)
+            if self._sampler is not None and (chunks or memory or self.folder is not None):
+                for samples in self._sampler.take():
+                    self._fact(**samples)
             if (self.folder is None or idle) and not chunks and not memory:
                 if not (idle and self._facts and self.folder is not None):
                     written = not idle

@@ -25,7 +25,9 @@ OPTIMIZERS: Final = frozenset(
      "lion", "lamb")
 )  # fmt: skip
 
-Role = Literal["op", "layer", "step", "phase", "user", "source", "spec", "result", "graph", "note"]
+Role = Literal[
+    "op", "layer", "step", "phase", "user", "source", "spec", "result", "graph", "note", "loader"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Reading:
     Roles: ``op``: an operator's call (``call`` is set; shapes may be missing). ``source``: a range that
     only says where the ranges inside it come from (``frames``; ``layer`` if it names the module path),
     such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path. ``step``:
-    ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran.
+    ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran. ``loader``: a
+    wait for input data; ``call`` names the loader, its parameters and its source lines.
 
     ``direction`` is one of schema.DIRECTIONS or None. ``forward_name``: for a backward node, the op that
     it differentiates, if the text names it. ``key``: the name by which a spec may describe the range (a

@@ -8,7 +8,7 @@ from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
-from opscope.core.schema import DIRECTIONS
+from opscope.core.schema import DIRECTIONS, INPUT_DOMAIN, OpCall
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
 #: Domains in which a call has its layer as a parameter: no range is around a node of a session.
@@ -38,6 +38,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("graph", graph=text)
     if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
+    if domain == INPUT_DOMAIN:
+        return _loader(text)
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark
         return Reading("note")
     if domain == "python":
@@ -56,3 +58,11 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         params = tuple(param for param in call.params if param[0] != "layer")
         return Reading("op", replace(call, params=params), direction, layer or None)
     return Reading("op", call=call, direction=direction)
+
+
+def _loader(text: str) -> Reading:
+    try:
+        call = parse(text)
+    except RangeTextError:
+        call = OpCall(text)
+    return Reading("loader", call=call, direction="input")

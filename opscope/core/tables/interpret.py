@@ -30,6 +30,7 @@ ROLES: Final = (
     "result",
     "graph",
     "note",
+    "loader",
 )
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 

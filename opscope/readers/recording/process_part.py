@@ -22,12 +22,15 @@ from opscope.readers.sound import sound_trace
 
 from .memory import allocations
 from .ranges import Texts, ranges
+from .samples import samples
 
 #: Largest size in bytes of meta.json, and of one line of the other files.
 MAX_META: Final = 1 << 22
 MAX_LINE: Final = 8 << 20
 #: Largest number of threads that are read: each takes about a millisecond.
 MAX_THREADS: Final = 1 << 16
+#: Largest number of names of samples that are read.
+MAX_SAMPLED: Final = 1024
 #: Numbers in meta.json, each with its exclusive upper bound.
 _NUMBERS: Final = {
     "pid": 1 << 31,
@@ -68,6 +71,9 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
         "own_costs": _own_costs(facts, stop),
     }
+    sampled = samples(facts.samples, table)
+    if len(sampled):  # else nothing was sampled
+        tables["samples"] = sampled
     if facts.memory:  # else memory was not observed
         tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
     tables["notes"] = pl.DataFrame(
@@ -191,6 +197,8 @@ class _Facts:
     #: ONNX Runtime's sessions that were profiled, by number: the model's name, when the profile began (Unix
     #: ns; None if it was not written), and whether it was full
     sessions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    #: values over time: name → (times, values)
+    samples: dict[str, tuple[list[int], list[float | None]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
@@ -232,6 +240,8 @@ class _Facts:
                 elif "in_steps" in line:
                     facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
                     facts.until = _int(line.get("until", 0))
+                elif "samples" in line:
+                    _sampled(line, facts.samples)
                 elif "start" in line:
                     facts.start = _int(line["start"])
                 elif "stop" in line:
@@ -290,6 +300,22 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
         "ended": None if ended is None else _text(ended),
         "chosen": bool(line["chosen"]),
     }
+
+
+def _sampled(
+    line: Mapping[str, Any], into: dict[str, tuple[list[int], list[float | None]]]
+) -> None:
+    """Add the samples of a fact, some names' values at the same times."""
+    times = [_int(time) for time in line["samples"]]
+    for name, column in line["values"].items():
+        values = [None if value is None else float(value) for value in column]
+        if len(values) != len(times):
+            raise ValueError(f"{len(values)} samples at {len(times)} times")
+        if len(into) >= MAX_SAMPLED and name not in into:
+            continue
+        old = into.setdefault(_text(name)[:256], ([], []))
+        old[0].extend(times)
+        old[1].extend(values)
 
 
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,7 +455,7 @@ def _threads(facts: _Facts) -> pl.DataFrame:
 
 
 #: Parts of opscope's own cost that are counted in whole, not by step.
-_NO_HOOKS: Final = frozenset(("other ranges", "writing"))
+_NO_HOOKS: Final = frozenset(("other ranges", "writing", "CPU samples"))
 
 
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:

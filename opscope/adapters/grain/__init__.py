@@ -1,0 +1,127 @@
+"""The Grain adapter: supported versions, what it hooks, what that emits, and removal.
+
+While something listens, it hooks the iterator of ``DataLoader``, and the making of the iterator at the end
+of a dataset's pipeline, whose class it then hooks: iterators inside a pipeline are of the same classes. Each
+wait of the program for an element has a range (``adapters/shared/loaders.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from importlib import import_module
+from typing import Any, ClassVar
+
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.loaders import Description, Waits
+from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.source import Sources
+from opscope.core.capture.emit import Emitter
+
+_log = logging.getLogger(__name__)
+
+
+class GrainAdapter(Adapter):
+    """Grain, the data loader of JAX programs."""
+
+    name: ClassVar[str] = "grain"
+    title: ClassVar[str] = "Grain"
+    module: ClassVar[str] = "grain"
+    #: 0.2.18 is the version that is tested.
+    requires: ClassVar[str] = ">=0.2.10"
+
+    def __init__(self) -> None:
+        self._emitter: Emitter | None = None
+        self._waits: Waits | None = None
+        self._patches = Patches()
+        #: The iterators at the ends of pipelines, which the program itself asks.
+        self._ends: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook the iterators if something already listens."""
+        if self._emitter is not None or not options.steps:
+            return
+        self.broken = False
+        self._emitter = emitter
+        self._waits = Waits(Sources() if options.source else None, self.failed, emitter)
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook the iterators while the emitter is active, else unhook them."""
+        if self._emitter is None or self._waits is None or self.broken:
+            return
+        try:
+            if not self._emitter.active:
+                self._patches.restore()
+            elif not self._patches:
+                self._hook(self._waits)
+        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
+            self.failed("hooks could not be set")
+
+    def _hook(self, waits: Waits) -> None:
+        loader = import_module("grain._src.python.data_loader")
+        dataset = import_module("grain._src.python.dataset.dataset")
+        kinds = [
+            getattr(loader, name, None) for name in ("DataLoaderIterator", "PyGrainDatasetIterator")
+        ]
+        for kind in filter(None, kinds):
+            self._patches.wrap(kind, "__next__", lambda of: waits.around(of, _loader))
+        end = getattr(dataset, "_OutputIterDataset", None)
+        if end is None:  # a private name, which older versions lack
+            _log.info(
+                "opscope: this version of Grain does not show the ends of datasets' pipelines"
+            )
+        else:
+            self._patches.wrap(end, "__iter__", self._made)
+        for iterator in list(self._ends):  # made while an earlier listener was there
+            self._watch(iterator)
+
+    def _made(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __iter__(dataset: Any, *args: Any, **kwargs: Any) -> Any:
+            iterator = original(dataset, *args, **kwargs)
+            try:
+                self._watch(iterator)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self.failed("the iterator of a dataset could not be hooked")
+            return iterator
+
+        return __iter__
+
+    def _watch(self, iterator: Any) -> None:
+        self._ends.add(iterator)
+        kind = type(iterator)
+        if not self._patches.has(kind, "__next__"):
+            self._patches.wrap(kind, "__next__", self._following)
+
+    def _following(self, original: Any) -> Any:
+        waits = self._waits
+        assert waits is not None
+        asked = waits.around(original, _dataset)
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:
+            return asked(iterator) if iterator in self._ends else original(iterator)
+
+        return __next__
+
+    def uninstall(self) -> None:
+        """Remove every hook."""
+        self._patches.restore()
+        self._emitter = self._waits = None
+
+
+def _loader(iterator: Any) -> Description:
+    """Return what is known of the iterator of a ``DataLoader``."""
+    loader = getattr(iterator, "_data_loader", None)
+    source = getattr(loader, "_data_source", None)
+    return "grain.DataLoader", {
+        "dataset": None if source is None else type(source).__name__,
+        "workers": getattr(getattr(loader, "_multiprocessing_options", None), "num_workers", None),
+    }
+
+
+def _dataset(iterator: Any) -> Description:
+    """Return what is known of the iterator at the end of a dataset's pipeline."""
+    return "grain", {"dataset": type(iterator).__name__.strip("_")}

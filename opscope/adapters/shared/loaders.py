@@ -1,0 +1,127 @@
+"""Push a range around each wait for a data loader's next batch.
+
+The range's text is the loader as a call: its class, then its dataset, workers and prefetch, then the line
+that asks for the batch. It is made once for each iterator. The payload is the number of batches that were
+ready, where the loader tells it. A framework whose phases are not opened elsewhere gets the phase ``input``
+too.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from opscope.adapters.shared.source import Sources
+from opscope.core.capture import session
+from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.rangetext import clean_value
+from opscope.core.schema import INPUT_DOMAIN, OpCall
+
+#: What is known of a loader: its name and parameters (dataset, workers, prefetch, batch).
+Description = tuple[str, Mapping[str, Any]]
+
+
+class Waits:
+    """The ranges around the waits of one framework's loaders."""
+
+    def __init__(
+        self, sources: Sources | None, failed: Callable[[str], None], phase: Emitter | None = None
+    ) -> None:
+        """``phase``: where to open the phase ``input`` around each wait; None if others open it."""
+        self._emitter = session.emitter(INPUT_DOMAIN.removeprefix("opscope."))
+        self._sources = sources
+        self._failed = failed
+        self._phase = phase
+        self._known: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
+
+    def begin(
+        self,
+        iterator: Any,
+        describe: Callable[[Any], Description],
+        frame: FrameType | None,
+        ready: int = -1,
+    ) -> bool:
+        """Open the ranges; return whether that was done. ``ready``: batches that are ready, -1: not known."""
+        if not self._emitter.active:
+            return False
+        try:
+            prepared = self._known.get(iterator)
+            if prepared is None:
+                prepared = self._known[iterator] = self._describe(describe(iterator), frame)
+            phase = self._phase
+            if phase is not None:
+                phase.push(phase.prepare("input", "phase"))
+            if ready >= 0:
+                self._emitter.push(prepared, ready)
+            else:
+                self._emitter.push(prepared)
+            return True
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            self._failed("a wait for input could not be recorded")
+            return False
+
+    def end(self) -> None:
+        """Close what ``begin`` opened. Does not raise."""
+        self._emitter.pop()
+        if self._phase is not None:
+            self._phase.pop()
+
+    def around(
+        self,
+        following: Any,
+        describe: Callable[[Any], Description],
+        ready: Callable[[Any], int] | None = None,
+    ) -> Any:
+        """Return a replacement of an iterator's method ``following``, which returns its next batch."""
+
+        @functools.wraps(following)
+        def waiting(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._emitter.active:
+                return following(iterator, *args, **kwargs)
+            depth = -1 if ready is None else self._ready(ready, iterator)
+            begun = self.begin(iterator, describe, sys._getframe(1), depth)
+            try:
+                return following(iterator, *args, **kwargs)
+            finally:
+                if begun:
+                    self.end()
+
+        return waiting
+
+    def each(self, batches: Iterator[Any], described: Description) -> Iterator[Any]:
+        """Yield what ``batches`` yields, with the ranges around the production of each."""
+        key = _Key()
+        while True:
+            begun = self._emitter.active and self.begin(key, lambda _: described, sys._getframe(1))
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                if begun:
+                    self.end()
+            yield batch
+
+    def _ready(self, ready: Callable[[Any], int], iterator: Any) -> int:
+        try:
+            return ready(iterator)
+        except Exception:  # noqa: BLE001 - some systems do not tell the size of a queue
+            return -1
+
+    def _describe(self, described: Description, frame: FrameType | None) -> Prepared:
+        name, parameters = described
+        source = () if self._sources is None else self._sources.find(frame).frames
+        params = tuple(
+            (key, clean_value(value)) for key, value in parameters.items() if value is not None
+        )
+        return self._emitter.prepare(OpCall(name, (), None, params, None, source), "input")
+
+
+class _Key:
+    """Stands for an iterator that cannot be a key."""
+
+    __slots__ = ("__weakref__",)

@@ -1,0 +1,329 @@
+"""What the processors did: of the machine, of each process, during each step and each op, from samples.
+
+A sample holds from the previous sample of its name to its own time (``schema.MACHINE_CPU``). A mean over an
+interval weights each sample by the part of the interval in which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.schema import (
+    CHILDREN_CPU,
+    MACHINE_CPU,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+    PROCESS_THREADS,
+    PROCESSORS,
+)
+from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.trace import Trace
+
+#: Fewest samples from which an op's mean is given.
+LEAST: Final = 3
+FEW: Final = f"fewer than {LEAST} samples while it ran"
+NO_SAMPLES: Final = "no sample of the processors lies in it"
+OUTSIDE: Final = "outside any op of the process"
+#: Columns of utilization: the samples' name, and what one unit of the column is in the samples' unit.
+_MEANS: Final[Mapping[str, tuple[str, float]]] = {
+    "machine": (MACHINE_CPU, 100.0),
+    "cores": (PROCESS_CPU, 100.0),
+    "child_cores": (CHILDREN_CPU, 100.0),
+}
+WHOLE: Final = {
+    "process": pl.Int32,
+    "samples": pl.Int64,
+    "sampled_time": pl.Int64,
+    "machine": pl.Float64,
+    "machine_max": pl.Float64,
+    "cores": pl.Float64,
+    "cores_max": pl.Float64,
+    "process_share": pl.Float64,
+    "child_cores": pl.Float64,
+    "processors": pl.Int64,
+    "threads": pl.Int64,
+    "peak_process_memory": pl.Int64,
+}
+CURVE: Final = {
+    "process": pl.Int32,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "machine": pl.Float64,
+    "cores": pl.Float64,
+    "process_memory": pl.Int64,
+}
+BY_STEP: Final = {
+    "process": pl.Int32,
+    "thread": pl.Int64,
+    "step": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+    "samples": pl.Int64,
+    "machine": pl.Float64,
+    "cores": pl.Float64,
+    "child_cores": pl.Float64,
+    "reason": pl.String,
+}
+BY_OP: Final = {
+    "process": pl.Int32,
+    "op": pl.String,
+    "direction": pl.String,
+    "samples": pl.Int64,
+    "machine": pl.Float64,
+    "cores": pl.Float64,
+    "reason": pl.String,
+}
+
+#: The columns of ops that ``cpu_by_op`` needs.
+OPS: Final = {
+    "process": pl.Int32,
+    "thread": pl.Int64,
+    "op": pl.String,
+    "direction": pl.String,
+    "start": pl.Int64,
+    "end": pl.Int64,
+}
+Floats = NDArray[np.float64]
+
+
+class Held:
+    """The samples of one name and process, each with the interval in which it holds (ns)."""
+
+    def __init__(self, time: Ints, value: Floats) -> None:
+        """``time``: ascending; ``value``: NaN begins the first interval, and any after an interruption."""
+        known = ~np.isnan(value[1:]) & (time[1:] > time[:-1])
+        self.start: Ints = time[:-1][known]
+        self.end: Ints = time[1:][known]
+        self.value: Floats = value[1:][known]
+        length = (self.end - self.start).astype(np.float64)
+        self._edges: Ints = np.stack([self.start, self.end], axis=1).ravel()
+        zero = np.zeros_like(length)
+        self._covered = np.cumsum(np.stack([zero, length], axis=1).ravel())
+        self._area = np.cumsum(np.stack([zero, length * self.value], axis=1).ravel())
+
+    def mean(self, start: Ints, end: Ints) -> tuple[Floats, Ints]:
+        """Return the mean over each interval, NaN where no sample holds in it, and how many do."""
+        if not len(self.start):
+            return np.full(len(start), np.nan), np.zeros(len(start), np.int64)
+        origin = self._edges[0]
+        edges = (self._edges - origin).astype(np.float64)
+        low, high = (start - origin).astype(np.float64), (end - origin).astype(np.float64)
+        covered = np.interp(high, edges, self._covered) - np.interp(low, edges, self._covered)
+        area = np.interp(high, edges, self._area) - np.interp(low, edges, self._area)
+        many = np.searchsorted(self.start, end, side="left") - np.searchsorted(
+            self.end, start, side="right"
+        )
+        mean = np.full(len(start), np.nan)
+        np.divide(area, covered, out=mean, where=(covered > 0) & (many > 0))
+        return mean, np.where(covered > 0, np.maximum(many, 0), 0).astype(np.int64)
+
+
+def held(trace: Trace, name: str) -> dict[int, Held]:
+    """Return the samples of a name by process (-1: not known)."""
+    samples = trace["samples"].filter(
+        (pl.col("name").cast(pl.String) == name) & pl.col("device").is_null()
+    )
+    found = {}
+    for (process,), part in samples.sort("time", maintain_order=True).group_by("process"):
+        time = part["time"].to_numpy()
+        value = part["value"].fill_null(float("nan")).to_numpy()
+        found[NONE if process is None else int(process)] = Held(time, value)
+    return found
+
+
+def _points(trace: Trace, name: str, how: Any) -> dict[int, float]:
+    samples = trace["samples"].filter(
+        (pl.col("name").cast(pl.String) == name) & pl.col("value").is_not_null()
+    )
+    rows = samples.group_by("process").agg(how).rows()
+    return {NONE if process is None else process: value for process, value in rows}
+
+
+def cpu_utilization(trace: Trace) -> pl.DataFrame:
+    """Return one row per process that was sampled: process, samples, sampled_time (ns that the samples
+    cover), machine (busy part of all processors), machine_max, cores (processors that the process used,
+    mean), cores_max, process_share (cores / processors), child_cores, processors, threads (most),
+    peak_process_memory (bytes, most resident). Null where not sampled."""
+    machine, own, children = (held(trace, name) for name, _ in _MEANS.values())
+    processors = _points(trace, PROCESSORS, pl.col("value").last())
+    threads = _points(trace, PROCESS_THREADS, pl.col("value").max())
+    memory = _points(trace, PROCESS_MEMORY, pl.col("value").max())
+    rows = []
+    for process in sorted(set(machine) | set(own)):
+        busy, used, below = (one.get(process) for one in (machine, own, children))
+        known = [one for one in (used, busy) if one is not None and len(one.start)]
+        if not known:
+            continue
+        cores, many = _mean(used), processors.get(process)
+        rows.append(
+            {
+                "process": None if process == NONE else process,
+                "samples": len(known[0].start),
+                "sampled_time": int((known[0].end - known[0].start).sum()),
+                "machine": _mean(busy),
+                "machine_max": _most(busy),
+                "cores": cores,
+                "cores_max": _most(used),
+                "process_share": cores / many if cores is not None and many else None,
+                "child_cores": _mean(below),
+                "processors": many,
+                "threads": threads.get(process),
+                "peak_process_memory": memory.get(process),
+            }
+        )
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(WHOLE, pl.Float64) if rows else WHOLE)
+    return frame.cast(WHOLE).select(*WHOLE)  # type: ignore[arg-type]
+
+
+def _mean(one: Held | None) -> float | None:
+    if one is None or not len(one.start):
+        return None
+    length = one.end - one.start
+    return float((one.value * length).sum() / length.sum() / 100)
+
+
+def _most(one: Held | None) -> float | None:
+    return None if one is None or not len(one.start) else float(one.value.max() / 100)
+
+
+def cpu_samples(trace: Trace) -> pl.DataFrame:
+    """Return one row per sample: process, start and end (ns) of the time in which it holds, machine, cores,
+    process_memory (bytes at the end)."""
+    parts = [pl.DataFrame(schema=CURVE)]
+    machine, own = held(trace, MACHINE_CPU), held(trace, PROCESS_CPU)
+    memory = trace["samples"].filter(pl.col("name").cast(pl.String) == PROCESS_MEMORY)
+    for process in sorted(set(machine) | set(own)):
+        frames = [
+            pl.DataFrame({"start": one.start, "end": one.end, name: one.value / 100})
+            for name, one in (("machine", machine.get(process)), ("cores", own.get(process)))
+            if one is not None
+        ]
+        joined = (
+            frames[0]
+            if len(frames) == 1
+            else frames[0].join(frames[1], on=["start", "end"], how="full", coalesce=True)
+        )
+        here = memory.filter(pl.col("process").fill_null(NONE) == process)
+        resident = here.select(pl.col("time").alias("end"), pl.col("value").alias("process_memory"))
+        joined = joined.join(resident.unique("end"), on="end", how="left").with_columns(
+            pl.lit(None if process == NONE else process).alias("process"),
+            *(
+                pl.lit(None).alias(name)
+                for name in ("machine", "cores")
+                if name not in joined.columns
+            ),
+        )
+        parts.append(joined.select(*CURVE).cast(CURVE))  # type: ignore[arg-type]
+    return pl.concat(parts).sort("process", "start")
+
+
+def cpu_by_step(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per step (process, thread, step, start, end, in ns) with the means over it: samples,
+    machine, cores, child_cores. Null with the reason where no sample holds in it."""
+    parts = [pl.DataFrame(schema=BY_STEP)]
+    series = {name: held(trace, of) for name, (of, _) in _MEANS.items()}
+    for (process,), part in steps.group_by("process", maintain_order=True):
+        start, end = part["start"].to_numpy(), part["end"].to_numpy()
+        key = NONE if process is None else int(process)
+        columns: dict[str, Any] = {}
+        counts = np.zeros(len(part), np.int64)
+        for name, by_process in series.items():
+            one = by_process.get(key)
+            mean, many = (
+                (np.full(len(part), np.nan), counts) if one is None else one.mean(start, end)
+            )
+            columns[name] = pl.Series(mean / _MEANS[name][1], dtype=pl.Float64).fill_nan(None)
+            if name != "child_cores":  # sampled more rarely
+                counts = np.maximum(counts, many)
+        parts.append(
+            part.select(
+                "process",
+                "thread",
+                "step",
+                "start",
+                (pl.col("end") - pl.col("start")).alias("duration"),
+            )
+            .with_columns(
+                pl.Series("samples", counts),
+                *(column.alias(name) for name, column in columns.items()),
+                pl.when(pl.Series(counts == 0)).then(pl.lit(NO_SAMPLES)).alias("reason"),
+            )
+            .select(*BY_STEP)
+            .cast(BY_STEP)  # type: ignore[arg-type]
+        )
+    return pl.concat(parts).sort("process", "start", "thread")
+
+
+def cpu_by_op(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, op and direction in the middle of a sample, the most samples first.
+
+    ``ops`` are those of the profile. The op is the innermost open on each thread at the middle of the time
+    in which the sample holds. samples: how many; machine, cores: their means, null with the reason from
+    fewer than ``LEAST``. A sample in which no thread was in an op is in the row without an op.
+    """
+    ops = ops.select(*OPS).with_columns(pl.col("process", "thread").fill_null(NONE))
+    parts = [pl.DataFrame(schema=BY_OP)]
+    machine = held(trace, MACHINE_CPU)
+    for process, one in sorted(held(trace, PROCESS_CPU).items()):
+        if not len(one.start):
+            continue
+        middle = (one.start + one.end) // 2
+        mine = ops.filter(pl.col("process") == process)
+        busy = machine.get(process)
+        whole = np.full(len(middle), np.nan) if busy is None else busy.mean(one.start, one.end)[0]
+        found = [_open(mine, middle)]
+        idle = np.flatnonzero(~np.isin(np.arange(len(middle)), found[0]["sample"].to_numpy()))
+        found.append(
+            pl.DataFrame({"sample": idle}, schema={"sample": pl.Int64}).with_columns(
+                pl.lit(None, pl.String).alias("op"), pl.lit(None, pl.String).alias("direction")
+            )
+        )
+        samples = pl.concat(found)
+        place = samples["sample"].to_numpy()
+        samples = samples.with_columns(
+            pl.Series("machine", whole[place] / 100, dtype=pl.Float64).fill_nan(None),
+            pl.Series("cores", one.value[place] / 100, dtype=pl.Float64),
+        )
+        enough = pl.len() >= LEAST
+        parts.append(
+            samples.group_by("op", "direction")
+            .agg(
+                pl.len().cast(pl.Int64).alias("samples"),
+                pl.when(enough).then(pl.col("machine").mean()).alias("machine"),
+                pl.when(enough).then(pl.col("cores").mean()).alias("cores"),
+            )
+            .with_columns(
+                pl.lit(None if process == NONE else process, pl.Int32).alias("process"),
+                pl.when(pl.col("samples") < LEAST)
+                .then(pl.lit(FEW))
+                .when(pl.col("op").is_null())
+                .then(pl.lit(OUTSIDE))
+                .alias("reason"),
+            )
+            .select(*BY_OP)
+        )
+    made = pl.concat(parts)
+    return made.sort(
+        "process",
+        "samples",
+        "op",
+        "direction",
+        descending=[False, True, False, False],
+        nulls_last=True,
+    )
+
+
+def _open(ops: pl.DataFrame, time: Ints) -> pl.DataFrame:
+    """Return the ops open at the times: sample (the time's place), op, direction; a row per thread."""
+    parts = [pl.DataFrame(schema={"sample": pl.Int64, "op": pl.String, "direction": pl.String})]
+    for _, part in ops.group_by("thread", maintain_order=True):
+        rows = nest(part["start"].to_numpy(), part["end"].to_numpy()).innermost(time)
+        hit = np.flatnonzero(rows >= 0)
+        named = part[rows[hit]].select(pl.col("op", "direction").cast(pl.String))
+        parts.append(named.select(pl.Series("sample", hit.astype(np.int64)), "op", "direction"))
+    return pl.concat(parts)

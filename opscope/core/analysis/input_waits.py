@@ -1,0 +1,423 @@
+"""How long the program waited for its input: each wait, each step, each data loader.
+
+A wait is a range in which the program's own thread asks a loader for its next batch: opscope's ranges around
+loaders, Kineto's and ``emit_nvtx``'s ``enumerate(DataLoader)#…``, TensorFlow's ``IteratorGetNext`` ops, and
+phases named ``input``. A wait inside another one is a part of it. A wait belongs to the step around it. One
+between two steps belongs to the later one: Keras on JAX, MindSpore's ``Model.train`` and Hugging Face's
+``Trainer`` fetch the batch of a step before they say that the step begins. A thread that only prefetches
+makes no step wait; ops of a graph run on any thread, and count for the thread that has the steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.dialects import Reading
+from opscope.core.rangetext import RangeTextError, parse
+from opscope.core.schema import INPUT_DOMAIN, OpCall
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import gather
+from opscope.core.tables.interpret import ROLE, Meaning
+from opscope.core.tables.intervals import NONE, nest
+from opscope.core.tables.trace import Trace
+
+#: A step is input-bound if it waited for more than this part of its time. It is the limit above which the
+#: PyTorch profiler's TensorBoard plug-in recommends to look at the data loader.
+INPUT_BOUND: Final = 0.05
+NO_LOADER: Final = (
+    "no data loader was seen in this process: opscope sees PyTorch's DataLoader, tf.data, MindSpore's"
+    " dataset, Hugging Face's datasets and Grain; annotate other input with a phase named input"
+)
+OTHER_THREAD: Final = "the data loaders were seen on other threads than the steps"
+ANNOUNCED: Final = "TensorFlow announces the op that gets a batch, and not when it has it"
+ONE_STEP: Final = "fewer than two steps that ended asked this loader"
+NO_STEPS: Final = "no step that ended asked this loader, on the loader's thread"
+VERDICTS: Final = ("input-bound", "not input-bound", "cannot tell")
+
+_TORCH: Final = re.compile(r"enumerate\(DataLoader\)#(\w+)")
+_TENSORFLOW: Final = re.compile(r"IteratorGetNext")
+#: The range that MindSpore's iterator opens where its profiler records ranges (``mstx``).
+_MINDSPORE: Final = "dataloader"
+_PHASE: Final = "input"
+_SIZES: Final = ("workers", "prefetch", "batch")
+
+_WAITS: Final = {
+    "process": pl.Int32,
+    "thread": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "loader": pl.String,
+    "source": pl.String,
+    "workers": pl.Int64,
+    "prefetch": pl.Int64,
+    "batch": pl.Int64,
+    "queue_depth": pl.Float64,
+    "timed": pl.Boolean,
+}
+STEPS: Final = {
+    "process": pl.Int32,
+    "thread": pl.Int64,
+    "step": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+    "input_wait": pl.Int64,
+    "share": pl.Float64,
+    "calls": pl.Int64,
+    "queue_depth": pl.Float64,
+    "loader": pl.String,
+    "source": pl.String,
+    "input_bound": pl.Boolean,
+    "reason": pl.String,
+}
+LOADERS: Final = {
+    "process": pl.Int32,
+    "loader": pl.String,
+    "source": pl.String,
+    "calls": pl.Int64,
+    "total": pl.Int64,
+    "mean": pl.Int64,
+    "median": pl.Int64,
+    "p90": pl.Int64,
+    "max": pl.Int64,
+    "input_wait": pl.Int64,
+    "share": pl.Float64,
+    "steps": pl.Int64,
+    "bound_steps": pl.Int64,
+    "workers": pl.Int64,
+    "prefetch": pl.Int64,
+    "batch": pl.Int64,
+    "queue_depth": pl.Float64,
+    "empty": pl.Int64,
+    "verdict": pl.String,
+    "reason": pl.String,
+}
+_BY: Final = ("process", "loader", "source", "workers", "prefetch", "batch")
+
+
+def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
+    """Return one row per wait, by process, thread and start: process, thread, start, end (ns), loader,
+    source, workers, prefetch, batch, queue_depth (ready batches when asked), null where not known.
+
+    ``timed``: whether the range lasts as long as the wait; a node of a graph is only announced.
+
+    ``meaning`` is that of the rows of the trace's ranges.
+    """
+    kinds = [
+        _loader_of(reading, text)
+        for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+    ]
+    wanted = np.array([kind is not None for kind in kinds], bool)
+    rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
+    ranges = trace["ranges"]
+    if not len(rows):
+        return pl.DataFrame(schema=_WAITS)
+    described = pl.DataFrame(
+        [(None,) * 8 if kind is None else kind for kind in kinds],
+        schema={name: _WAITS[name] for name in ("loader", "source", *_SIZES)}
+        | {"named": pl.Boolean, "in_graph": pl.Boolean, "timed": pl.Boolean},
+        orient="row",
+    )[meaning.reading[rows]]
+    payload = gather(ranges["payload"], rows)
+    domain = gather(ranges["domain"], rows).cast(pl.String)
+    found = pl.DataFrame(
+        {
+            "process": gather(ranges["process"], rows).fill_null(NONE),
+            "thread": gather(ranges["thread"], rows).fill_null(NONE),
+            "start": gather(ranges["start"], rows),
+            "end": gather(ranges["end"], rows),
+            "kind": gather(ranges["kind"], rows).cast(pl.String),
+        }
+    ).with_columns(
+        pl.when(domain == INPUT_DOMAIN).then(payload).cast(pl.Float64).alias("queue_depth")
+    )
+    found = pl.concat([found, described], how="horizontal").filter(pl.col("kind") != "mark")
+    stepping = _steps(trace, meaning).select(pl.col("process", "thread").fill_null(NONE)).unique()
+    only = stepping.group_by("process").agg(
+        pl.col("thread").first().alias("only"), pl.len().alias("n")
+    )
+    found = found.join(
+        only.filter(pl.col("n") == 1), on="process", how="left", maintain_order="left"
+    )
+    found = found.with_columns(
+        pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
+    )
+    # what a graph announces is also timed in opscope's own recordings
+    several = pl.col("timed").any().over("process")
+    return _outermost(found.filter(pl.col("timed") | ~several)).cast(_WAITS).select(*_WAITS)  # type: ignore[arg-type]
+
+
+def _outermost(found: pl.DataFrame) -> pl.DataFrame:
+    """Join the waits that lie inside others; a named loader inside gives its name to one without."""
+    place = ["process", "thread"]
+    ordered = found.sort(*place, "start", "end", descending=[False, False, False, True])
+    reached = pl.col("end").cum_max().shift().over(place)
+    ordered = ordered.with_columns(
+        (reached.is_null() | (pl.col("start") >= reached)).cum_sum().alias("outermost")
+    )
+    named = pl.col("named")
+    about = [
+        pl.coalesce(pl.col(name).filter(named).first(), pl.col(name).first()).alias(name)
+        for name in ("loader", "source", *_SIZES)
+    ]
+    depth = pl.col("queue_depth").drop_nulls().first()
+    joined = ordered.group_by(*place, "outermost", maintain_order=True).agg(
+        pl.col("start").first(), pl.col("end").max(), *about, depth, pl.col("timed").any()
+    )
+    return joined.with_columns(
+        pl.when(pl.col(name) != NONE).then(name).alias(name) for name in place
+    )
+
+
+def _loader_of(
+    reading: Reading, text: str
+) -> tuple[str, str | None, int | None, int | None, int | None, bool, bool, bool] | None:
+    """Return the loader that a range waits for: name, source, workers, prefetch, batch, whether the range
+    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None for a range
+    that is no wait."""
+    call = reading.call
+    if reading.role == "loader" and call is not None:
+        workers, prefetch, batch = (_size(call, name) for name in _SIZES)
+        dataset = call.param("dataset")
+        name = f"{call.name} of {dataset}" if isinstance(dataset, str) else call.name
+        in_graph = call.param("in_graph") is True
+        return name, _source(call), workers, prefetch, batch, True, in_graph, True
+    torch = _TORCH.search(text)
+    if torch is not None and reading.role in ("op", "user", "phase"):
+        single = torch[1].startswith("_SingleProcess")
+        source = _source(call or _parsed(text))
+        workers = 0 if single else None
+        return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
+    if reading.role == "op" and call is not None and _TENSORFLOW.match(call.name):
+        # the node of a graph is announced when it hands its work over; an op by itself waits
+        alone = reading.key is None
+        return "tf.data", _source(call), None, None, None, alone, not alone, alone
+    if reading.role == "user" and text == _MINDSPORE:
+        return "mindspore.dataset", None, None, None, None, True, False, True
+    if reading.role == "phase" and text == _PHASE:
+        return _PHASE, None, None, None, None, False, False, True
+    if reading.role == "user" and reading.direction == "input":
+        return text.partition("(")[0][:256], None, None, None, None, True, False, True
+    return None
+
+
+def _parsed(text: str) -> OpCall | None:
+    try:
+        return parse(text)
+    except RangeTextError:
+        return None
+
+
+def _size(call: OpCall, name: str) -> int | None:
+    value = call.param(name)
+    return value if type(value) is int and 0 <= value < 1 << 62 else None
+
+
+def _source(call: OpCall | None) -> str | None:
+    frames: Iterable[tuple[str, int]] = () if call is None else call.frames
+    return " < ".join(f"{file}:{line}" for file, line in frames) or None
+
+
+# --------------------------------------------------------------------------------------- steps
+
+
+def _steps(trace: Trace, meaning: Meaning) -> pl.DataFrame:
+    """Return the step ranges by process and start: process, thread, start, end (ns), step, ended, row."""
+    rows = np.flatnonzero(meaning.role == ROLE["step"])
+    ranges = trace["ranges"]
+    numbers = pl.Series([reading.step for reading in meaning.readings], dtype=pl.Int64)
+    unclosed = pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
+    found = ranges[rows].select("process", "thread", "start", "end", (~unclosed).alias("ended"))
+    found = found.with_columns(gather(numbers, meaning.reading[rows]).alias("step"))
+    found = found.sort("process", "start", "thread", maintain_order=True)
+    return found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+
+
+def ended(trace: Trace, meaning: Meaning) -> pl.DataFrame:
+    """Return the steps that ended, by process and start: process, thread, step, start, end (ns)."""
+    return (
+        _steps(trace, meaning).filter("ended").select("process", "thread", "step", "start", "end")
+    )
+
+
+def _placed(steps: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
+
+    It is the innermost step around the wait's start, else the next one on its thread: but none follows a
+    step that did not end, so the wait at the end of the last epoch belongs to no step.
+    """
+    row = np.full(len(found), NONE, np.int64)
+    keys = [found[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
+    starts = found["start"].to_numpy()
+    for (process, thread), part in steps.group_by("process", "thread"):
+        mine = np.flatnonzero((keys[0] == _number(process)) & (keys[1] == _number(thread)))
+        if not len(mine):
+            continue
+        rows, ended = part["row"].to_numpy(), part["ended"].to_numpy()
+        begins, ends = part["start"].to_numpy(), part["end"].to_numpy()
+        around = nest(begins, ends).innermost(starts[mine])
+        after = np.searchsorted(begins, starts[mine], side="left")
+        chosen = np.where(around >= 0, around, np.where(after < len(begins), after, NONE))
+        known = (chosen >= 0) & ended[np.maximum(chosen, 0)]
+        row[mine] = np.where(known, rows[np.maximum(chosen, 0)], NONE)
+    return found.with_columns(pl.Series("row", row))
+
+
+def _number(value: object) -> int:
+    return NONE if value is None else int(value)  # type: ignore[call-overload]
+
+
+def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per ended step, in order: process, thread, step, start, duration, input_wait (ns),
+    share, calls, queue_depth, loader, source, input_bound, reason.
+
+    ``duration``: the step with the waits between the step before and it. ``share``: input_wait / duration.
+    ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest batches that were ready when the
+    step asked for one. ``loader``: the one with most of the wait. All are null, with the reason, if no
+    loader was seen on the step's thread: nobody knows then what the step waited for.
+    """
+    steps, timed = _steps(trace, meaning), found.filter("timed")
+    whole = _per_step(steps, _placed(steps, timed))
+    if whole.is_empty():
+        return pl.DataFrame(schema=STEPS)
+    known = {
+        "seen": (timed, ["process", "thread"]),
+        "elsewhere": (timed, ["process"]),
+        "announced": (found.filter(~pl.col("timed")), ["process"]),
+    }
+    for name, (rows, place) in known.items():
+        one = rows.select(place).unique().with_columns(pl.lit(True).alias(name))
+        whole = whole.join(one, on=place, how="left", nulls_equal=True, maintain_order="left")
+    whole = whole.with_columns(
+        pl.col(*known).fill_null(False),
+        (pl.col("input_wait") / pl.when(pl.col("duration") > 0).then("duration")).alias("share"),
+    )
+    names = ("input_wait", "share", "calls", "queue_depth", "loader", "source")
+    whole = whole.with_columns(
+        *(pl.when("seen").then(pl.col(name)).alias(name) for name in names),
+        pl.when("seen").then(pl.col("share") > INPUT_BOUND).alias("input_bound"),
+        pl.when("seen")
+        .then(None)
+        .when("elsewhere")
+        .then(pl.lit(OTHER_THREAD))
+        .when("announced")
+        .then(pl.lit(ANNOUNCED))
+        .otherwise(pl.lit(NO_LOADER))
+        .alias("reason"),
+    )
+    return whole.cast(STEPS).select(*STEPS)  # type: ignore[arg-type]
+
+
+def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
+    time = pl.col("end") - pl.col("start")
+    mine = waited.filter(pl.col("row") != NONE).select(
+        "row", "loader", "source", "queue_depth", time.alias("wait"), pl.col("start").alias("asked")
+    )
+    mine = mine.join(steps.select("row", "start"), on="row", how="left", maintain_order="left")
+    outside = pl.when(pl.col("asked") < pl.col("start")).then("wait").otherwise(0)
+    longest = pl.col("wait").arg_max()
+    sums = mine.group_by("row").agg(
+        pl.col("wait").sum().alias("input_wait"),
+        outside.sum().alias("outside"),
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("queue_depth").min(),
+        pl.col("loader").get(longest),
+        pl.col("source").get(longest),
+    )
+    whole = (
+        steps.filter("ended")
+        .join(sums, on="row", how="left", maintain_order="left")
+        .with_columns(pl.col("input_wait", "outside", "calls").fill_null(0))
+    )
+    return whole.with_columns((time + pl.col("outside")).alias("duration"))
+
+
+# ------------------------------------------------------------------------------------- loaders
+
+
+def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process and loader, the longest waits first; times in ns.
+
+    calls, total, mean, median, p90 and max are of all its waits. ``input_wait`` is the part of ``total`` that
+    belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each with the
+    waits before it). ``steps``: how many those are; ``bound_steps``: how many of them waited for it for more
+    than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when asked;
+    ``empty``: how often there were none. ``verdict``: input-bound if the share is above ``INPUT_BOUND``
+    without the longest wait too: one wait alone, such as that for the workers to start, says nothing of the
+    loader.
+    """
+    if found.is_empty():
+        return pl.DataFrame(schema=LOADERS)
+    steps = _steps(trace, meaning)
+    waited = _placed(steps, found)
+    time = pl.col("end") - pl.col("start")
+    waited = waited.with_columns(pl.when("timed").then(time).alias("wait"))
+    each = _per_step(steps, waited.filter("timed")).select("row", "duration")
+    depth = pl.col("queue_depth")
+    sums = waited.group_by(_BY).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.when(pl.col("timed").any()).then(pl.col("wait").sum()).alias("total"),
+        pl.col("wait").mean().round().cast(pl.Int64).alias("mean"),
+        pl.col("wait").median().round().cast(pl.Int64).alias("median"),
+        pl.col("wait").quantile(0.9, "linear").round().cast(pl.Int64).alias("p90"),
+        pl.col("wait").max().alias("max"),
+        pl.col("wait").filter(pl.col("row") != NONE).sum().alias("input_wait"),
+        pl.col("timed").any(),
+        depth.mean(),
+        pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
+    )
+    of_step = (
+        waited.filter("timed", pl.col("row") != NONE)
+        .group_by(*_BY, "row")
+        .agg(pl.col("wait").sum())
+        .join(each.select("row", "duration"), on="row", how="left")
+    )
+    asked = of_step.group_by(_BY).agg(
+        pl.col("duration").sum().alias("whole"),
+        pl.len().cast(pl.Int64).alias("steps"),
+        pl.col("wait").max().alias("longest"),
+        (pl.col("wait") > INPUT_BOUND * pl.col("duration"))
+        .sum()
+        .cast(pl.Int64)
+        .alias("bound_steps"),
+    )
+    rows = sums.join(asked, on=_BY, how="left", nulls_equal=True)
+    stepped = pl.col("steps").is_not_null()
+    return (
+        rows.with_columns(
+            pl.when(stepped).then("input_wait").alias("input_wait"),
+            (pl.col("input_wait") / pl.when(pl.col("whole") > 0).then("whole")).alias("share"),
+            pl.when(~pl.col("timed"))
+            .then(pl.lit(ANNOUNCED))
+            .when(~stepped)
+            .then(pl.lit(NO_STEPS))
+            .when(pl.col("steps") < 2)
+            .then(pl.lit(ONE_STEP))
+            .alias("reason"),
+        )
+        .with_columns(
+            pl.when(pl.col("share").is_null() | pl.col("reason").is_not_null())
+            .then(pl.lit(VERDICTS[2]))
+            .when(
+                pl.col("input_wait") - pl.col("longest")
+                > INPUT_BOUND * (pl.col("whole") - pl.col("longest"))
+            )
+            .then(pl.lit(VERDICTS[0]))
+            .otherwise(pl.lit(VERDICTS[1]))
+            .alias("verdict")
+        )
+        .cast(LOADERS)  # type: ignore[arg-type]
+        .sort(
+            "total",
+            "process",
+            "loader",
+            "source",
+            descending=[True, False, False, False],
+            nulls_last=True,
+        )
+        .select(*LOADERS)
+    )

@@ -1,0 +1,239 @@
+"""Sample what the machine's and the process's processors do while a recording runs.
+
+psutil reads the system's counters of processor time. A sample is the difference of two readings, so nothing
+between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a
+sample takes 0.08 ms of processor time, at 10 Hz 0.08 % of one processor; importing psutil takes 20 ms, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
+from time import perf_counter_ns
+from typing import Any, Final
+
+from opscope.core.schema import (
+    CHILDREN_CPU,
+    MACHINE_CPU,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+    PROCESS_THREADS,
+    PROCESSORS,
+)
+
+from .own_cost import Spent
+
+_log = logging.getLogger(__name__)
+
+#: The environment variable with the samples per second; 0: none.
+RATE: Final = "OPSCOPE_SAMPLES"
+DEFAULT_RATE: Final = 10.0
+MAX_RATE: Final = 1000.0
+#: Threads and child processes are looked at once in this many ns: their files cost more than the rest.
+SLOW_NS: Final = 1_000_000_000
+#: Child processes that are looked at.
+MAX_CHILDREN: Final = 256
+#: Samples that are kept until the first event makes the recording's folder.
+MAX_UNWRITTEN: Final = 6_000
+_PART: Final = "CPU samples"
+
+_chosen: float | None = None
+
+
+def choose(rate: float | None) -> None:
+    """Take ``rate`` samples per second from the next recording on; 0 takes none, None leaves it as it is.
+
+    Raises ValueError for a rate below 0 or above ``MAX_RATE``.
+    """
+    global _chosen
+    if rate is None:
+        return
+    if not 0 <= rate <= MAX_RATE:
+        raise ValueError(f"samples per second: {rate!r} is not between 0 and {MAX_RATE:g}")
+    _chosen = float(rate)
+
+
+def rate() -> float:
+    """Return the samples per second: as chosen, else as the environment says, else ``DEFAULT_RATE``."""
+    if _chosen is not None:
+        return _chosen
+    text = os.environ.get(RATE, "")
+    try:
+        asked = float(text) if text else DEFAULT_RATE
+    except ValueError:
+        asked = -1.0
+    if 0 <= asked <= MAX_RATE:
+        return asked
+    _log.warning(
+        "opscope: %s=%r is no number of samples per second; %g is used", RATE, text, DEFAULT_RATE
+    )
+    return DEFAULT_RATE
+
+
+class _Series:
+    """Samples of some names at the same times."""
+
+    def __init__(self, *names: str) -> None:
+        self.times: list[int] = []
+        self.values: dict[str, list[float | None]] = {name: [] for name in names}
+
+    def add(self, now: int, *values: float | None) -> None:
+        if len(self.times) >= MAX_UNWRITTEN:
+            del self.times[0]
+            for column in self.values.values():
+                del column[0]
+        self.times.append(now)
+        for column, value in zip(self.values.values(), values, strict=True):
+            column.append(value)
+
+    def take(self) -> dict[str, Any] | None:
+        if not self.times:
+            return None
+        made = {"samples": self.times, "values": self.values}
+        self.times, self.values = [], {name: [] for name in self.values}
+        return made
+
+
+class CpuSampler:
+    """Samples this process and its machine at each ``tick`` that is due. No method raises."""
+
+    def __init__(self, rate: float, note: Callable[[str, str], object]) -> None:
+        """``note`` is called once, with severity and text, if nothing can be sampled."""
+        self._period = int(1e9 / rate)
+        self._note = note
+        self._due = 0
+        self._slow_due = 0
+        self._off = False
+        self._psutil: Any = None
+        self._process: Any = None
+        self._before: tuple[int, float, float, float] | None = None
+        self._children_before: tuple[int, float] | None = None
+        self._fast = _Series(MACHINE_CPU, PROCESS_CPU, PROCESS_MEMORY)
+        self._slow = _Series(CHILDREN_CPU, PROCESS_THREADS, PROCESSORS)
+        self._children: dict[int, Any] = {}
+        self._ns = 0
+        self._calls = 0
+
+    def tick(self) -> int:
+        """Take a sample if one is due; return the ns until the next one."""
+        if self._off:
+            return self._period
+        left = self._due - perf_counter_ns()
+        if left <= 0:
+            self.sample()
+            self._due = perf_counter_ns() + self._period
+            left = self._period
+        return left
+
+    def last(self) -> None:
+        """Take the last sample, at the end of a recording; none if there was no first."""
+        if self._before is not None and not self._off:
+            self._slow_due = 0
+            self.sample()
+
+    def sample(self) -> None:
+        """Take a sample now."""
+        begin = time.thread_time_ns()
+        try:
+            self._sample()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not be the program's
+            self._off = True
+            why = f"the processors are not sampled from here on: {type(error).__name__}: {error}"
+            if isinstance(error, ImportError):
+                why = f"the processors are not sampled: psutil cannot be imported: {error}"
+            self._note("info", why)
+        self._ns += time.thread_time_ns() - begin
+        self._calls += 1
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the samples since the last call, as facts of the recording."""
+        return [one for series in (self._fast, self._slow) if (one := series.take()) is not None]
+
+    def spent(self) -> Spent:
+        """Return the processor time that all samples took."""
+        return Spent(_PART, self._ns, self._calls, 1, 0)
+
+    def _sample(self) -> None:
+        if self._psutil is None:
+            self._psutil = import_module("psutil")
+            self._process = self._psutil.Process()
+        whole = self._psutil.cpu_times()
+        now = perf_counter_ns()
+        idle = whole.idle + getattr(whole, "iowait", 0.0)
+        # a guest's time is part of user and nice already
+        busy = sum(whole) - idle - getattr(whole, "guest", 0.0) - getattr(whole, "guest_nice", 0.0)
+        own = self._process.cpu_times()
+        used = own.user + own.system
+        memory = float(self._process.memory_info().rss)
+        before, self._before = self._before, (now, busy, idle, used)
+        if before is None:
+            self._fast.add(now, None, None, memory)
+        else:
+            then, busy_then, idle_then, used_then = before
+            # the counters of a virtual machine may step back
+            did, all_of_it = max(0.0, busy - busy_then), busy - busy_then + idle - idle_then
+            machine = min(100.0, 100.0 * did / all_of_it) if all_of_it > 0 else None
+            process = 100.0 * max(0.0, used - used_then) / max(1, now - then) * 1e9
+            self._fast.add(now, machine, process, memory)
+        if now >= self._slow_due:
+            self._slow_due = now + SLOW_NS
+            self._sample_slowly(now, own.children_user + own.children_system)
+
+    def _sample_slowly(self, now: int, waited_for: float) -> None:
+        alive = self._living()
+        children = None
+        if alive is not None:
+            before, self._children_before = self._children_before, (now, waited_for + alive)
+            if before is not None:
+                used = max(0.0, waited_for + alive - before[1])
+                children = 100.0 * used / max(1, now - before[0]) * 1e9
+        threads = float(self._process.num_threads())
+        self._slow.add(now, children, threads, float(self._psutil.cpu_count() or 0) or None)
+
+    def _living(self) -> float | None:
+        """Return the seconds that the living child processes have used; None if the system lists none."""
+        found: dict[int, Any] = {}
+        waiting, used = [self._process.pid], 0.0
+        try:
+            while waiting and len(found) < MAX_CHILDREN:
+                for pid in _children(waiting.pop()):
+                    if pid not in found and len(found) < MAX_CHILDREN:
+                        one = self._children.get(pid)
+                        try:
+                            one = self._psutil.Process(pid) if one is None else one
+                            times = one.cpu_times()
+                        except self._psutil.Error:  # it has ended meanwhile
+                            continue
+                        found[pid] = one
+                        waiting.append(pid)
+                        used += times.user + times.system
+                        used += times.children_user + times.children_system
+        except OSError:
+            return None
+        self._children = found
+        return used
+
+
+#: Whether this kernel lists the children of a thread.
+_LISTS: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _children(pid: int) -> list[int]:
+    """Return the child processes of a process, from the files that the kernel keeps for each thread.
+
+    psutil's ``children`` reads the status of every process of the machine. Raises OSError where the kernel
+    keeps no such files.
+    """
+    if not _LISTS:
+        raise OSError("this system does not list the children of a process")
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return found  # the process or its thread has ended meanwhile, or has become another user's
+    return found

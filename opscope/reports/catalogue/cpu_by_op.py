@@ -1,0 +1,21 @@
+"""The report of what the processors did while an op ran."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column
+from opscope.reports.report import Report
+
+REPORT = Report(
+    name="cpu_by_op",
+    order=570,
+    title="CPU utilization by op",
+    holds=FRAMES["cpu_by_op()"],
+    frame=lambda profile: profile.cpu_by_op(),
+    empty=(
+        "the processors were not sampled: opscope samples them while it records, unless psutil is missing or"
+        " --samples 0 says not to"
+    ),
+    forms=[Column("cores", "cores", units.ratio)],
+)

@@ -1,0 +1,27 @@
+"""The report of what the processors of the machine and of each process did."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column
+from opscope.reports.report import Report
+
+_EMPTY = (
+    "the processors were not sampled: opscope samples them while it records, unless psutil is missing or"
+    " --samples 0 says not to"
+)
+REPORT = Report(
+    name="cpu_utilization",
+    order=560,
+    title="CPU utilization",
+    holds=FRAMES["cpu_utilization()"],
+    frame=lambda profile: profile.cpu_utilization(),
+    empty=_EMPTY,
+    forms=[
+        Column("cores", "cores", units.ratio),
+        Column("cores_max", "cores max", units.ratio),
+        Column("child_cores", "child cores", units.ratio),
+    ],
+    aliases=["cpu"],
+)
