@@ -4,7 +4,7 @@ Once a function's autograd graph is built, its nodes are walked from the results
 sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
 result. Hooks on a node tell when its gradient begins and ends. So the ops of a backward pass have their
 forward op. No dispatch mode sees the ops that differentiate what MindSpore runs through a Primitive
-(``Conv2D``, ``MaxPool``): their ranges are the nodes' own.
+(``Conv2D``, ``MaxPool``), nor those of some others (``Softmax``): their ranges are the nodes' own.
 
 MindSpore has had these nodes since 2.8.
 """
@@ -12,6 +12,7 @@ MindSpore has had these nodes since 2.8.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import perf_counter_ns
 from typing import Any, Final
 
 from .call import is_tensor
@@ -27,13 +28,14 @@ _VIEW: Final = "View"
 _PASSES: Final = frozenset(
     {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
 )
+#: By the name of an op: whether its gradient hides its ops, found when the first in this process ran.
+_hides: Final[dict[str, bool]] = {}
 
 
-def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
+def link(ops: Ops, state: State, results: Any) -> None:
     """Hook the nodes of the graph that made ``results``.
 
-    ``opaque``: the names of ops whose gradients hide their ops; what turns out to be one is added. An op
-    that is not differentiated has no node, so ops are passed over until one fits, but never beyond the next
+    An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the next
     whose node is known (``State.anchors``).
     """
     made, anchors = state.made, state.anchors
@@ -52,7 +54,7 @@ def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
             continue
         place = at + 1
         number, entry = made[at]
-        hooked = _Node(ops, number, state.number, entry, opaque)
+        hooked = _Node(ops, number, state.number, entry)
         node.register_prehook(hooked.before)
         node.register_hook(hooked.after)
 
@@ -100,16 +102,18 @@ def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
 class _Node:
     """The hooks of one node. They hold neither the node nor a tensor."""
 
-    __slots__ = ("_begun", "_entry", "_number", "_opaque", "_ops", "_ran", "_seq")
+    __slots__ = ("_begun", "_entry", "_number", "_ops", "_ran", "_seq", "_since", "_unsure")
 
-    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry, opaque: set[str]) -> None:
+    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry) -> None:
         self._ops = ops
         self._seq = seq
         self._number = number
         self._entry = entry
-        self._opaque = opaque
         self._begun: Entry | None = None
         self._ran = -1
+        #: The first gradient of an op of this name, and when it began: it may hide its ops.
+        self._unsure: Entry | None = None
+        self._since = 0
 
     def before(self, grads: Any) -> None:
         """The node's gradient begins."""
@@ -121,9 +125,13 @@ class _Node:
             state.nodes.append((self._seq, self._number, self._entry.source))
             self._ran = state.seen
             name = self._entry.call.name
-            hides = self._entry.opaque or name in self._opaque or not ops.sees_gradients
-            if hides and name not in _PASSES:
+            if name in _PASSES:
+                return
+            if self._entry.opaque or not ops.sees_gradients or _hides.get(name):
                 self._begun = ops.begin_gradient(self._entry, grads)
+            elif name not in _hides:
+                self._unsure = ops.gradient(self._entry, grads, self._entry.source)
+                self._since = perf_counter_ns()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("a gradient could not be described")
 
@@ -131,20 +139,25 @@ class _Node:
         """The node's gradient has run."""
         ops = self._ops
         begun, self._begun = self._begun, None
-        if self._ran < 0:
-            return
-        if not ops.on:
+        unsure, self._unsure = self._unsure, None
+        if self._ran < 0 or not ops.on:
             return
         try:
             state = ops.state()
+            if begun is None and self._entry.call.name not in _PASSES:
+                self._learn(state.seen == self._ran, unsure, grad_inputs)
             if state.nodes and state.nodes[-1][0] == self._seq:
                 state.nodes.pop()
-            name = self._entry.call.name
-            if begun is None and state.seen == self._ran and name not in _PASSES:
-                self._opaque.add(name)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("a gradient could not be described")
         self._ran = -1
         if begun is not None:
             ops.wait()
             ops.end(begun, grad_inputs)
+
+    def _learn(self, hid: bool, unsure: Entry | None, grad_inputs: Any) -> None:
+        """Note whether the gradient hid its ops. If it is the first and did, it is recorded now."""
+        name = self._entry.call.name
+        _hides[name] = hid or _hides.get(name, False)
+        if hid and unsure is not None:
+            self._ops.past_gradient(unsure, self._since, grad_inputs)
