@@ -35,8 +35,8 @@ _hides: Final[dict[str, bool]] = {}
 def link(ops: Ops, state: State, results: Any) -> None:
     """Hook the nodes of the graph that made ``results``.
 
-    An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the next
-    whose node is known (``State.anchors``).
+    An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the
+    next whose node is known (``State.anchors``).
     """
     made, anchors = state.made, state.anchors
     fixed = sorted(anchors.items())

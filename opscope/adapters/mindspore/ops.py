@@ -175,7 +175,7 @@ class Ops:
     def gradient(
         self, of: Entry, grads: Any, source: Source, needed: tuple[bool, ...] | None = None
     ) -> Entry:
-        """Return what is remembered of such a gradient, and push nothing. Arguments as ``begin_gradient``'s."""
+        """Return the entry of a gradient, and push nothing. Arguments as those of ``begin_gradient``."""
         key: list[Any] = ["gradient of", of.call, source, needed]
         if self._shapes:
             sign(key, grads)
