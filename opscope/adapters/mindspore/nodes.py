@@ -24,6 +24,8 @@ MAX_NODES: Final = 100_000
 #: The sequence number of a leaf.
 _LEAF: Final = 2**64 - 1
 _VIEW: Final = "View"
+#: MindSpore casts what an op reads where dtypes differ, within the op: the cast has a node, and is no op.
+_CAST: Final = "Cast"
 #: Ops whose gradients run nothing: they hand on what they get.
 _PASSES: Final = frozenset(
     {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
@@ -41,7 +43,10 @@ def link(ops: Ops, state: State, results: Any) -> None:
     made, anchors = state.made, state.anchors
     fixed = sorted(anchors.items())
     place, following = 0, 0
-    for seq, node in _walk(results):
+    nodes, readers = _walk(results)
+    placed: dict[int, int] = {}
+    hidden: list[tuple[int, Any]] = []
+    for seq, node in nodes:
         while following < len(fixed) and fixed[following][0] <= seq:
             following += 1
         at = anchors.get(seq)
@@ -51,18 +56,31 @@ def link(ops: Ops, state: State, results: Any) -> None:
             places = range(place, until)
             at = next((one for one in places if _fits(made[one][1], name, shape)), None)
         if at is None:
+            if node.name() == _CAST:
+                hidden.append((seq, node))
             continue
         place = at + 1
-        number, entry = made[at]
-        hooked = _Node(ops, number, state.number, entry)
-        node.register_prehook(hooked.before)
-        node.register_hook(hooked.after)
+        placed[seq] = at
+        _hook(node, _Node(ops, made[at][0], state.number, made[at][1]))
+    for seq, node in hidden:
+        at = placed.get(readers.get(seq, -1))  # type: ignore[arg-type]
+        if at is not None:
+            _hook(node, _Node(ops, made[at][0], state.number, made[at][1], within=True))
 
 
-def _walk(results: Any) -> list[tuple[int, Any]]:
-    """Return the inner nodes of a graph with their sequence numbers, in their order."""
+def _hook(node: Any, one: _Node) -> None:
+    node.register_prehook(one.before)
+    node.register_hook(one.after)
+
+
+def _walk(results: Any) -> tuple[list[tuple[int, Any]], dict[int, int]]:
+    """Return the inner nodes of a graph with their sequence numbers, in their order, and which reads which.
+
+    Of several that read a node's result it is one.
+    """
     pending = [getattr(one, "_grad_node", None) for one in _tensors(results)]
     found: dict[int, Any] = {}
+    readers: dict[int, int] = {}
     while pending and len(found) < MAX_NODES:
         node = pending.pop()
         if node is None or node.is_leaf():
@@ -71,9 +89,12 @@ def _walk(results: Any) -> list[tuple[int, Any]]:
         if number in found:
             continue
         found[number] = node
-        pending += [one for one, _ in node.next_functions or ()]
+        for one, _ in node.next_functions or ():
+            pending.append(one)
+            if one is not None and not one.is_leaf():
+                readers[one._sequence_nr()] = number
     found.pop(_LEAF, None)
-    return sorted(found.items())
+    return sorted(found.items()), readers
 
 
 def _tensors(values: Any) -> Iterable[Any]:
@@ -100,15 +121,21 @@ def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
 
 
 class _Node:
-    """The hooks of one node. They hold neither the node nor a tensor."""
+    """The hooks of one node. They hold neither the node nor a tensor.
 
-    __slots__ = ("_begun", "_entry", "_number", "_ops", "_ran", "_seq", "_since", "_unsure")
+    ``within``: the node is of a cast within the op.
+    """
 
-    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry) -> None:
+    __slots__ = ("_begun", "_entry", "_number", "_ops", "_ran", "_seq", "_since", "_unsure", "_within")
+
+    def __init__(
+        self, ops: Ops, seq: int, number: int, entry: Entry, within: bool = False
+    ) -> None:
         self._ops = ops
         self._seq = seq
         self._number = number
         self._entry = entry
+        self._within = within
         self._begun: Entry | None = None
         self._ran = -1
         #: The first gradient of an op of this name, and when it began: it may hide its ops.
@@ -125,7 +152,7 @@ class _Node:
             state.nodes.append((self._seq, self._number, self._entry.source))
             self._ran = state.seen
             name = self._entry.call.name
-            if name in _PASSES:
+            if name in _PASSES or self._within:
                 return
             if self._entry.opaque or not ops.sees_gradients or _hides.get(name):
                 self._begun = ops.begin_gradient(self._entry, grads)
@@ -144,7 +171,7 @@ class _Node:
             return
         try:
             state = ops.state()
-            if begun is None and self._entry.call.name not in _PASSES:
+            if begun is None and self._entry.call.name not in _PASSES and not self._within:
                 self._learn(state.seen == self._ran, unsure, grad_inputs)
             if state.nodes and state.nodes[-1][0] == self._seq:
                 state.nodes.pop()
