@@ -126,11 +126,19 @@ class _Node:
     ``within``: the node is of a cast within the op.
     """
 
-    __slots__ = ("_begun", "_entry", "_number", "_ops", "_ran", "_seq", "_since", "_unsure", "_within")
+    __slots__ = (
+        "_begun",
+        "_entry",
+        "_number",
+        "_ops",
+        "_ran",
+        "_seq",
+        "_since",
+        "_unsure",
+        "_within",
+    )
 
-    def __init__(
-        self, ops: Ops, seq: int, number: int, entry: Entry, within: bool = False
-    ) -> None:
+    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry, within: bool = False) -> None:
         self._ops = ops
         self._seq = seq
         self._number = number

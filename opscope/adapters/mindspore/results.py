@@ -4,8 +4,8 @@ MindSpore calls the hook once the result's gradient is complete, and then differ
 range of a gradient lasts until the next begins, or the backward pass ends. It holds all ops of the gradient,
 and the sum of gradients that the next one needs.
 
-A tensor must have no hook of ours when it is given to a compiled function: MindSpore compiles the hook with the
-function, cannot compile ours, and would compile anew for each tensor. So it is taken off first.
+A tensor must have no hook of ours when it is given to a compiled function: MindSpore compiles the hook with
+the function, cannot compile ours, and would compile anew for each tensor. So it is taken off first.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ import polars as pl
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.recording_format import MINDSPORE_GRAPHS
-from opscope.core.schema import Arg, OpCall, SameAs, TensorSpec
+from opscope.core.schema import Arg, Dim, OpCall, SameAs, TensorSpec
 from opscope.readers.errors import BadInput
 
 from .cpu_files import Executions, executions, find, inputs_of
 from .gradients import completed
 from .known import Known
+from .numbering import INSERTED
 
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
@@ -100,6 +101,7 @@ def known_calls(
     for node, *rest in chosen.unique(maintain_order=True).rows():
         of_node.setdefault(node, []).append(tuple(rest))
     parts = _Parts(wanted.to_list(), nodes)
+    inserted = _Inserted(wanted.to_list(), nodes)
     known: list[Known] = []
     doubtful: list[int] = []
     for place, (node, inputs, is_of_graph) in enumerate(distinct.rows()):
@@ -120,7 +122,7 @@ def known_calls(
             doubtful.append(place)
             known.append(bare)
         else:
-            known.append(parts.described(bare) if is_of_graph else bare)
+            known.append(inserted.described(parts.described(bare)) if is_of_graph else bare)
     placed = table.join(
         distinct.with_row_index("known").with_columns(pl.col("known").cast(pl.Int64)),
         on=keys,
@@ -229,6 +231,46 @@ class _Parts:
             else None,
             forward=first.forward if not others else None,
         )
+
+
+class _Inserted:
+    """Which node an operator is for that MindSpore put into a graph, beside that node.
+
+    It is a cast of what the node reads or gives, and its dtypes are not told.
+    """
+
+    def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
+        scopes = {name.rpartition("/")[0] for name in names if node_name(name).op in INSERTED}
+        beside = nodes.with_columns(scope=pl.col("node").str.extract(r"^(.*)/[^/]*$", 1)).filter(
+            pl.col("scope").is_in(list(scopes))
+        )
+        #: By scope and shape: layer and forward node of those that read or give such a tensor.
+        self._found: dict[tuple[str, tuple[Dim, ...]], set[tuple[str | None, str | None]]] = {}
+        for scope, node, text, layer, forward in beside.select(
+            "scope", "node", "call", "layer", "forward"
+        ).rows():
+            if node_name(node).op in INSERTED:
+                continue
+            try:
+                call = parse(text or "")
+            except RangeTextError:
+                continue
+            for one in (*call.input_leaves(), *(call.output_leaves() or ())):
+                if one is not None:
+                    self._found.setdefault((scope, one.shape), set()).add((layer, forward))
+
+    def described(self, one: Known) -> Known:
+        """Return the operator with the layer and the forward node of the only one that it can be for."""
+        if one.in_graph or node_name(one.node).op not in INSERTED or len(one.call.inputs) != 1:
+            return one
+        tensor = one.call.inputs[0]
+        if not isinstance(tensor, TensorSpec):
+            return one
+        found = self._found.get((one.node.rpartition("/")[0], tensor.shape), set())
+        if len(found) != 1:
+            return one
+        ((layer, forward),) = found
+        return replace(one, layer=layer, forward=forward, in_graph=True)
 
 
 def _number(node: str) -> int:

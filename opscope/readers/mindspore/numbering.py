@@ -17,6 +17,9 @@ import polars as pl
 from opscope.core.dialects.mindspore import node_name
 
 _NAME: Final = r"^(.*)-op([0-9]{1,9})$"
+#: Kinds of which MindSpore puts more into a graph where a kernel does not take the dtypes, so that more can
+#: run than the graph tells.
+INSERTED: Final = frozenset({"Cast"})
 #: Rounds in which runs that share names find each other; a chain of more is rare, and stays in parts.
 _ROUNDS: Final = 16
 
@@ -95,10 +98,14 @@ def _fitting(
 ) -> list[str]:
     """Return the graphs that have all paths that ran, and of these those with the fewest nodes that did not.
 
-    Paths that no graph has are of operators that MindSpore made of a node.
+    Paths that no graph has are of operators that MindSpore made of a node, or put into the graph.
     """
     known = {path for graph in graphs.values() for path in graph}
-    wanted = {path: one for path, one in ran.items() if path in known}
+    wanted = {
+        path: one
+        for path, one in ran.items()
+        if path in known and node_name(path).op not in INSERTED
+    }
     idle: dict[str, tuple[int, int]] = {}
     for name, graph in graphs.items():
         if any(
@@ -109,6 +116,7 @@ def _fitting(
         left = {
             path: one.many - (wanted[path].many if path in wanted else 0)
             for path, one in graph.items()
+            if node_name(path).op not in INSERTED
         }
         # views and such never run, so first what is of a kind that does
         of_kinds = sum(many for path, many in left.items() if node_name(path).op in kinds)
@@ -128,9 +136,13 @@ def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]
     """
     both = {path: (one, graph[path]) for path, one in ran.items() if path in graph}
     found = {path: one.first - of.first for path, (one, of) in both.items() if one.many == of.many}
-    before = {shift / both[path][1].many for path, shift in found.items()}
+    before = {
+        shift / both[path][1].many
+        for path, shift in found.items()
+        if node_name(path).op not in INSERTED
+    }
     for path, (one, of) in both.items():
-        if path in found or len(before) != 1:
+        if path in found or len(before) != 1 or one.many > of.many:
             continue
         shift = round(next(iter(before)) * of.many)
         if shift + of.first <= one.first and one.last <= shift + of.last:
