@@ -2,15 +2,17 @@
 
 MindSpore's profiler writes names, and shapes of inputs. The graphs that it runs are still in the process: the
 executors give each one as a protobuf message (``anf_ir``), for which MindSpore brings the classes, with the
-names that the profiler writes. 76 nodes take 2 ms; it is done once, after the profiler has ended.
+names that the profiler writes. 76 nodes take 2 ms; it is done once, after the profiler has ended. The graphs
+of a cell go with the cell: ``Leaving`` keeps those of cells that go before that.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -23,6 +25,8 @@ _log = logging.getLogger(__name__)
 #: Largest number of graphs, and of nodes in one, that are told.
 MAX_GRAPHS: Final = 1_000
 MAX_NODES: Final = 200_000
+#: Bytes of graphs that are kept as they are deleted.
+MAX_KEPT: Final = 64 << 20
 #: Nodes that run nothing. ``Load`` and ``Depend`` hand on their first input.
 _PASS: Final = frozenset({"Load", "Depend"})
 _NO_KERNEL: Final = _PASS | {"UpdateState", "MakeTuple", "TupleGetItem", "Return", "return", ""}
@@ -39,13 +43,60 @@ _HAND_ON: Final = _SUMS | _VIEWS
 _PAD_MODES: Final = ("pad", "same", "valid")
 
 
-def graphs() -> Iterator[dict[str, Any]]:
+class Leaving:
+    """Keeps the messages of graphs that MindSpore is about to delete, from ``begin`` to ``end``."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, bytes]] = []
+        self._bytes = 0
+        self._undo: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Hook what MindSpore calls before it deletes the graphs of a cell. A second call does nothing."""
+        kind = getattr(_api(), "_CellGraphExecutor", None)
+        original = getattr(kind, "del_net_res", None)
+        if original is None or self._undo is not None:
+            return
+
+        @functools.wraps(original)
+        def del_net_res(executor: Any, obj: Any, phases: Any) -> Any:
+            try:
+                self._keep(phases)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                _log.exception("opscope: a graph of MindSpore could not be kept")
+            return original(executor, obj, phases)
+
+        kind.del_net_res = del_net_res  # type: ignore[union-attr]
+
+        def undo() -> None:
+            if kind.del_net_res is del_net_res:  # type: ignore[union-attr]
+                kind.del_net_res = original  # type: ignore[union-attr]
+
+        self._undo = undo
+
+    def end(self) -> None:
+        """Remove the hook."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def _keep(self, phases: Any) -> None:
+        if self._undo is None:  # something else is hooked on top of ours
+            return
+        for phase, message in _messages_of(phases):
+            if len(self.messages) < MAX_GRAPHS and self._bytes + len(message) <= MAX_KEPT:
+                self.messages.append((phase, message))
+                self._bytes += len(message)
+
+
+def graphs(gone: Iterable[tuple[str, bytes]] = ()) -> Iterator[dict[str, Any]]:
     """Yield each compiled graph: ``graph``, its name, and ``nodes``: (name, call, layer, direction, forward).
 
     ``call`` is the operator's text; ``forward`` is the name of the operator that a backward one
-    differentiates, or None. A graph that cannot be read is left out, with a line in the log.
+    differentiates, or None. ``gone``: messages of graphs that MindSpore has deleted. A graph that cannot be
+    read is left out, with a line in the log.
     """
-    for phase, message in _messages():
+    for phase, message in (*gone, *_messages()):
         try:
             nodes = nodes_of(message)
         except Exception as error:  # noqa: BLE001 - another version's graph must not cost the others
@@ -55,15 +106,24 @@ def graphs() -> Iterator[dict[str, Any]]:
             yield {"graph": phase, "nodes": nodes}
 
 
+def _api() -> Any:
+    # mindspore.common.api until 2.8
+    return sys.modules.get("mindspore.graph.api") or sys.modules.get("mindspore.common.api")
+
+
 def _messages() -> Iterator[tuple[str, bytes]]:
     """Yield the name (phase) and the message of each graph that MindSpore keeps."""
-    core = sys.modules.get("mindspore._c_expression")
-    # mindspore.common.api until 2.8
-    api = sys.modules.get("mindspore.graph.api") or sys.modules.get("mindspore.common.api")
-    if core is None or api is None:
-        return
+    api = _api()
     cells = getattr(api, "cells_compile_cache", {}).values()
-    phases = {*getattr(api, "ms_compile_cache", ()), *(one for cell in list(cells) for one in cell)}
+    yield from _messages_of(
+        {*getattr(api, "ms_compile_cache", ()), *(one for cell in list(cells) for one in cell)}
+    )
+
+
+def _messages_of(phases: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    core = sys.modules.get("mindspore._c_expression")
+    if core is None:
+        return
     executors = [
         getattr(core, name).get_instance()
         for name in ("GraphExecutor_", "JitExecutor_")

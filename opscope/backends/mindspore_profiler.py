@@ -51,6 +51,7 @@ class MindSporeCapture(Beside):
     def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         super().__init__(folder, bounds)
         self._profiler: Any = None
+        self._leaving = mindspore_graphs.Leaving()
 
     def warmup(self) -> None:
         """Import MindSpore. Raises SessionError if it, or its profiler, cannot be had."""
@@ -79,6 +80,7 @@ class MindSporeCapture(Beside):
         # the import; asked for graphs after that, one is made anew and ends the process by SIGABRT
         atexit.register(self._at_exit)
         self._scratch.mkdir(parents=True, exist_ok=True)
+        self._leaving.begin()
         self._profiler.init(str(self._scratch))
         self._profiler.step_profiling_enable(True)
         self._profiler.enable_op_time()
@@ -101,6 +103,7 @@ class MindSporeCapture(Beside):
 
     def _end(self, folder: Path | None) -> None:
         atexit.unregister(self._at_exit)
+        self._leaving.end()
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
@@ -119,7 +122,7 @@ class MindSporeCapture(Beside):
         if not any(self._scratch.iterdir()):  # nothing ran
             return
         with (self._scratch / MINDSPORE_GRAPHS).open("w", encoding="utf-8") as file:
-            for graph in mindspore_graphs.graphs():
+            for graph in mindspore_graphs.graphs(self._leaving.messages):
                 file.write(json.dumps(graph) + "\n")
         shutil.move(self._scratch, folder / MINDSPORE)
 

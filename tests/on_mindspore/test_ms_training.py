@@ -51,8 +51,8 @@ def test_op_time_carries_shapes_and_dtypes(profiles, kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_forward_ops_have_their_layer_and_line(profiles, kind):
     ops = profiles(kind).ops().filter(text("direction") == "forward")
-    named = ops.filter(pl.col("layer").is_not_null())
-    assert named["self_time"].sum() >= 0.95 * ops["self_time"].sum()
+    bare = ops.filter(pl.col("layer").is_null())
+    assert bare["op"].to_list() == ["Reshape"] * 3  # the program's own function, outside all cells
     assert ops["source"].null_count() == 0
     assert ops.filter(text("source").str.contains("models.py")).height == ops.height
 

@@ -22,7 +22,7 @@ from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
-from . import model_train, mstx
+from . import model_train, mstx, results
 from .dispatch import Modes
 from .entry import EntryPoints
 from .graphs import Graphs
@@ -165,6 +165,7 @@ class MindSporeAdapter(Adapter):
             return
         self._stop()
         self._always.restore()
+        results.unhook_all()
         model_train.uninstall()
         while self._undo:
             self._undo.pop()()
@@ -176,6 +177,7 @@ class MindSporeAdapter(Adapter):
         """Remove all hooks but keep the adapter's objects: one of its hooks may still be running."""
         self._stop()
         self._always.restore()
+        results.unhook_all()
         model_train.uninstall()
 
     def _exits(self) -> None:

@@ -23,6 +23,7 @@ from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import COMPILE, OpCall
 
+from . import results
 from .api import api
 from .call import is_tensor, tensor_spec
 from .ops import Ops
@@ -87,7 +88,7 @@ class Graphs:
     def _run(self, original: Any) -> Any:
         @functools.wraps(original)
         def run(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            known = self._begin(obj, None, args)
+            known = self._begin(obj, None, args, kwargs)
             try:
                 return original(executor, obj, *args, **kwargs)
             finally:
@@ -99,7 +100,7 @@ class Graphs:
     def _called(self, original: Any) -> Any:
         @functools.wraps(original)
         def __call__(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            known = self._begin(executor.obj, executor.fn, args)
+            known = self._begin(executor.obj, executor.fn, args, kwargs)
             try:
                 return original(executor, *args, **kwargs)
             finally:
@@ -123,9 +124,10 @@ class Graphs:
 
         return compile
 
-    def _begin(self, obj: Any, function: Any, args: Any) -> _Graph | None:
+    def _begin(self, obj: Any, function: Any, args: Any, kwargs: Any) -> _Graph | None:
         """Begin the run of a graph. None: it failed, and ``_end`` must not be called."""
         try:
+            results.unhook((args, kwargs))
             known = self._known(obj, function)
             state = self._threads.current()
             inside = state.around or state.optimizing

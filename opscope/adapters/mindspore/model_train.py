@@ -1,5 +1,7 @@
 """Count the steps and epochs of ``Model.train`` and ``Model.fit``, by callbacks that are added to the user's.
 
+``Model.eval`` and ``Model.predict`` are phases, in no step.
+
 ``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, steps are held on its
 thread (``session.steps_held``): nothing else counts them there. Callbacks that wait
 (``opscope.callbacks.mindspore.StepRange.attach``) are added too.
@@ -23,6 +25,8 @@ NAME: Final = "mindspore"
 #: What ``train`` and ``fit`` call. In ``model.train(1, data, callbacks=[StepRange(…)])`` Python looks up
 #: ``train`` before the callback is made, which may be the first that observes MindSpore: too late for a hook.
 _INNER: Final = "_train"
+#: The phases of what does not train, named as those of Keras.
+EVALUATE, PREDICT = "evaluate", "predict"
 _patches = Patches()
 
 
@@ -35,11 +39,29 @@ def install(emitter: Emitter, failed: Callable[[str], None], steps: bool = True)
         return
     for name in (_INNER,) if hasattr(Model, _INNER) else ("train", "fit"):
         _patches.wrap(Model, name, lambda of: _with_callbacks(of, emitter, failed, steps))
+    for name, phase in (("eval", EVALUATE), ("predict", PREDICT)):
+        _patches.wrap(Model, name, functools.partial(_in_phase, emitter, phase))
 
 
 def uninstall() -> None:
     """Restore it. A training that runs ends without counting further steps."""
     _patches.restore()
+
+
+def _in_phase(emitter: Emitter, phase: str, original: Any) -> Any:
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with session.between_steps():
+            active = emitter.active
+            if active:
+                emitter.push(emitter.prepare(phase, "phase"))
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if active:
+                    emitter.pop()
+
+    return run
 
 
 def _with_callbacks(
@@ -144,7 +166,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
 
     def on_eval_begin(self, run_context: Any) -> None:
         """Open a range for the evaluation that ``fit`` makes between epochs."""
-        self._guarded(self._enter, "evaluate")
+        self._guarded(self._enter, EVALUATE)
 
     def on_eval_end(self, run_context: Any) -> None:
         """Close the evaluation's range."""

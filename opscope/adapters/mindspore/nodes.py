@@ -4,7 +4,7 @@ Once a function's autograd graph is built, its nodes are walked from the results
 sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
 result. Hooks on a node tell when its gradient begins and ends. So the ops of a backward pass have their
 forward op. No dispatch mode sees the ops that differentiate what MindSpore runs through a Primitive
-(``Conv2D``, ``MaxPool``): their ranges are the nodes' own.
+(``Conv2D``, ``MaxPool``), nor those of some others (``Softmax``): their ranges are the nodes' own.
 
 MindSpore has had these nodes since 2.8.
 """
@@ -12,6 +12,7 @@ MindSpore has had these nodes since 2.8.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import perf_counter_ns
 from typing import Any, Final
 
 from .call import is_tensor
@@ -23,23 +24,29 @@ MAX_NODES: Final = 100_000
 #: The sequence number of a leaf.
 _LEAF: Final = 2**64 - 1
 _VIEW: Final = "View"
+#: MindSpore casts what an op reads where dtypes differ, within the op: the cast has a node, and is no op.
+_CAST: Final = "Cast"
 #: Ops whose gradients run nothing: they hand on what they get.
 _PASSES: Final = frozenset(
     {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
 )
+#: By the name of an op: whether its gradient hides its ops, found when the first in this process ran.
+_hides: Final[dict[str, bool]] = {}
 
 
-def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
+def link(ops: Ops, state: State, results: Any) -> None:
     """Hook the nodes of the graph that made ``results``.
 
-    ``opaque``: the names of ops whose gradients hide their ops; what turns out to be one is added. An op
-    that is not differentiated has no node, so ops are passed over until one fits, but never beyond the next
-    whose node is known (``State.anchors``).
+    An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the
+    next whose node is known (``State.anchors``).
     """
     made, anchors = state.made, state.anchors
     fixed = sorted(anchors.items())
     place, following = 0, 0
-    for seq, node in _walk(results):
+    nodes, readers = _walk(results)
+    placed: dict[int, int] = {}
+    hidden: list[tuple[int, Any]] = []
+    for seq, node in nodes:
         while following < len(fixed) and fixed[following][0] <= seq:
             following += 1
         at = anchors.get(seq)
@@ -49,18 +56,31 @@ def link(ops: Ops, state: State, results: Any, opaque: set[str]) -> None:
             places = range(place, until)
             at = next((one for one in places if _fits(made[one][1], name, shape)), None)
         if at is None:
+            if node.name() == _CAST:
+                hidden.append((seq, node))
             continue
         place = at + 1
-        number, entry = made[at]
-        hooked = _Node(ops, number, state.number, entry, opaque)
-        node.register_prehook(hooked.before)
-        node.register_hook(hooked.after)
+        placed[seq] = at
+        _hook(node, _Node(ops, made[at][0], state.number, made[at][1]))
+    for seq, node in hidden:
+        at = placed.get(readers.get(seq, -1))  # type: ignore[arg-type]
+        if at is not None:
+            _hook(node, _Node(ops, made[at][0], state.number, made[at][1], within=True))
 
 
-def _walk(results: Any) -> list[tuple[int, Any]]:
-    """Return the inner nodes of a graph with their sequence numbers, in their order."""
+def _hook(node: Any, one: _Node) -> None:
+    node.register_prehook(one.before)
+    node.register_hook(one.after)
+
+
+def _walk(results: Any) -> tuple[list[tuple[int, Any]], dict[int, int]]:
+    """Return the inner nodes of a graph with their sequence numbers, in their order, and which reads which.
+
+    Of several that read a node's result it is one.
+    """
     pending = [getattr(one, "_grad_node", None) for one in _tensors(results)]
     found: dict[int, Any] = {}
+    readers: dict[int, int] = {}
     while pending and len(found) < MAX_NODES:
         node = pending.pop()
         if node is None or node.is_leaf():
@@ -69,9 +89,12 @@ def _walk(results: Any) -> list[tuple[int, Any]]:
         if number in found:
             continue
         found[number] = node
-        pending += [one for one, _ in node.next_functions or ()]
+        for one, _ in node.next_functions or ():
+            pending.append(one)
+            if one is not None and not one.is_leaf():
+                readers[one._sequence_nr()] = number
     found.pop(_LEAF, None)
-    return sorted(found.items())
+    return sorted(found.items()), readers
 
 
 def _tensors(values: Any) -> Iterable[Any]:
@@ -98,18 +121,34 @@ def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
 
 
 class _Node:
-    """The hooks of one node. They hold neither the node nor a tensor."""
+    """The hooks of one node. They hold neither the node nor a tensor.
 
-    __slots__ = ("_begun", "_entry", "_number", "_opaque", "_ops", "_ran", "_seq")
+    ``within``: the node is of a cast within the op.
+    """
 
-    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry, opaque: set[str]) -> None:
+    __slots__ = (
+        "_begun",
+        "_entry",
+        "_number",
+        "_ops",
+        "_ran",
+        "_seq",
+        "_since",
+        "_unsure",
+        "_within",
+    )
+
+    def __init__(self, ops: Ops, seq: int, number: int, entry: Entry, within: bool = False) -> None:
         self._ops = ops
         self._seq = seq
         self._number = number
         self._entry = entry
-        self._opaque = opaque
+        self._within = within
         self._begun: Entry | None = None
         self._ran = -1
+        #: The first gradient of an op of this name, and when it began: it may hide its ops.
+        self._unsure: Entry | None = None
+        self._since = 0
 
     def before(self, grads: Any) -> None:
         """The node's gradient begins."""
@@ -121,9 +160,13 @@ class _Node:
             state.nodes.append((self._seq, self._number, self._entry.source))
             self._ran = state.seen
             name = self._entry.call.name
-            hides = self._entry.opaque or name in self._opaque or not ops.sees_gradients
-            if hides and name not in _PASSES:
+            if name in _PASSES or self._within:
+                return
+            if self._entry.opaque or not ops.sees_gradients or _hides.get(name):
                 self._begun = ops.begin_gradient(self._entry, grads)
+            elif name not in _hides:
+                self._unsure = ops.gradient(self._entry, grads, self._entry.source)
+                self._since = perf_counter_ns()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("a gradient could not be described")
 
@@ -131,20 +174,25 @@ class _Node:
         """The node's gradient has run."""
         ops = self._ops
         begun, self._begun = self._begun, None
-        if self._ran < 0:
-            return
-        if not ops.on:
+        unsure, self._unsure = self._unsure, None
+        if self._ran < 0 or not ops.on:
             return
         try:
             state = ops.state()
+            if begun is None and self._entry.call.name not in _PASSES and not self._within:
+                self._learn(state.seen == self._ran, unsure, grad_inputs)
             if state.nodes and state.nodes[-1][0] == self._seq:
                 state.nodes.pop()
-            name = self._entry.call.name
-            if begun is None and state.seen == self._ran and name not in _PASSES:
-                self._opaque.add(name)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             ops.failed("a gradient could not be described")
         self._ran = -1
         if begun is not None:
             ops.wait()
             ops.end(begun, grad_inputs)
+
+    def _learn(self, hid: bool, unsure: Entry | None, grad_inputs: Any) -> None:
+        """Note whether the gradient hid its ops. If it is the first and did, it is recorded now."""
+        name = self._entry.call.name
+        _hides[name] = hid or _hides.get(name, False)
+        if hid and unsure is not None:
+            self._ops.past_gradient(unsure, self._since, grad_inputs)

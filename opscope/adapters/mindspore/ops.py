@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import Any, Final
 
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
@@ -157,6 +158,24 @@ class Ops:
         ``needed``: for each tensor of the op whether its gradient is computed, if that is known.
         """
         seq, number, source = self.state().node
+        entry = self.gradient(of, grads, source, needed)
+        if seq >= 0:
+            self.emitter.push(entry.prepared, seq, number)
+        else:
+            self.emitter.push(entry.prepared)
+        return entry
+
+    def past_gradient(self, entry: Entry, start: int, results: Any) -> None:
+        """Record the gradient ``entry``, which began at ``start`` (perf_counter_ns) and has ended."""
+        self.wait()
+        seq, number, _ = self.state().node
+        prepared = entry.prepared if entry.known else self._complete(entry, results)
+        self.emitter.past(prepared, start, perf_counter_ns(), seq, number)
+
+    def gradient(
+        self, of: Entry, grads: Any, source: Source, needed: tuple[bool, ...] | None = None
+    ) -> Entry:
+        """Return the entry of a gradient, and push nothing. Arguments as those of ``begin_gradient``."""
         key: list[Any] = ["gradient of", of.call, source, needed]
         if self._shapes:
             sign(key, grads)
@@ -179,10 +198,6 @@ class Ops:
             prepared = self.emitter.prepare(call, "backward")
             entry = self._entries[found] = Entry(call, "backward", prepared, source, True)
             entry.known = call.outputs is not None
-        if seq >= 0:
-            self.emitter.push(entry.prepared, seq, number)
-        else:
-            self.emitter.push(entry.prepared)
         return entry
 
     # --------------------------------------------------------------------------- descriptions

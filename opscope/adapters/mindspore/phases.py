@@ -43,8 +43,6 @@ class Phases:
         self._steps = steps
         self._failed = failed
         self.on = False
-        #: Names of ops whose gradients hide their ops.
-        self._opaque: set[str] = set()
 
     def watch(self, patches: Patches) -> None:
         """Hook what counts steps, also while nothing listens."""
@@ -121,7 +119,7 @@ class Phases:
                     while state.graphs and state.graphs.pop() != id(obj):
                         pass
                     if HAS_NODES:
-                        nodes.link(self._ops, state, output, self._opaque)
+                        nodes.link(self._ops, state, output)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("backward ops could not be paired with their forward ops")
             return result

@@ -3,18 +3,25 @@
 MindSpore calls the hook once the result's gradient is complete, and then differentiates the op. So the
 range of a gradient lasts until the next begins, or the backward pass ends. It holds all ops of the gradient,
 and the sum of gradients that the next one needs.
+
+A tensor must have no hook of ours when it is given to a compiled function: MindSpore compiles the hook with
+the function, cannot compile ours, and would compile anew for each tensor. So it is taken off first.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from opscope.core.schema import FLOATS
 
 from .call import dtype_name, is_tensor
 from .ops import Ops
 from .state import Entry, State
+
+#: By id: the tensors that live and have a hook of ours, and the handles of the hooks.
+_hooked: Final[dict[int, tuple[weakref.ref[Any], Any]]] = {}
 
 
 def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
@@ -30,8 +37,40 @@ def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
     ids = tuple(map(id, needed or floats))
     one = _Result(ops, state.made[-1][0], state.number, entry, ids, args)
     for output in outputs:
-        output.register_hook(one.arrives)
+        handle = output.register_hook(one.arrives)
         made[id(output)] = weakref.ref(output)
+        _hooked[id(output)] = weakref.ref(output, _forgets(id(output))), handle
+
+
+def unhook(values: Iterable[Any]) -> None:
+    """Take our hooks off the tensors in ``values``, which may lie in tuples, lists and dicts."""
+    if not _hooked:
+        return
+    pending = list(values)
+    while pending:
+        one = pending.pop()
+        if isinstance(one, (list, tuple)):
+            pending += one
+        elif isinstance(one, dict):
+            pending += one.values()
+        else:
+            _take_off(id(one))
+
+
+def unhook_all() -> None:
+    """Take our hooks off all tensors."""
+    for key in list(_hooked):
+        _take_off(key)
+
+
+def _take_off(key: int) -> None:
+    found = _hooked.pop(key, None)
+    if found is not None and found[0]() is not None:
+        found[1].remove()
+
+
+def _forgets(key: int) -> Callable[[Any], None]:
+    return lambda _: _hooked.pop(key, None)  # type: ignore[func-returns-value]
 
 
 def finish(ops: Ops, state: State) -> None:

@@ -211,15 +211,19 @@ class Emitter:
             domain = self._nvtx.domain
             domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
 
-    def past(self, prepared: Prepared, start: int, end: int) -> None:
+    def past(
+        self, prepared: Prepared, start: int, end: int, seq: int = -1, fwd_thread: int = 0
+    ) -> None:
         """Record a range of this thread that is over, from ``start`` to ``end`` (perf_counter_ns).
 
-        It begins after all that this thread has recorded. An NVTX tool gets nothing: its ranges begin when
-        they are pushed.
+        It begins after all that this thread has recorded. ``seq`` and ``fwd_thread`` as in ``push``. An NVTX
+        tool gets nothing: its ranges begin when they are pushed.
         """
         recorder = self._recorder
         if recorder is not None:
             log = getattr(recorder.local, "log", None) or recorder.new_thread()
+            if 0 <= seq < MAX_SEQ and fwd_thread < MAX_FWD_THREAD:
+                log(RECORD.pack(PAYLOAD, seq | fwd_thread << SEQ_BITS))
             log(TWO_RECORDS.pack(prepared.id, start, pop_code(self._number), end))
 
     def push_numbered(self, word: str, number: int, category: str) -> None:

@@ -371,6 +371,23 @@ def steps_held() -> Iterator[None]:
         _steps.held = before
 
 
+@contextmanager
+def between_steps() -> Iterator[None]:
+    """Run the block, which does not train, in no step: an open one is left, and begun anew after it.
+
+    Where the user counts steps, only ``steps_held`` applies.
+    """
+    leaves = _steps.pushed and not (steps_by_user or _steps.held)
+    if leaves:
+        leave_step()
+    try:
+        with steps_held():
+            yield
+    finally:
+        if leaves:
+            begin_step(_steps.number)
+
+
 def are_steps_held() -> bool:
     """Whether this thread is inside ``steps_held``."""
     return _steps.held

@@ -12,12 +12,13 @@ import polars as pl
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.recording_format import MINDSPORE_GRAPHS
-from opscope.core.schema import Arg, OpCall, SameAs, TensorSpec
+from opscope.core.schema import Arg, Dim, OpCall, SameAs, TensorSpec
 from opscope.readers.errors import BadInput
 
 from .cpu_files import Executions, executions, find, inputs_of
 from .gradients import completed
 from .known import Known
+from .numbering import INSERTED
 
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
@@ -80,13 +81,18 @@ def _nodes(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
-def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame, list[Known], int]:
+def known_calls(
+    table: pl.DataFrame, nodes: pl.DataFrame, of_graph: pl.Series | None = None
+) -> tuple[pl.DataFrame, list[Known], int]:
     """Return the executions with ``known``, a place in the list; the list; and how many are ambiguous.
 
-    The list has one entry for each distinct (node, inputs).
+    The list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may be one
+    of a graph's; the other ones, of PyNative mode, can have the same names.
     """
-    distinct = table.select("node", "inputs").unique(maintain_order=True)
-    wanted = distinct["node"].unique()
+    keys = ["node", "inputs", "of_graph"]
+    table = table.with_columns(of_graph=pl.lit(value=True) if of_graph is None else of_graph)
+    distinct = table.select(keys).unique(maintain_order=True)
+    wanted = distinct.filter("of_graph")["node"].unique()
     of_node: dict[str, list[tuple[str | None, ...]]] = {}
     nodes = _of_those_that_ran(nodes, wanted)
     chosen = nodes.filter(pl.col("node").is_in(wanted.implode())).select(
@@ -94,18 +100,20 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
     )
     for node, *rest in chosen.unique(maintain_order=True).rows():
         of_node.setdefault(node, []).append(tuple(rest))
-    parts = _Parts(distinct["node"].unique().to_list(), nodes)
+    parts = _Parts(wanted.to_list(), nodes)
+    inserted = _Inserted(wanted.to_list(), nodes)
     known: list[Known] = []
     doubtful: list[int] = []
-    for place, (node, inputs) in enumerate(distinct.rows()):
+    for place, (node, inputs, is_of_graph) in enumerate(distinct.rows()):
         recorded = inputs_of(inputs or "")
+        rows = of_node.get(node, []) if is_of_graph else []
         fitting = [
             one
-            for row in of_node.get(node, [])
+            for row in rows
             if (one := _from_graph(node, row, recorded, inputs is not None)) is not None
         ]
         calls = {one.call for one in fitting}
-        bare = Known(node, OpCall(node_name(node).op, recorded), in_graph=node in of_node)
+        bare = Known(node, OpCall(node_name(node).op, recorded), in_graph=bool(rows))
         if len(calls) == 1:
             first = fitting[0]
             same = all((one.layer, one.forward) == (first.layer, first.forward) for one in fitting)
@@ -114,14 +122,14 @@ def known_calls(table: pl.DataFrame, nodes: pl.DataFrame) -> tuple[pl.DataFrame,
             doubtful.append(place)
             known.append(bare)
         else:
-            known.append(parts.described(bare))
+            known.append(inserted.described(parts.described(bare)) if is_of_graph else bare)
     placed = table.join(
         distinct.with_row_index("known").with_columns(pl.col("known").cast(pl.Int64)),
-        on=["node", "inputs"],
+        on=keys,
         how="left",
         nulls_equal=True,
         maintain_order="left",
-    )
+    ).drop("of_graph")
     many = int(placed["known"].is_in(doubtful).sum()) if doubtful else 0
     return placed, known, many
 
@@ -147,19 +155,23 @@ def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
 class _Parts:
     """What is known of operators that MindSpore made of one node: ``Expand/_SoftmaxBackward/Mul-op1``.
 
-    Their numbers go on from node to node in the order of the graph, so each node has as many as the others.
+    Their numbers go on from node to node in the order of the graph, and from graph to graph: each node has as
+    many as the others.
     """
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         self._nodes: dict[str, list[tuple[str | None, ...]]] = {}
         self._graphs: dict[str, set[str]] = {}
         self._many: dict[tuple[str, str], int] = {}
+        self._first: dict[tuple[str, str], int] = {}
         wanted: set[str] = set()
         for name in names:
             said = node_name(name)
             if said.part_of is not None:
                 key = (said.part_of, said.op)
                 self._many[key] = self._many.get(key, 0) + 1
+                number = _number(name)
+                self._first[key] = min(self._first.get(key, number), number)
                 wanted.add(said.part_of)
         if not wanted:
             return
@@ -180,7 +192,7 @@ class _Parts:
         if said.part_of is None or not rows:
             return one
         found: set[Known] = set()
-        number = int(one.node.rpartition("-op")[2] or 0) if "-op" in one.node else 0
+        number = _number(one.node) - self._first[said.part_of, said.op]
         each, left = divmod(self._many[said.part_of, said.op], len(rows))
         if (
             each
@@ -219,6 +231,52 @@ class _Parts:
             else None,
             forward=first.forward if not others else None,
         )
+
+
+class _Inserted:
+    """Which node an operator is for that MindSpore put into a graph, beside that node.
+
+    It is a cast of what the node reads or gives, and its dtypes are not told.
+    """
+
+    def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
+        scopes = {name.rpartition("/")[0] for name in names if node_name(name).op in INSERTED}
+        beside = nodes.with_columns(scope=pl.col("node").str.extract(r"^(.*)/[^/]*$", 1)).filter(
+            pl.col("scope").is_in(list(scopes))
+        )
+        #: By scope and shape: layer and forward node of those that read or give such a tensor.
+        self._found: dict[tuple[str, tuple[Dim, ...]], set[tuple[str | None, str | None]]] = {}
+        for scope, node, text, layer, forward in beside.select(
+            "scope", "node", "call", "layer", "forward"
+        ).rows():
+            if node_name(node).op in INSERTED:
+                continue
+            try:
+                call = parse(text or "")
+            except RangeTextError:
+                continue
+            for one in (*call.input_leaves(), *(call.output_leaves() or ())):
+                if one is not None:
+                    self._found.setdefault((scope, one.shape), set()).add((layer, forward))
+
+    def described(self, one: Known) -> Known:
+        """Return the operator with the layer and the forward node of the only one that it can be for."""
+        if one.in_graph or node_name(one.node).op not in INSERTED or len(one.call.inputs) != 1:
+            return one
+        tensor = one.call.inputs[0]
+        if not isinstance(tensor, TensorSpec):
+            return one
+        found = self._found.get((one.node.rpartition("/")[0], tensor.shape), set())
+        if len(found) != 1:
+            return one
+        ((layer, forward),) = found
+        return replace(one, layer=layer, forward=forward, in_graph=True)
+
+
+def _number(node: str) -> int:
+    """Return the number at the end of an operator's name; 0 if it has none."""
+    number = node.rpartition("-op")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _from_graph(

@@ -33,6 +33,7 @@ from opscope.readers.mindspore.graph_nodes import (
     with_sizes,
 )
 from opscope.readers.mindspore.known import Known
+from opscope.readers.mindspore.numbering import renumbered
 from opscope.readers.recording.beside import joined
 from opscope.readers.recording.onclock import to_unix
 
@@ -50,10 +51,13 @@ _OUTSIDE: Final = "operators that ran outside the recording: the clocks may not 
 def merge(ranges: Trace, captured: Captured) -> Trace:
     """Return the recorder's part ``ranges`` with the operators in ``captured``, on the recorder's clock."""
     clock = _clock(ranges, captured.executions.unix)
-    table, known, ambiguous = known_calls(
-        _on_clock(captured.executions.table, clock), captured.nodes
-    )
     own = ranges["ranges"]
+    table = _on_clock(captured.executions.table, clock)
+    run = _runs(own, table)
+    of_graph = pl.Series((run >= 0) | (_around(_asked(own), table, run < 0) < 0))
+    ran = table.select("node", run=pl.Series(run)).filter(of_graph)
+    nodes = renumbered(captured.nodes, ran)
+    table, known, ambiguous = known_calls(table, nodes, of_graph)
     operators = _Operators(table, known)
     taken = operators.join_asked(own)
     operators.place(own)
@@ -100,6 +104,15 @@ def _on_clock(table: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:
     start = pl.Series("start", clock.apply(table["start"].to_numpy()))
     end = (start + (table["end"] - table["start"])).alias("end")
     return table.with_columns(start, end)
+
+
+def _runs(own: pl.DataFrame, table: pl.DataFrame) -> Ints:
+    """Return for each execution the row of the innermost run of a graph in which it began; -1 for none."""
+    runs = own.filter((pl.col("category") == "graph").fill_null(False))
+    if not len(runs) or not len(table):
+        return np.full(len(table), -1, np.int64)
+    found = nest(runs["start"].to_numpy(), runs["end"].to_numpy())
+    return found.innermost(table["start"].to_numpy())
 
 
 def _outside(ranges: Trace, table: pl.DataFrame) -> int:

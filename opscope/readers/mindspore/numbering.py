@@ -1,0 +1,176 @@
+"""Give the nodes of compiled graphs the numbers under which MindSpore's profiler recorded them.
+
+A graph numbers the nodes of each path from 0 (``…/c1-Conv2d/Conv2D-op0``). What runs is numbered through the
+whole process: the second graph with nodes of this path goes on where the first ended, and each graph has its
+numbers without a gap, in the order of its nodes, with those that are left out when it runs (measured with
+2.7 and 2.10). So runs are told apart by the names that they have in common, and each belongs to the graph
+whose paths and numbers of nodes fit best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from opscope.core.dialects.mindspore import node_name
+
+_NAME: Final = r"^(.*)-op([0-9]{1,9})$"
+#: Kinds of which MindSpore puts more into a graph where a kernel does not take the dtypes, so that more can
+#: run than the graph tells.
+INSERTED: Final = frozenset({"Cast"})
+#: Rounds in which runs that share names find each other; a chain of more is rare, and stays in parts.
+_ROUNDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The numbers of the nodes of one path: the first, the last, and how many there are."""
+
+    first: int
+    last: int
+    many: int
+
+
+def renumbered(nodes: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
+    """Return the nodes of the graphs that ran, with the names under which they ran.
+
+    ``nodes`` as in ``graph_nodes.Captured``. ``ran``: ``node`` of each execution of a graph's operator, and
+    ``run``, the number of the graph's run. Of several graphs that fit a run equally, each that tells
+    something else is returned. A path whose numbers are not certain is left out. Nodes that did not run get
+    names that none had that did. Where no graph fits, nodes keep their names.
+    """
+    told = _numbered(nodes)
+    graphs = {
+        str(graph): _paths(part)
+        for (graph,), part in told.filter(pl.col("path").is_not_null()).group_by("graph")
+    }
+    kinds = {node_name(node).op for node in ran["node"].unique()}
+    last = {path: one.last for path, one in _paths(_numbered(ran)).items()}
+    found = [nodes.clear()]
+    for _, part in _related(ran).group_by("runs", maintain_order=True):
+        paths = _paths(_numbered(part))
+        fitting = _fitting(paths, graphs, kinds)
+        if not fitting:
+            found.append(nodes.filter(pl.col("node").is_in(part["node"].implode())))
+        alike: list[pl.DataFrame] = []
+        for graph in fitting:
+            shifts = _shifts(paths, graphs[graph], last)
+            made = _shifted(told.filter(pl.col("graph") == graph), shifts)
+            if not any(made.drop("graph").equals(other.drop("graph")) for other in alike):
+                alike.append(made)
+        found += alike
+    return pl.concat(found)
+
+
+def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
+    return nodes.with_columns(
+        pl.col("node").str.extract(_NAME, 1).alias("path"),
+        pl.col("node").str.extract(_NAME, 2).cast(pl.Int64).alias("number"),
+    )
+
+
+def _paths(nodes: pl.DataFrame) -> dict[str, _Path]:
+    number = pl.col("number")
+    by_path = (
+        nodes.filter(pl.col("path").is_not_null())
+        .group_by("path")
+        .agg(number.min().alias("first"), number.max(), number.n_unique().alias("many"))
+    )
+    return {path: _Path(first, last, many) for path, first, last, many in by_path.rows()}
+
+
+def _related(ran: pl.DataFrame) -> pl.DataFrame:
+    """Return run and node of each distinct pair, with ``runs``: equal for runs with a name in common."""
+    pairs = ran.select("run", "node").unique(maintain_order=True).with_columns(runs=pl.col("run"))
+    for _ in range(_ROUNDS):
+        least = pairs.with_columns(pl.col("runs").min().over("node"))
+        least = least.with_columns(pl.col("runs").min().over("run"))
+        if least["runs"].equals(pairs["runs"]):
+            break
+        pairs = least
+    return pairs
+
+
+def _fitting(
+    ran: dict[str, _Path], graphs: dict[str, dict[str, _Path]], kinds: set[str]
+) -> list[str]:
+    """Return the graphs that have all paths that ran, and of these those with the fewest nodes that did not.
+
+    Paths that no graph has are of operators that MindSpore made of a node, or put into the graph.
+    """
+    known = {path for graph in graphs.values() for path in graph}
+    wanted = {
+        path: one
+        for path, one in ran.items()
+        if path in known and node_name(path).op not in INSERTED
+    }
+    idle: dict[str, tuple[int, int]] = {}
+    for name, graph in graphs.items():
+        if any(
+            path not in graph or one.last - one.first >= graph[path].many
+            for path, one in wanted.items()
+        ):
+            continue
+        left = {
+            path: one.many - (wanted[path].many if path in wanted else 0)
+            for path, one in graph.items()
+            if node_name(path).op not in INSERTED
+        }
+        # views and such never run, so first what is of a kind that does
+        of_kinds = sum(many for path, many in left.items() if node_name(path).op in kinds)
+        idle[name] = (of_kinds, sum(left.values()))
+    if not wanted or not idle:
+        return []
+    least = min(idle.values())
+    return [name for name, many in idle.items() if many == least]
+
+
+def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]) -> dict[str, int]:
+    """Return for each path of the graph what the numbers that ran have on those of the graph.
+
+    Where the nodes of a path did not all run, the first or the last ones may be missing. If all other paths
+    had the same number of such graphs before them, so had this. ``last``: the last number of each path that
+    ran in any graph.
+    """
+    both = {path: (one, graph[path]) for path, one in ran.items() if path in graph}
+    found = {path: one.first - of.first for path, (one, of) in both.items() if one.many == of.many}
+    before = {
+        shift / both[path][1].many
+        for path, shift in found.items()
+        if node_name(path).op not in INSERTED
+    }
+    for path, (one, of) in both.items():
+        if path in found or len(before) != 1 or one.many > of.many:
+            continue
+        shift = round(next(iter(before)) * of.many)
+        if shift + of.first <= one.first and one.last <= shift + of.last:
+            found[path] = shift
+    idle = {path: last.get(path, -1) + 1 for path in graph if path not in ran}
+    return {**found, **idle}
+
+
+def _shifted(nodes: pl.DataFrame, shifts: dict[str, int]) -> pl.DataFrame:
+    """Return a graph's nodes, of the paths in ``shifts``, with their numbers moved by so much."""
+    by_path = pl.DataFrame(
+        list(shifts.items()), schema={"path": pl.String, "shift": pl.Int64}, orient="row"
+    )
+    columns = [name for name in nodes.columns if name not in ("path", "number")]
+    forward = pl.col("forward")
+    placed = (
+        nodes.join(by_path, on="path", how="inner", maintain_order="left")
+        .with_columns(
+            forward.str.extract(_NAME, 1).alias("of"),
+            forward.str.extract(_NAME, 2).cast(pl.Int64).alias("of_number"),
+        )
+        .join(
+            by_path.rename({"path": "of", "shift": "of_shift"}),
+            on="of",
+            how="left",
+            maintain_order="left",
+        )
+    )
+    name = pl.concat_str("path", pl.lit("-op"), pl.col("number") + pl.col("shift"))
+    of = pl.concat_str("of", pl.lit("-op"), pl.col("of_number") + pl.col("of_shift"))
+    return placed.with_columns(node=name, forward=of).select(columns)
