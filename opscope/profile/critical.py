@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -11,7 +12,12 @@ from opscope.core.analysis import critical_path as paths
 from opscope.core.analysis.critical.graph import Graph, graph
 from opscope.core.analysis.critical.what_if import Change, what_if
 
-from .base import Base
+from .base import Base, selectable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Critical(Base):
@@ -27,19 +33,19 @@ class Critical(Base):
                     self.trace.note("info", what, many)
         return made
 
-    def critical_path(self, *, categories: bool = False) -> pl.DataFrame:
+    @selectable
+    def critical_path(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """The critical path: one row per piece, by time; each piece begins where the one before ends.
 
         The path goes back from the last event of the trace, always to what was waited for last, so it says
         for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
         ``notes()`` says which dependencies are inferred because the trace does not record them.
         """
-        frame = self._frame(
-            "critical_path", lambda: paths.critical_path(self._ops, self._graph)
-        )
+        frame = self._frame("critical_path", lambda: paths.critical_path(self._ops, self._graph))
         return frame if categories else self._out("critical_path", frame)
 
-    def critical_totals(self, by: str = "kind") -> pl.DataFrame:
+    @selectable
+    def critical_totals(self, by: str = "kind", **where: Unpack[Where]) -> pl.DataFrame:
         """The critical path's time (ns) by ``kind``, ``op``, ``layer``, ``kernel`` or ``step``.
 
         The times add up to the path's, except that ``kernel`` has kernels, copies and sets alone. Raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -12,7 +13,13 @@ from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupa
 from opscope.core.analysis.launches import Launches, launches
 from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, short_kernels
 
+from .base import selectable
 from .work import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Devices(Work):
@@ -22,7 +29,8 @@ class Devices(Work):
     def _launches(self) -> Launches:
         return launches(self.trace)
 
-    def device_use(self) -> pl.DataFrame:
+    @selectable
+    def device_use(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How each device was used: GPU utilization, SM efficiency, occupancy, Tensor Core time.
 
         The window is the time from the first step's start until the last step, and what the steps launched,
@@ -35,7 +43,8 @@ class Devices(Work):
             lambda: device_use(self.trace, self._by_kernel, self._launches),
         )
 
-    def device_curve(self, buckets: int = 100) -> pl.DataFrame:
+    @selectable
+    def device_curve(self, buckets: int = 100, **where: Unpack[Where]) -> pl.DataFrame:
         """The figures of ``device_use`` over time, in equal parts of each device's window.
 
         Times of all parts add up to those of ``device_use``. Raises ValueError for ``buckets`` less than 1 or
@@ -46,32 +55,37 @@ class Devices(Work):
             lambda: device_curve(self.trace, self._by_kernel, self._launches, buckets),
         )
 
-    def kernel_launches(self) -> pl.DataFrame:
+    @selectable
+    def kernel_launches(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Kernels by name and launch configuration: times, occupancy and what limits it, waves, tail."""
         return self._given(
             "kernel_launches",
             lambda: kernel_launches(self._by_kernel, self._launches),
         )
 
-    def kernel_occupancy(self) -> pl.DataFrame:
+    @selectable
+    def kernel_occupancy(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Kernels by name: times, ops, blocks per multiprocessor, occupancy, Tensor Cores."""
         return self._given(
             "kernel_occupancy",
             lambda: kernel_occupancy(self._by_kernel, self.kernel_launches()),
         )
 
-    def kernel_lengths(self) -> pl.DataFrame:
+    @selectable
+    def kernel_lengths(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long kernels are: how many, and how much of their time, by ranges of lengths."""
         return self._given("kernel_lengths", lambda: kernel_lengths(self._by_kernel))
 
-    def short_kernels(self, below: int = SHORT) -> pl.DataFrame:
+    @selectable
+    def short_kernels(self, below: int = SHORT, **where: Unpack[Where]) -> pl.DataFrame:
         """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
         return self._given(
             f"short_kernels {below}",
             lambda: short_kernels(self._by_kernel, below),
         )
 
-    def fusable_kernels(self, below: int = SHORT) -> pl.DataFrame:
+    @selectable
+    def fusable_kernels(self, below: int = SHORT, **where: Unpack[Where]) -> pl.DataFrame:
         """Chains of kernels that a fusion would join, by the most that it would save: an estimate.
 
         A ``pointwise`` chain computes elements from elements; a ``short`` one is of kernels of less than

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,7 +11,13 @@ from opscope.core.analysis import cpu_utilization, input_waits
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.trace import Trace
 
+from .base import selectable
 from .work import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Host(Work):
@@ -20,7 +27,8 @@ class Host(Work):
     def _waits(self) -> pl.DataFrame:
         return input_waits.waits(self.attribution.trace, self.attribution.meaning)
 
-    def input_waits(self) -> pl.DataFrame:
+    @selectable
+    def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long each step waited for its input; ``input_bound`` if that is above 5 % of the step.
 
         A wait between two steps belongs to the later one, and is part of that step's ``duration``. If no
@@ -28,7 +36,8 @@ class Host(Work):
         """
         return self._given("input_waits", lambda: input_waits.input_waits(*self._read, self._waits))
 
-    def data_preparation(self) -> pl.DataFrame:
+    @selectable
+    def data_preparation(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The data loaders that the program waited for, the longest waits first; empty if none was seen."""
         return self._given("data_preparation", self._loaders)
 
@@ -39,18 +48,21 @@ class Host(Work):
     def _read(self) -> tuple[Trace, Meaning]:
         return self.attribution.trace, self.attribution.meaning
 
-    def cpu_utilization(self) -> pl.DataFrame:
+    @selectable
+    def cpu_utilization(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What the processors did while each process was sampled: the machine's, and those it used itself.
 
         Empty if nothing was sampled.
         """
         return self._given("cpu_utilization", lambda: cpu_utilization.cpu_utilization(self.trace))
 
-    def cpu_samples(self) -> pl.DataFrame:
+    @selectable
+    def cpu_samples(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The processors over time: each sample, with the time in which it holds."""
         return self._given("cpu_samples", lambda: cpu_utilization.cpu_samples(self.trace))
 
-    def cpu_by_step(self) -> pl.DataFrame:
+    @selectable
+    def cpu_by_step(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What the processors did during each step, by the samples that hold in it.
 
         A step shorter than the time between two samples has the mean of the sample that it lies in.
@@ -60,7 +72,8 @@ class Host(Work):
     def _by_step(self) -> pl.DataFrame:
         return cpu_utilization.cpu_by_step(self.trace, input_waits.ended(*self._read))
 
-    def cpu_by_op(self) -> pl.DataFrame:
+    @selectable
+    def cpu_by_op(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What the processors did while an op ran, for ops in which at least three samples fall.
 
         An op shorter than the time between two samples shares the sample with its neighbours.

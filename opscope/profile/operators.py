@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from opscope.core.analysis import call_tree, modules, operator_statistics
 from opscope.core.analysis import operators as by_name
-from opscope.core.analysis.memory import memory_by_op
+from opscope.core.analysis.memory import BY_OP, memory_by_op
 from opscope.core.analysis.op_analyse import op_analyse
 
+from .base import selectable
+from .memory import Memory
 from .work import Work
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class Operators(Work):
+    from .base import Where
+
+
+class Operators(Memory, Work):
     """Operators, modules, and the tree of calls."""
 
-    def operators(self, *by: str) -> pl.DataFrame:
+    @selectable
+    def operators(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
         """Operators by name, as the PyTorch profiler's operator view and ``key_averages`` list them.
 
         Every level of a nest of ops is a row: ``device_total`` and ``host_total`` contain the ops inside,
@@ -43,7 +52,8 @@ class Operators(Work):
     def _inclusive(self) -> by_name.Inclusive:
         return by_name.inclusive(self._ops, self._executed)
 
-    def modules(self, *, depth: int | None = None) -> pl.DataFrame:
+    @selectable
+    def modules(self, *, depth: int | None = None, **where: Unpack[Where]) -> pl.DataFrame:
         """The tree of modules: a row for each, after the one around it, siblings by device time.
 
         The first row is the whole profile. ``device_self`` and ``host_self`` are times of the ops that a
@@ -59,7 +69,7 @@ class Operators(Work):
         return modules.modules(
             self._summed,
             self._cached("unattributed"),
-            self._frame("memory_by_op", lambda: memory_by_op(self._ops)),
+            self._of_memory("memory_by_op", BY_OP, memory_by_op),
             modules.module_calls(self._ops.context),
             modules.names_classes(one.layer for one in readings if one.role == "layer"),
             depth,
@@ -86,7 +96,10 @@ class Operators(Work):
         outside = self._cached("unattributed")["time"].sum() if self.cpu_only else 0
         return call_tree.call_tree(self._ops, int(outside), depth, nodes)
 
-    def operator_statistics(self, by: str = "type", *, search: str | None = None) -> pl.DataFrame:
+    @selectable
+    def operator_statistics(
+        self, by: str = "type", *, search: str | None = None, **where: Unpack[Where]
+    ) -> pl.DataFrame:
         """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
 
         A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
@@ -105,7 +118,10 @@ class Operators(Work):
         )
         return frame if search is None else operator_statistics.having(frame, search)
 
-    def kernel_activities(self, *, search: str | None = None) -> pl.DataFrame:
+    @selectable
+    def kernel_activities(
+        self, *, search: str | None = None, **where: Unpack[Where]
+    ) -> pl.DataFrame:
         """MindSpore's kernel activities: kernels by name and the op that launched them, by time.
 
         ``search`` keeps the rows whose kernel or op has this text, in any case.

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from opscope.core.analysis import slow_steps, step_times, step_trace, steps, stragglers
 from opscope.core.analysis.step_phases import Phases
 
+from .base import selectable
 from .job import Job
 from .work import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Steps(Job, Work):
@@ -28,7 +35,8 @@ class Steps(Job, Work):
     def _step_table(self) -> pl.DataFrame:
         return steps.step_table(self._ops, lambda: self._exchanged, self._phases)
 
-    def steps(self) -> pl.DataFrame:
+    @selectable
+    def steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What each step of each process took: by what the process did, and by phase.
 
         The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
@@ -38,14 +46,16 @@ class Steps(Job, Work):
         """
         return self._given("steps", lambda: self._step_table.drop("seen"))
 
-    def step_summary(self) -> pl.DataFrame:
+    @selectable
+    def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What steps usually take, by process: the whole step, each part and each phase.
 
         Steps that a capture's window does not hold whole are left out, unless there are no others.
         """
         return self._given("step_summary", lambda: steps.step_summary(self._step_table))
 
-    def step_phases(self) -> pl.DataFrame:
+    @selectable
+    def step_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The phases of each step, with the device time of what was launched in each.
 
         The times of a step's five rows add up to the step. Device times are summed durations: they may be
@@ -56,7 +66,8 @@ class Steps(Job, Work):
             lambda: steps.phase_table(self._step_table, self._phases, self._ops.on_device),
         )
 
-    def slow_steps(self) -> pl.DataFrame:
+    @selectable
+    def slow_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The slow steps, and what they had more of than the median of the process's other steps.
 
         A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
@@ -67,7 +78,8 @@ class Steps(Job, Work):
             lambda: slow_steps.slow_steps(self._ops, self._step_table, lambda: self._exchanged),
         )
 
-    def step_trace(self) -> pl.DataFrame:
+    @selectable
+    def step_trace(self, **where: Unpack[Where]) -> pl.DataFrame:
         """MindSpore's step trace: each step as iteration interval, forward and backward, and tail.
 
         The three add up to ``time``, which runs from the end of the step before.
@@ -77,15 +89,18 @@ class Steps(Job, Work):
             lambda: step_trace.step_trace(self._ops, self._found_steps, self._phases),
         )
 
-    def stragglers(self) -> pl.DataFrame:
+    @selectable
+    def stragglers(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Which ranks enter collectives last, how often, and how long the others wait for them."""
         return self._given("stragglers", lambda: stragglers.stragglers(self.trace, self._exchanged))
 
-    def collective_waits(self) -> pl.DataFrame:
+    @selectable
+    def collective_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The time in collectives as waiting and transfer, by kind and group; all ranks added up."""
         return self._given("collective_waits", lambda: stragglers.collective_waits(self._exchanged))
 
-    def step_imbalance(self) -> pl.DataFrame:
+    @selectable
+    def step_imbalance(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How the work of each rank in a step compares with that of the others in the same step."""
         return self._given(
             "step_imbalance",

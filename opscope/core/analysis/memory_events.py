@@ -41,7 +41,7 @@ KINDS: Final = {
     "layer": pl.String,
     "at_peak": pl.Int64,
     "share": pl.Float64,
-    "blocks": pl.Int64,
+    "held_blocks": pl.Int64,
     "reason": pl.String,
 }
 
@@ -135,7 +135,7 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     )
     rows = (
         held.group_by(*_PLACE, "kind", "layer", pl.col("kind_reason").alias("reason"))
-        .agg(pl.col("bytes").sum().alias("at_peak"), pl.len().alias("blocks"))
+        .agg(pl.col("bytes").sum().alias("at_peak"), pl.len().alias("held_blocks"))
         .with_columns(pl.col("kind", "layer", "reason").cast(pl.String))
     )
     untold = events.group_by(_PLACE).agg(

@@ -23,7 +23,7 @@ _TOTALS: Final = {
     "device_total": "device_self",
     "forward_part": "forward_self",
     "backward_part": "backward_self",
-    "other_part": "other_self",
+    "rest_part": "other_self",
     "host_total": "host_self",
     "kernels": "kernels",
     "flops": "flops",
@@ -43,7 +43,7 @@ COLUMNS: Final = (
         "inside",
     ),
     *("module_calls", "call_time", "device_self", "device_total", "share"),
-    *("forward_part", "backward_part", "other_part", "host_self", "host_total"),
+    *("forward_part", "backward_part", "rest_part", "host_self", "host_total"),
     *("kernels", "flops", "bytes", "allocated", "at_peak"),
 )
 #: A path of more parts than this is one module below the first ones: a trace is a stranger's data.

@@ -82,7 +82,7 @@ def _previous_not_less(values: Ints) -> Ints:
 
 
 def distinct(*times: Ints) -> Ints:
-    """Return the distinct values of all arrays in order; sorted runs are merged, which ``np.unique`` is not."""
+    """Return the distinct values of all arrays in order; unlike ``np.unique`` it merges sorted runs."""
     ordered = np.sort(np.concatenate(times), kind="stable")
     return ordered[np.concatenate((ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]))]
 

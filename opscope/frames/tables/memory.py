@@ -55,7 +55,7 @@ def frames() -> Iterator[Frame]:
         "memory_kinds()",
         "one row per process, device, kind, layer and reason, of what was in use at the peak",
         columns(
-            "process device kind layer at_peak share blocks reason",
+            "process device kind layer at_peak share held_blocks reason",
             kind=_KIND,
             layer=("text", "module path of the op that allocated it; null outside any layer"),
             at_peak=("bytes", "the part of the device's peak that is of this kind and layer"),

@@ -53,7 +53,7 @@ def frames() -> Iterator[Frame]:
         "one row per module, after the module around it, by device time; then what ran outside any",
         columns(
             "module_id parent_module depth module layer module_type row_kind inside module_calls call_time"
-            " device_self device_total share forward_part backward_part other_part host_self host_total"
+            " device_self device_total share forward_part backward_part rest_part host_self host_total"
             " kernels flops bytes allocated at_peak",
             depth=_DEPTH,
             layer=("text", "path of the module; null for rows that are none"),

@@ -30,7 +30,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
             "allocations without their release in the trace, and releases without their allocation;"
             " null without addresses"
         ),
-        "blocks": "blocks of memory: allocations in use at the peak",
+        "held_blocks": "blocks of memory: allocations in use at the peak",
         "kept_blocks": "blocks that the step allocated and were in use as the last step ended",
     },
     "number": {

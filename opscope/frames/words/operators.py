@@ -22,7 +22,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "forward_part": "part of device_total in forward ops",
         "backward_part": "part of device_total in backward ops",
-        "other_part": "the rest of device_total: other directions, and time without an op",
+        "rest_part": "the rest of device_total: other directions, and time without an op",
     },
     "fraction": {
         "tensor_core_self": (

@@ -52,11 +52,10 @@ REPORT = Report(
         "limited_by",
         "achieved_occupancy",
         "waves",
-        "tail",
+        "tail_share",
     ],
     table=kernel_launches,
     written=False,
     forms=FORMS,
     gpu_only=True,
-    aliases=("launches",),
 )

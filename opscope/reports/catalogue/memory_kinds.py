@@ -12,5 +12,5 @@ REPORT = Report(
     holds=FRAMES["memory_kinds()"],
     frame=lambda profile: profile.memory_kinds(),
     empty="memory was not recorded (opscope run --memory records it)",
-    shown=["process", "device", "share", "at_peak", "kind", "layer", "blocks", "reason"],
+    shown=["process", "device", "share", "at_peak", "kind", "layer", "held_blocks", "reason"],
 )

@@ -172,7 +172,7 @@ def test_kinds_at_the_peak_add_up_and_name_layers(trace_of):
             )
         ],
     )
-    rows = Profile(trace).memory_kinds().select("kind", "layer", "at_peak", "blocks").rows()
+    rows = Profile(trace).memory_kinds().select("kind", "layer", "at_peak", "held_blocks").rows()
     assert rows == [
         ("unknown", None, 1000, None),
         ("activation", "Net.fc", 100, 1),

@@ -78,7 +78,7 @@ def test_backward_ops_count_for_the_module_of_their_forward_op(trace_of):
     backward = {**op("MmBackward0", 210, 220, "backward"), "seq": 5, "fwd_thread": 1, "thread": 2}
     frame = Profile(trace_of(ranges=[layer("Net", 0, 100), forward, backward])).modules()
     net = rows(frame)["Net"]
-    assert (net["forward_part"], net["backward_part"], net["other_part"]) == (10, 10, 0)
+    assert (net["forward_part"], net["backward_part"], net["rest_part"]) == (10, 10, 0)
     assert net["device_total"] == net["host_total"] == 20
 
 
@@ -132,7 +132,7 @@ def test_what_modules_took_themselves_adds_up_to_the_whole(trace_of, made):
         assert whole["device_total"] == frame["device_self"].sum() == summary["device_time"]
         assert whole["host_total"] == frame["host_self"].sum() == profile.ops()["self_time"].sum()
         assert (
-            whole["forward_part"] + whole["backward_part"] + whole["other_part"]
+            whole["forward_part"] + whole["backward_part"] + whole["rest_part"]
             == whole["device_total"]
         )
         assert frame["module_id"].to_list() == list(range(len(frame)))
