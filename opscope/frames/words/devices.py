@@ -42,8 +42,8 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "blocks_per_sm": "blocks of the grid / multiprocessors of the device; more than 1 is usual",
         "waves": (
-            "blocks of the grid / blocks that fit on the device at one time; 2.5 are two full waves and half a"
-            " wave"
+            "blocks of the grid / blocks that fit on the device at one time; 2.5 are two full waves and half"
+            " a wave"
         ),
         "register_use": "registers of the blocks that fit / registers of a multiprocessor",
         "shared_use": "shared memory of the blocks that fit / shared memory of a multiprocessor",
