@@ -22,7 +22,7 @@ FORMS: Final[Sequence[Column]] = (
     Column("tensor_core_undetermined_time", "TC unknown", units.time, rank=1),
     Column("blocks_per_sm", "blocks/SM", units.ratio),
     Column("waves", "waves", units.ratio),
-    Column("tail", "tail", units.share),
+    Column("tail_share", "tail", units.share),
     Column("registers", "regs", units.count),
     Column("tensor_core", "TC", rank=7),
     Column("limited_by", "limited by"),

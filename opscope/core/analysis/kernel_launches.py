@@ -18,7 +18,13 @@ from opscope.core.tables.columns import compact, pairs
 #: What follows from a configuration on one model of device.
 _RATED: Final = tuple(name for name in SCHEMA if name not in ("process", "device", *CONFIGURATION))
 _TIMES: Final = ("calls", "total", "mean", "min", "max", "share")
-_MEANS: Final = ("blocks_per_sm", "theoretical_occupancy", "achieved_occupancy", "waves", "tail")
+_MEANS: Final = (
+    "blocks_per_sm",
+    "theoretical_occupancy",
+    "achieved_occupancy",
+    "waves",
+    "tail_share",
+)
 BY_LAUNCH: Final = (*("name", "op", "ops"), *CONFIGURATION, *_TIMES, "tensor_core", *_RATED)
 BY_NAME: Final = (
     *("name", "op", "ops", "configurations", *_TIMES, "tensor_core", *_MEANS),

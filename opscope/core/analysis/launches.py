@@ -53,7 +53,7 @@ SCHEMA: Final = {
     "limited_by": pl.String,
     "achieved_occupancy": pl.Float64,
     "waves": pl.Float64,
-    "tail": pl.Float64,
+    "tail_share": pl.Float64,
     "register_use": pl.Float64,
     "shared_use": pl.Float64,
     "clustered": pl.Boolean,
@@ -197,7 +197,7 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
         )
         .with_columns(
             pl.when(fits).then(pl.col("resident_blocks", "theoretical_occupancy", "limited_by")),
-            (1 - pl.col("waves") / pl.col("waves").ceil()).alias("tail"),
+            (1 - pl.col("waves") / pl.col("waves").ceil()).alias("tail_share"),
         )
         .with_columns(
             pl.when(pl.col("resident_blocks").is_not_null()).then(

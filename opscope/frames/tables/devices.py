@@ -18,7 +18,7 @@ _INSIDE: Final = {
 _TIMES: Final = "calls total mean min max share"
 _RATED: Final = (
     "device_name sm_count blocks blocks_per_sm warps_per_block resident_blocks theoretical_occupancy"
-    " limited_by achieved_occupancy waves tail register_use shared_use clustered occupancy_reason"
+    " limited_by achieved_occupancy waves tail_share register_use shared_use clustered occupancy_reason"
 )
 
 
@@ -52,7 +52,7 @@ def frames() -> Iterator[Frame]:
         "one row per kernel name, by time",
         columns(
             f"name op ops configurations {_TIMES} tensor_core blocks_per_sm theoretical_occupancy"
-            " achieved_occupancy waves tail limited_by occupancy_known occupancy_reason",
+            " achieved_occupancy waves tail_share limited_by occupancy_known occupancy_reason",
             blocks_per_sm=(
                 "fraction",
                 "blocks of the grid / multiprocessors of the device, weighted by the kernels' time",

@@ -36,7 +36,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "tensor_core_share": "tensor_core_time / the kernels' durations added up",
         "grid_known": "part of the kernels' time whose grid and number of multiprocessors are known",
         "occupancy_known": "part of the kernels' time whose achieved occupancy is known",
-        "tail": (
+        "tail_share": (
             "estimate: part of all waves' places for blocks that is empty in the last wave; so much shorter"
             " might it be with a full last wave, if all blocks take equally long"
         ),

@@ -42,7 +42,7 @@ REPORT = Report(
         "limited_by",
         "tensor_core",
         "waves",
-        "tail",
+        "tail_share",
     ],
     table=occupancy,
     forms=FORMS,

@@ -69,7 +69,7 @@ def test_a_row_for_each_name_has_means_weighted_by_time(profile):
     assert first["achieved_occupancy"] == pytest.approx((400 * 1 + 100 * 0.25) / 500)
     assert first["occupancy_known"] == 1
     other = rows.row(1, named=True)
-    assert (other["achieved_occupancy"], other["waves"], other["tail"]) == (None, None, None)
+    assert (other["achieved_occupancy"], other["waves"], other["tail_share"]) == (None, None, None)
     assert (other["occupancy_known"], other["occupancy_reason"]) == (0, NO_CONFIGURATION)
 
 

@@ -39,7 +39,7 @@ def test_a_full_launch_occupies_what_fits_and_counts_its_waves(trace_of):
     assert (row["resident_blocks"], row["theoretical_occupancy"]) == (8, 1.0)
     assert (row["limited_by"], row["achieved_occupancy"]) == (NOTHING, 1.0)
     # 12 blocks a multiprocessor, 8 at a time: the second wave is half full
-    assert (row["waves"], row["tail"]) == (1.5, 0.25)
+    assert (row["waves"], row["tail_share"]) == (1.5, 0.25)
     assert (row["occupancy_reason"], row["device_name"]) == (None, "A100 80GB SXM")
 
 
@@ -48,7 +48,7 @@ def test_a_small_grid_achieves_less_than_what_fits(trace_of):
     assert (row["blocks_per_sm"], row["theoretical_occupancy"]) == (0.5, 1.0)
     assert row["achieved_occupancy"] == pytest.approx(0.5 * 8 / 64)
     assert row["waves"] == pytest.approx(0.5 / 8)
-    assert row["tail"] == pytest.approx(1 - 0.5 / 8)
+    assert row["tail_share"] == pytest.approx(1 - 0.5 / 8)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_not_known_is_null_with_a_reason(trace_of, device, sizes, why):
     assert row["occupancy_reason"] == why
     assert row["achieved_occupancy"] is None
     assert row["waves"] is None
-    assert row["tail"] is None
+    assert row["tail_share"] is None
 
 
 def test_a_device_without_a_name_is_known_by_its_compute_capability(trace_of):
@@ -171,7 +171,7 @@ def test_achieved_is_at_most_theoretical_and_both_are_shares(rows):
         assert (row["achieved_occupancy"] is None) == (row["occupancy_reason"] is not None)
         if row["achieved_occupancy"] is not None:
             assert 0 < row["achieved_occupancy"] <= row["theoretical_occupancy"] <= 1
-            assert 0 <= row["tail"] < 1
+            assert 0 <= row["tail_share"] < 1
             assert 0 <= row["register_use"] <= 1
             assert 0 <= row["shared_use"] <= 1
             # by waves of full multiprocessors, the blocks come out again
