@@ -12,12 +12,17 @@ The plug-in is torch-tb-profiler 0.4.3; its figures were recorded with pandas 2.
 from __future__ import annotations
 
 import csv
+import gzip
+import json
+import sqlite3
+from contextlib import closing
 from functools import cache
 
 import polars as pl
 import pytest
 
 import opscope
+from opscope.core.perf.devices.occupancy import MOST_THREADS, WARP, multiprocessor
 
 PLUGIN = {  # utilization, SM efficiency, mean occupancy in per cent, Tensor Core share of kernel time
     "resnet50_nw0_step_span1.pt.trace": (0.5551408517, 0.5467904107, 49.128004909, 0),
@@ -225,3 +230,31 @@ def test_a_name_for_the_gpus_gives_their_occupancy(shared):
     assert use["gpu_utilization"].to_list() == unnamed.device_use()["gpu_utilization"].to_list()
     clusters = named.kernel_launches().filter("clustered")
     assert set(clusters["cluster"]) == {"2,1,1", "4,1,1"}
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet50_nw0_step_span1.pt.trace", "nccl_meta", "qwen1.5_0.5b_h100"]
+)
+def test_limits_are_those_that_the_device_told_kineto(shared, name):
+    with gzip.open(shared / "kineto" / f"{name}.json.gz", "rt", errors="replace") as lines:
+        told = json.load(lines, strict=False)["deviceProperties"][0]
+    sm = multiprocessor(f"{told['computeMajor']}.{told['computeMinor']}")
+    assert told["warpSize"] == WARP
+    assert told["maxThreadsPerBlock"] == MOST_THREADS
+    assert sm.warps * WARP == told["maxThreadsPerMultiprocessor"]
+    assert sm.registers == told["regsPerMultiprocessor"]
+    assert sm.shared == told["sharedMemPerMultiprocessor"]
+    assert sm.block_shared == told["sharedMemPerBlockOptin"]
+
+
+@pytest.mark.parametrize(
+    "file", ["dlprof/nsys_profile.sqlite", "nsys_more/fuser_h200_test_matmul.sqlite"]
+)
+def test_limits_are_those_that_the_device_told_nsight(shared, file):
+    with closing(sqlite3.connect(f"file:{shared / file}?mode=ro", uri=True)) as base:
+        base.row_factory = sqlite3.Row
+        told = base.execute("SELECT * FROM TARGET_INFO_GPU").fetchone()
+    sm = multiprocessor(f"{told['computeMajor']}.{told['computeMinor']}")
+    assert (sm.warps, sm.blocks) == (told["maxWarpsPerSm"], told["maxBlocksPerSm"])
+    assert (sm.registers, sm.shared) == (told["maxRegistersPerSm"], told["maxShmemPerSm"])
+    assert sm.block_shared == told["maxShmemPerBlockOptin"]

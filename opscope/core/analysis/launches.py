@@ -24,13 +24,14 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
 #: Why the achieved occupancy of a kernel is not known: a closed list.
-NO_CONFIGURATION: Final = "the trace has no grid and block for it"
+NO_CONFIGURATION: Final = "its grid and block were not recorded, or not read (lean=True)"
 NO_DEVICE: Final = "the device is not known (--gpu gives it a name)"
+NO_COUNT: Final = "the number of the device's multiprocessors is not known"
 AMD: Final = "on AMD a grid counts blocks or threads, depending on the call that launched it"
 NO_RULES: Final = "the rules of this device's multiprocessors are not known"
-NO_RESOURCES: Final = "the trace has no registers or no shared memory for it"
+NO_RESOURCES: Final = "its registers or its shared memory were not recorded"
 NO_FIT: Final = "by the device's rules no block of it fits: the device or the sizes are wrong"
-REASONS: Final = (NO_CONFIGURATION, NO_DEVICE, AMD, NO_RULES, NO_RESOURCES, NO_FIT)
+REASONS: Final = (NO_CONFIGURATION, NO_DEVICE, NO_COUNT, AMD, NO_RULES, NO_RESOURCES, NO_FIT)
 #: ``limited_by`` where as many warps fit as the multiprocessor holds.
 NOTHING: Final = "nothing"
 #: What the rows of a table of configurations are distinguished by, besides process and device.
@@ -180,8 +181,10 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
         .then(pl.lit(NO_CONFIGURATION))
         .when(gpu.amd)
         .then(pl.lit(AMD))
-        .when(not gpu.known or not gpu.sm_count)
+        .when(not gpu.known)
         .then(pl.lit(NO_DEVICE))
+        .when(not gpu.sm_count)
+        .then(pl.lit(NO_COUNT))
         .when(gpu.sm is None)
         .then(pl.lit(NO_RULES))
         .when(pl.col("resident_blocks").is_null())

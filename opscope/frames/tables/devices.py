@@ -54,10 +54,10 @@ def frames() -> Iterator[Frame]:
             f"name op ops configurations {_TIMES} tensor_core blocks_per_sm theoretical_occupancy"
             " achieved_occupancy waves tail_share limited_by occupancy_known occupancy_reason",
             blocks_per_sm=(
-                "count",
-                "blocks / multiprocessors of the device, weighted by the kernels' time",
+                "fraction",
+                "blocks of the grid / multiprocessors of the device, weighted by the kernels' time",
             ),
-            waves=("count", "waves of blocks, weighted by the kernels' time"),
+            waves=("fraction", "waves of blocks, weighted by the kernels' time"),
             limited_by=("text", "what limits the configuration with most of the time"),
         ),
     )

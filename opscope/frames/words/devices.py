@@ -40,6 +40,11 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
             "estimate: part of all waves' places for blocks that is empty in the last wave; so much shorter"
             " might it be with a full last wave, if all blocks take equally long"
         ),
+        "blocks_per_sm": "blocks of the grid / multiprocessors of the device; more than 1 is usual",
+        "waves": (
+            "blocks of the grid / blocks that fit on the device at one time; 2.5 are two full waves and half"
+            " a wave"
+        ),
         "register_use": "registers of the blocks that fit / registers of a multiprocessor",
         "shared_use": "shared memory of the blocks that fit / shared memory of a multiprocessor",
         "calls_share": "calls / all kernel executions",
@@ -49,10 +54,8 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "count": {
         "sm_count": "multiprocessors of the device (AMD: compute units)",
         "blocks": "blocks of the grid",
-        "blocks_per_sm": "blocks / multiprocessors of the device",
         "warps_per_block": "warps (32 threads) of a block",
         "resident_blocks": "blocks that fit on a multiprocessor at one time",
-        "waves": "blocks / (resident_blocks · multiprocessors); a last wave that is not full counts in part",
         "configurations": "different launch configurations",
         "short": "executions that are shorter than the given length",
         "length": "kernels of one chain",

@@ -38,7 +38,7 @@ def device_use(report: Report, profile: Profile, view: View) -> Table:
         for why in frame["utilization_reason"].drop_nulls().unique():
             notes.append(f"no utilization: {why}")
         for why in frame["occupancy_reason"].drop_nulls().unique().sort():
-            notes.append(f"no occupancy of some kernels: {why}")
+            notes.append(f"no occupancy of these or some of their kernels: {why}")
     return Table(table.title, table.columns, table.rows, notes)
 
 

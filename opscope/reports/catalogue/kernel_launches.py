@@ -19,7 +19,7 @@ def kernel_launches(report: Report, profile: Profile, view: View) -> Table:
     frame = report.frame(profile)
     table = listed(report, frame, view)
     notes = list(table.footnotes)
-    if len(frame):
+    if frame["waves"].is_not_null().any():
         notes.append(
             "tail: estimate, part of the places for blocks that the last wave leaves empty"
         )

@@ -15,4 +15,5 @@ REPORT = Report(
     empty="no kernels in this profile: no GPU was used, or kernels were not captured",
     forms=FORMS,
     gpu_only=True,
+    lean=True,
 )

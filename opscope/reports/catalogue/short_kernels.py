@@ -16,4 +16,5 @@ REPORT = Report(
     shown=["name", "op", "short", "calls", "short_share", "short_time", "share", "mean"],
     forms=FORMS,
     gpu_only=True,
+    lean=True,
 )

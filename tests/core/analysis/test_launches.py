@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from opscope.core.analysis.launches import (
     AMD,
     NO_CONFIGURATION,
+    NO_COUNT,
     NO_DEVICE,
     NO_FIT,
     NO_RESOURCES,
@@ -90,6 +91,8 @@ def test_shared_memory_of_a_source_that_has_only_the_sum_counts(trace_of):
         (A100, {"block": "1024,2,1"}, NO_FIT),
         (A100, {"shared_dynamic": 1 << 20}, NO_FIT),
         (None, {}, NO_DEVICE),
+        # a slice of a GPU, of which a name tells the share of compute but not the multiprocessors
+        ({**A100, "name": "NVIDIA A100-SXM4-80GB MIG 3g.40gb", "sm_count": None}, {}, NO_COUNT),
         ({"process": 0, "device": 0}, {}, NO_DEVICE),
         ({**A100, "name": "unheard of", "cc": None}, {}, NO_DEVICE),
         ({**A100, "name": "unheard of", "cc": "99.0"}, {}, NO_RULES),
