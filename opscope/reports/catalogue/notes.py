@@ -7,7 +7,7 @@ from opscope.reports.report import Report
 
 REPORT = Report(
     name="notes",
-    order=270,
+    order=990,
     title="Notes",
     holds=FRAMES["notes()"],
     frame=lambda profile: profile.notes(),
