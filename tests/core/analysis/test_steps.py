@@ -271,11 +271,11 @@ def test_the_phases_and_what_is_outside_add_up_to_each_step(trace_of, made, boun
     for row in profile.step_trace().rows(named=True):
         if row["reason"] is None:
             assert row["time"] == (
-                row["iteration_interval"] + row["forward_backward"] + row["tail"]
+                row["iteration_interval"] + row["forward_backward"] + row["step_tail"]
             )
             assert row["iteration_interval"] >= 0
             assert row["forward_backward"] >= 0
-            assert row["tail"] >= 0
+            assert row["step_tail"] >= 0
 
 
 def test_ranges_that_mark_phases_come_before_ops_and_the_innermost_counts(trace_of):
@@ -449,7 +449,7 @@ def test_a_step_trace_runs_from_the_end_of_the_step_before(trace_of):
             op("aten::add_", at + 75, at + 90, "optimizer"),
         ]
     first, second = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    names = ("time", "iteration_interval", "forward_backward", "tail", "seen_on")
+    names = ("time", "iteration_interval", "forward_backward", "step_tail", "seen_on")
     assert [first[name] for name in names] == [90, 30, 30, 30, "host"]
     assert [second[name] for name in names] == [100, 40, 30, 30, "host"]
 
@@ -457,7 +457,11 @@ def test_a_step_trace_runs_from_the_end_of_the_step_before(trace_of):
 def test_a_step_without_backward_says_so(trace_of):
     ranges = [step(0, 0, 50), op("aten::mm", 10, 40)]
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    assert (row["iteration_interval"], row["forward_backward"], row["tail"]) == (10, None, None)
+    assert (row["iteration_interval"], row["forward_backward"], row["step_tail"]) == (
+        10,
+        None,
+        None,
+    )
     assert row["reason"] == "no backward pass was seen in this step"
 
 
@@ -469,7 +473,7 @@ def test_points_that_the_source_states_come_before_ours(trace_of):
         op("MmBackward0", 40, 80, "backward", attrs=None),
     ]
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    assert (row["iteration_interval"], row["forward_backward"], row["tail"]) == (5, 55, 40)
+    assert (row["iteration_interval"], row["forward_backward"], row["step_tail"]) == (5, 55, 40)
     assert row["seen_on"] == "the source"
     ranges[0]["attrs"] = '{"forward_start":5,"backward_end":600}'  # after the step's end
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)
