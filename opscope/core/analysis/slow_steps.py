@@ -15,9 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, processes_of, step_at
+from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, loads, processes_of, step_at
 from opscope.core.job.exchanges import communicating
-from opscope.core.tables.columns import at, compact, gather, pairs
+from opscope.core.tables.columns import compact, gather, pairs
 from opscope.core.tables.intervals import NONE
 
 #: Parts and ops with less than this share of the step's excess are left out, and all but so many ops a part.
@@ -198,9 +198,12 @@ def _worked(
         own = ranges[ops.rows].select("process", "start").with_columns(
             (pl.col("start") + pl.Series(ops.times.self_time)).alias("end")
         )  # fmt: skip
-        loads = np.array([one.direction == "input" for one in attribution.meaning.readings], bool)
-        loading = at(loads, attribution.meaning.reading[ops.rows], False)
-        yield _summed(table, own, (worked, loaded), loading, _labels(ops, ops.rows, None))
+        loading = loads(ops)
+        yield _summed(table, own, (worked, loaded), loading[ops.rows], _labels(ops, ops.rows, None))
+        rest = np.flatnonzero(loading & ~attribution.is_op)
+        nothing = np.full(len(rest), NONE, np.int32)
+        labels = _labels(ops, nothing, ranges["text"].gather(rest))
+        yield _summed(table, ranges[rest], (loaded,), np.zeros(len(rest), bool), labels)
     if said in wanted and kernels.is_empty():
         ran = exchanged().filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
         nothing = np.full(len(ran), NONE, np.int32)

@@ -19,6 +19,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import OUTSIDE_WINDOW, inside
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import at
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
 from opscope.core.tables.trace import Trace
@@ -154,9 +155,8 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
     kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
     talks = communicating(attribution)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    loads = np.array([one.direction == "input" for one in meaning.readings], bool)
     speaks = np.array([one.direction == "communication" for one in meaning.readings], bool)
-    loading = loads[meaning.reading] if len(loads) else np.zeros(len(ranges), bool)
+    loading = loads(ops)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
     on_host = ranges["thread"].is_not_null().to_numpy()  # the others stand for kernels
@@ -217,6 +217,20 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             "; ".join(why) or None,
         )
     return made
+
+
+def loads(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether each range is a data loader's: an op or range that reads input, or that phase."""
+    meaning = ops.attribution.meaning
+    found = np.array(
+        [
+            one.direction == "input" or (one.role == "phase" and text == "input")
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    every: NDArray[np.bool_] = at(found, meaning.reading.astype(np.int64), False)
+    return every
 
 
 _HELD: Final = ("kernels", "memops", "ranges", "calls")

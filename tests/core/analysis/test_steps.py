@@ -360,6 +360,18 @@ def test_a_slow_step_says_which_part_and_which_op_it_had_more_of(trace_of):
     assert (row["op"], row["op_time"], row["op_excess"]) == ("DataLoader", 60 * US, 50 * US)
 
 
+def test_a_phase_of_input_is_the_loader_and_explains_slow_steps(trace_of):
+    """The recorder marks the loader's time as a phase; the loader itself need not be an op."""
+    ranges = [
+        phase("input", one["start"], one["end"]) if "DataLoader" in one["text"] else one
+        for one in training(slow=(6,))
+    ]
+    profile = profile_of(trace_of, ranges)
+    assert profile.steps()["loader_part"].to_list() == [10 * US] * 6 + [60 * US] + [10 * US] * 3
+    (row,) = profile.slow_steps().rows(named=True)
+    assert (row["part"], row["op"], row["op_excess"]) == ("data loader", "input", 50 * US)
+
+
 def test_time_that_nothing_explains_has_no_op(trace_of):
     profile = profile_of(trace_of, training(lengths={3: 250}))
     (row,) = profile.slow_steps().rows(named=True)
