@@ -184,7 +184,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             if len(rows) and ran.is_empty():
                 communication = None
                 why.append("communication: only the calls of collectives were recorded")
-        elif not trace.has("kernels") and not len(own_ops[0]):
+        elif not trace.has("kernels") and (trace.used_gpu or not len(own_ops[0])):
             communication = None
         # a source that tells of collectives alone tells nothing of other kernels
         alone = len(said[0]) and not len(computed[0]) and not trace.has("calls")
@@ -192,6 +192,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             word
             for word, known in (
                 ("kernels", trace.has("kernels") and not alone),
+                ("communication", communication is not None or process in speaking),
                 ("copies and sets", trace.has("memops")),
                 ("calls of the GPU's runtime", trace.has("calls")),
                 ("CPU ops", len(own_ops[0]) > 0),

@@ -179,6 +179,7 @@ def test_a_trace_without_steps_is_one_row_a_process_if_the_host_shows_its_span(t
     (row,) = profile.steps().rows(named=True)
     assert (row["step"], row["start"], row["end"], row["slow"]) == (None, 10, 90, None)
     assert (row["op_part"], row["other_part"], row["reason"]) == (60, 20, NO_STEPS)
+    assert row["forward_phase"] == 60, "without steps, what lies between two ops is not known"
     summary = profile.step_summary().row(0, named=True)
     assert (summary["steps"], summary["total"], summary["median"]) == (0, 80, None)
     assert profile.step_trace().is_empty()
@@ -215,6 +216,15 @@ def test_a_step_that_nothing_ended_is_left_out(trace_of):
         op("aten::mm", 10, 20),
     ]
     assert profile_of(trace_of, ranges).steps()["step"].to_list() == [0]
+
+
+def test_a_gpu_s_communication_is_unknown_if_its_kernels_were_not_captured(trace_of):
+    profile = profile_of(
+        trace_of, [step(0, 0, 100), op("aten::mm", 10, 40)], calls=[a_call(12, 20, 1)]
+    )
+    (row,) = profile.steps().rows(named=True)
+    assert (row["communication_part"], row["kernel_part"], row["runtime_part"]) == (None, None, 8)
+    assert "kernels, communication, copies and sets" in row["unknown"]
 
 
 def test_each_process_has_its_own_steps_and_its_own_kernels(trace_of):
