@@ -389,6 +389,18 @@ def test_time_that_nothing_explains_has_no_op(trace_of):
     assert row["part_excess"] == row["excess"] == 150 * US
 
 
+def test_a_step_that_compiles_says_so(trace_of):
+    ranges = [
+        *training(lengths={0: 950}),
+        phase("compile jit(step)", 95 * US, 940 * US),
+        phase("compile jit(step)", 100 * US, 900 * US),  # inside the other: counted once
+        phase("epoch 0", 0, 2000 * US),
+    ]
+    (row,) = profile_of(trace_of, ranges).slow_steps().rows(named=True)
+    assert (row["step"], row["part"], row["op"]) == (0, "other", "compile jit(step)")
+    assert row["op_excess"] == 845 * US
+
+
 def test_an_op_that_runs_in_slow_steps_only_is_all_excess(trace_of):
     ranges = [
         *training(lengths={3: 250}),
