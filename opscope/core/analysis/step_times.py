@@ -67,7 +67,8 @@ def steps_of(ops: Ops) -> pl.DataFrame:
 
     ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without
     any step has one row per process that recorded calls or ranges, from its first event to its last, with a
-    null ``step``. (Kernels alone do not show when the process began and ended.)
+    null ``step``. (Kernels alone do not show when the process began and ended.) A process whose times are
+    made up, as its source has only totals, has no row.
     """
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     ranges = trace["ranges"]
@@ -78,8 +79,10 @@ def steps_of(ops: Ops) -> pl.DataFrame:
         pl.col("step").is_not_null()
         & ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     )
+    made_up = _made_up(trace)
     if found.is_empty():
-        return _whole(trace)
+        return _whole(trace).filter(~made_up)
+    found = found.filter(~made_up)
     seen = pl.Series("seen", inside(trace, found), dtype=pl.Boolean)
     return _with_ranks(
         trace,
@@ -87,6 +90,18 @@ def steps_of(ops: Ops) -> pl.DataFrame:
             seen, pl.when(~seen).then(pl.lit(OUTSIDE_WINDOW)).cast(pl.String).alias("reason")
         ).sort("process", "start", "end"),
     )
+
+
+def _made_up(trace: Trace) -> pl.Expr:
+    """Return whether a row's process has no times of events: its source only has totals, laid end to end."""
+    origin = trace.origin
+    parts = origin.get("parts") or [{**origin, "first_process": 0}]
+    first = [int(part.get("first_process", 0)) for part in parts]
+    found = pl.lit(False)
+    for part, low, high in zip(parts, first, [*first[1:], 1 << 31], strict=True):
+        if part.get("times"):
+            found |= pl.col("process").is_between(low, high, closed="left").fill_null(False)
+    return found
 
 
 def _whole(trace: Trace) -> pl.DataFrame:

@@ -187,6 +187,16 @@ def test_a_trace_without_steps_is_one_row_a_process_if_the_host_shows_its_span(t
     assert alone.steps().is_empty(), "kernels alone do not show when the program began"
 
 
+def test_times_laid_end_to_end_are_no_steps_but_those_of_the_other_files_are(trace_of):
+    ranges = [step(0, 0, 100), step(0, 0, 100, process=1)]
+    ranges += [op("aten::mm", 10, 40), op("aten::mm", 10, 40, process=1)]
+    made_up = {"times": "made up"}
+    assert Profile(trace_of(ranges=ranges, origin=made_up)).steps().is_empty()
+    parts = [{**made_up, "first_process": 0}, {"first_process": 1}]
+    both = Profile(trace_of(ranges=ranges, origin={"format": "several", "parts": parts}))
+    assert both.steps()["process"].to_list() == [1]
+
+
 def test_a_step_that_the_window_cuts_has_a_time_and_no_parts(trace_of):
     window = {"process": 0, "start": 90, "end": 210, "source": "kineto"}
     profile = profile_of(
