@@ -70,7 +70,7 @@ def test_the_step_trace_is_mindinsight_s_own(shared, rank):
         rows = [row for row in csv.DictReader(file) if row["step_num"].isdigit()]
     names = ("total", "iteration_interval", "fp_and_bp", "tail")
     theirs = [[10 * int(row[name]) for name in names] for row in rows]  # in units of 10 ns
-    ours = table.select("time", "iteration_interval", "forward_backward", "tail").rows()
+    ours = table.select("time", "iteration_interval", "forward_backward", "step_tail").rows()
     assert [list(row) for row in ours] == theirs
 
 
@@ -78,7 +78,7 @@ def test_the_step_trace_is_cann_s_own(shared):
     folder = shared / "mindspore" / "msprof_device0"
     events = json.loads((folder / "step_trace_0_2_1.json").read_text())
     table = opscope.load(folder).step_trace()
-    for name, column in (("FP_BP Time", "forward_backward"), ("Iteration Refresh", "tail")):
+    for name, column in (("FP_BP Time", "forward_backward"), ("Iteration Refresh", "step_tail")):
         theirs = [round(1000 * e["dur"]) for e in events if e.get("cat") == name]
         assert len(theirs) == 10
         assert np.abs(table[column].to_numpy() - np.array(theirs)).max() <= 10

@@ -15,10 +15,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, processes_of, step_at
+from opscope.core.analysis.step_times import (
+    NAMES,
+    OTHER,
+    PARTS,
+    covered,
+    loads,
+    processes_of,
+    step_at,
+)
 from opscope.core.job.exchanges import communicating
-from opscope.core.tables.columns import at, compact, gather, pairs
-from opscope.core.tables.intervals import NONE
+from opscope.core.schema import COMPILE
+from opscope.core.tables.columns import compact, gather, pairs
+from opscope.core.tables.intervals import NONE, merge
 
 #: Parts and ops with less than this share of the step's excess are left out, and all but so many ops a part.
 LEAST: Final = 0.05
@@ -198,15 +207,50 @@ def _worked(
         own = ranges[ops.rows].select("process", "start").with_columns(
             (pl.col("start") + pl.Series(ops.times.self_time)).alias("end")
         )  # fmt: skip
-        loads = np.array([one.direction == "input" for one in attribution.meaning.readings], bool)
-        loading = at(loads, attribution.meaning.reading[ops.rows], False)
-        yield _summed(table, own, (worked, loaded), loading, _labels(ops, ops.rows, None))
+        loading = loads(ops)
+        yield _summed(table, own, (worked, loaded), loading[ops.rows], _labels(ops, ops.rows, None))
+        rest = np.flatnonzero(loading & ~attribution.is_op)
+        nothing = np.full(len(rest), NONE, np.int32)
+        labels = _labels(ops, nothing, ranges["text"].gather(rest))
+        yield _summed(table, ranges[rest], (loaded,), np.zeros(len(rest), bool), labels)
+    if NAMES[OTHER] in wanted:
+        yield from _compiling(ops, table)
     if said in wanted and kernels.is_empty():
         ran = exchanged().filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
         nothing = np.full(len(ran), NONE, np.int32)
         yield _summed(
             table, ran, (said,), np.zeros(len(ran), bool), _labels(ops, nothing, ran["kind"])
         )
+
+
+def _compiling(ops: Ops, table: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the time of each step in which a program was compiled.
+
+    Such phases nest, and may begin before the step: each text counts with what its union covers of the step.
+    """
+    meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
+    process = processes_of(ranges["process"])
+    for code, (one, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
+        if one.role != "phase" or text.split(" ", 1)[0] != COMPILE:
+            continue
+        rows = np.flatnonzero(meaning.reading == code)
+        for number in np.unique(process[rows]).tolist():
+            here = rows[process[rows] == number]
+            spans = merge(*(ranges[name].gather(here).to_numpy() for name in ("start", "end")))
+            steps = np.flatnonzero(processes_of(table["process"]) == number)
+            start, end = (table[name].gather(steps).to_numpy() for name in ("start", "end"))
+            time = covered(spans, start, end)
+            yield (
+                pl.DataFrame({"row": steps, "time": time})
+                .filter(pl.col("time") > 0)
+                .select(
+                    "row",
+                    pl.lit(NAMES[OTHER]).alias("part"),
+                    pl.lit(text).alias("op"),
+                    pl.lit(None, pl.String).alias("layer"),
+                    "time",
+                )
+            )
 
 
 _Labels = tuple[NDArray[np.int32], pl.Series, pl.Series]

@@ -2,8 +2,9 @@
 
 A process's time is cut into disjoint stretches. Ranges that mark phases come first; where none is open the
 direction of the outermost ops shows the phase, and a gap between two stretches of one phase belongs to that
-phase (unless ranges mark this phase, or a step begins or ends in the gap). Where threads work in several
-phases at once, the first of ``PHASES`` gets the time: a loader that works ahead hides behind the rest.
+phase (unless ranges mark this phase, a step begins or ends in the gap, or there are no steps). Where threads
+work in several phases at once, the first of ``PHASES`` gets the time: a loader that works ahead hides behind
+the rest.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ class Phases:
             if not ranges and not of_ops:
                 where, of_ops = DEVICE, by_kernels.get(process, {})
             if ranges or of_ops:
-                bounds = found.filter(pl.col("process") == process)
-                edges = np.sort(np.concatenate([bounds[n].to_numpy() for n in ("start", "end")]))
-                self.stretches[process] = _disjoint(ranges, of_ops, edges)
+                mine = found.filter(pl.col("process") == process)
+                edges = np.sort(np.concatenate([mine[n].to_numpy() for n in ("start", "end")]))
+                # without steps, a gap may be anything
+                stepping = bool(mine["step"].is_not_null().any())
+                self.stretches[process] = _disjoint(ranges, of_ops, edges, stepping)
                 self.seen_on[process] = where
 
     def _marked(self) -> dict[int, dict[int, Spans]]:
@@ -227,9 +230,9 @@ def _joined(parts: dict[int, dict[int, list[Spans]]]) -> dict[int, dict[int, Spa
 
 
 def _disjoint(
-    ranges: dict[int, Spans], of_ops: dict[int, Spans], edges: Ints
+    ranges: dict[int, Spans], of_ops: dict[int, Spans], edges: Ints, fill: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """Return start, end and phase of disjoint stretches in order."""
+    """Return start, end and phase of disjoint stretches in order; ``fill``: gaps that no edge is in."""
     firsts, lasts, codes = [], [], []
     taken: Spans = (np.empty(0, np.int64), np.empty(0, np.int64))
     for source in (ranges, of_ops):
@@ -244,6 +247,8 @@ def _disjoint(
     first, last, code = (np.concatenate(one) for one in (firsts, lasts, codes))
     order = np.argsort(first, kind="stable")
     first, last, code = first[order], last[order], code[order]
+    if not fill:
+        return first, last, code
     same = code[1:] == code[:-1]
     same &= ~np.isin(code[1:], list(ranges))
     whole = np.searchsorted(edges, last[:-1], "left") == np.searchsorted(edges, first[1:], "right")

@@ -19,6 +19,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import OUTSIDE_WINDOW, inside
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import at
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
 from opscope.core.tables.trace import Trace
@@ -66,7 +67,8 @@ def steps_of(ops: Ops) -> pl.DataFrame:
 
     ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without
     any step has one row per process that recorded calls or ranges, from its first event to its last, with a
-    null ``step``. (Kernels alone do not show when the process began and ended.)
+    null ``step``. (Kernels alone do not show when the process began and ended.) A process whose times are
+    made up, as its source has only totals, has no row.
     """
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     ranges = trace["ranges"]
@@ -77,8 +79,10 @@ def steps_of(ops: Ops) -> pl.DataFrame:
         pl.col("step").is_not_null()
         & ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     )
+    made_up = _made_up(trace)
     if found.is_empty():
-        return _whole(trace)
+        return _whole(trace).filter(~made_up)
+    found = found.filter(~made_up)
     seen = pl.Series("seen", inside(trace, found), dtype=pl.Boolean)
     return _with_ranks(
         trace,
@@ -86,6 +90,18 @@ def steps_of(ops: Ops) -> pl.DataFrame:
             seen, pl.when(~seen).then(pl.lit(OUTSIDE_WINDOW)).cast(pl.String).alias("reason")
         ).sort("process", "start", "end"),
     )
+
+
+def _made_up(trace: Trace) -> pl.Expr:
+    """Return whether a row's process has no times of events: its source only has totals, laid end to end."""
+    origin = trace.origin
+    parts = origin.get("parts") or [{**origin, "first_process": 0}]
+    first = [int(part.get("first_process", 0)) for part in parts]
+    found = pl.lit(False)
+    for part, low, high in zip(parts, first, [*first[1:], 1 << 31], strict=True):
+        if part.get("times"):
+            found |= pl.col("process").is_between(low, high, closed="left").fill_null(False)
+    return found
 
 
 def _whole(trace: Trace) -> pl.DataFrame:
@@ -154,9 +170,8 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
     kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
     talks = communicating(attribution)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    loads = np.array([one.direction == "input" for one in meaning.readings], bool)
     speaks = np.array([one.direction == "communication" for one in meaning.readings], bool)
-    loading = loads[meaning.reading] if len(loads) else np.zeros(len(ranges), bool)
+    loading = loads(ops)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
     on_host = ranges["thread"].is_not_null().to_numpy()  # the others stand for kernels
@@ -184,7 +199,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             if len(rows) and ran.is_empty():
                 communication = None
                 why.append("communication: only the calls of collectives were recorded")
-        elif not trace.has("kernels") and not len(own_ops[0]):
+        elif not trace.has("kernels") and (trace.used_gpu or not len(own_ops[0])):
             communication = None
         # a source that tells of collectives alone tells nothing of other kernels
         alone = len(said[0]) and not len(computed[0]) and not trace.has("calls")
@@ -192,6 +207,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             word
             for word, known in (
                 ("kernels", trace.has("kernels") and not alone),
+                ("communication", communication is not None or process in speaking),
                 ("copies and sets", trace.has("memops")),
                 ("calls of the GPU's runtime", trace.has("calls")),
                 ("CPU ops", len(own_ops[0]) > 0),
@@ -217,6 +233,20 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             "; ".join(why) or None,
         )
     return made
+
+
+def loads(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether each range is a data loader's: an op or range that reads input, or that phase."""
+    meaning = ops.attribution.meaning
+    found = np.array(
+        [
+            one.direction == "input" or (one.role == "phase" and text == "input")
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    every: NDArray[np.bool_] = at(found, meaning.reading.astype(np.int64), False)
+    return every
 
 
 _HELD: Final = ("kernels", "memops", "ranges", "calls")

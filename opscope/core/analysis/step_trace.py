@@ -36,15 +36,16 @@ SCHEMA: Final = {
     "time": pl.Int64,
     "iteration_interval": pl.Int64,
     "forward_backward": pl.Int64,
-    "tail": pl.Int64,
+    "step_tail": pl.Int64,
     "seen_on": pl.String,
     "reason": pl.String,
 }
 
 
 def step_trace(ops: Ops, found: pl.DataFrame, phases: Phases) -> pl.DataFrame:
-    """Return one row per step (``SCHEMA``; ns); ``iteration_interval`` + ``forward_backward`` + ``tail`` =
-    ``time``.
+    """Return one row per step (``SCHEMA``; ns).
+
+    ``iteration_interval`` + ``forward_backward`` + ``step_tail`` = ``time``.
 
     ``found`` is ``step_times.steps_of``. ``start`` is the end of the process's step before, if that is the
     one with the number before, else the step's own start. ``seen_on``: what shows the two points: the
@@ -73,7 +74,7 @@ def step_trace(ops: Ops, found: pl.DataFrame, phases: Phases) -> pl.DataFrame:
             (pl.col("end") - pl.col("begin")).alias("time"),
             (pl.col("forward_start") - pl.col("begin")).alias("iteration_interval"),
             (pl.col("backward_end") - pl.col("forward_start")).alias("forward_backward"),
-            (pl.col("end") - pl.col("backward_end")).alias("tail"),
+            (pl.col("end") - pl.col("backward_end")).alias("step_tail"),
             pl.when(pl.col("forward_start").is_null())
             .then(pl.lit(NO_FORWARD))
             .when(pl.col("backward_end").is_null())

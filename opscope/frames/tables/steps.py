@@ -41,8 +41,6 @@ def frames() -> Iterator[Frame]:
             total=("ns", "times of all counted steps added up"),
             share=("fraction", "total / the time of the counted steps"),
             median=("ns", "median over the steps"),
-            mad=("ns", "median absolute deviation: the median distance from the median"),
-            p10=("ns", "a tenth of the steps took no longer"),
             p90=("ns", "nine tenths of the steps took no longer"),
             min=("ns", "the least of a step"),
             max=("ns", "the most of a step"),
@@ -76,7 +74,7 @@ def frames() -> Iterator[Frame]:
         "one row per step and process",
         columns(
             "process rank step start forward_start backward_end end time iteration_interval"
-            " forward_backward tail seen_on reason",
+            " forward_backward step_tail seen_on reason",
             start=(
                 "ns",
                 "time at which the step before ended; without one, at which the step began",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -12,5 +14,6 @@ REPORT = Report(
     holds=FRAMES["step_phases()"],
     frame=lambda profile: profile.step_phases(),
     empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
+    forms=[Column("device_time", "device time", units.time)],
     written=False,
 )

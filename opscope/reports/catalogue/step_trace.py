@@ -18,7 +18,7 @@ REPORT = Report(
         "time",
         "iteration_interval",
         "forward_backward",
-        "tail",
+        "step_tail",
         "seen_on",
         "reason",
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -27,6 +29,18 @@ REPORT = Report(
         "backward_phase",
         "optimizer_phase",
         "slow",
+    ],
+    forms=[
+        Column("communication_part", "comm.", units.time),
+        Column("kernel_part", "kernels", units.time),
+        Column("copy_part", "copies", units.time),
+        Column("runtime_part", "runtime", units.time),
+        Column("loader_part", "loader", units.time),
+        Column("op_part", "CPU ops", units.time),
+        Column("other_part", "other", units.time),
+        Column("forward_phase", "forward", units.time),
+        Column("backward_phase", "backward", units.time),
+        Column("optimizer_phase", "optimizer", units.time),
     ],
     written=False,
 )

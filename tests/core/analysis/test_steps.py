@@ -179,11 +179,22 @@ def test_a_trace_without_steps_is_one_row_a_process_if_the_host_shows_its_span(t
     (row,) = profile.steps().rows(named=True)
     assert (row["step"], row["start"], row["end"], row["slow"]) == (None, 10, 90, None)
     assert (row["op_part"], row["other_part"], row["reason"]) == (60, 20, NO_STEPS)
+    assert row["forward_phase"] == 60, "without steps, what lies between two ops is not known"
     summary = profile.step_summary().row(0, named=True)
     assert (summary["steps"], summary["total"], summary["median"]) == (0, 80, None)
     assert profile.step_trace().is_empty()
     alone = Profile(trace_of(kernels=[a_kernel(0, 10)]))
     assert alone.steps().is_empty(), "kernels alone do not show when the program began"
+
+
+def test_times_laid_end_to_end_are_no_steps_but_those_of_the_other_files_are(trace_of):
+    ranges = [step(0, 0, 100), step(0, 0, 100, process=1)]
+    ranges += [op("aten::mm", 10, 40), op("aten::mm", 10, 40, process=1)]
+    made_up = {"times": "made up"}
+    assert Profile(trace_of(ranges=ranges, origin=made_up)).steps().is_empty()
+    parts = [{**made_up, "first_process": 0}, {"first_process": 1}]
+    both = Profile(trace_of(ranges=ranges, origin={"format": "several", "parts": parts}))
+    assert both.steps()["process"].to_list() == [1]
 
 
 def test_a_step_that_the_window_cuts_has_a_time_and_no_parts(trace_of):
@@ -215,6 +226,15 @@ def test_a_step_that_nothing_ended_is_left_out(trace_of):
         op("aten::mm", 10, 20),
     ]
     assert profile_of(trace_of, ranges).steps()["step"].to_list() == [0]
+
+
+def test_a_gpu_s_communication_is_unknown_if_its_kernels_were_not_captured(trace_of):
+    profile = profile_of(
+        trace_of, [step(0, 0, 100), op("aten::mm", 10, 40)], calls=[a_call(12, 20, 1)]
+    )
+    (row,) = profile.steps().rows(named=True)
+    assert (row["communication_part"], row["kernel_part"], row["runtime_part"]) == (None, None, 8)
+    assert "kernels, communication, copies and sets" in row["unknown"]
 
 
 def test_each_process_has_its_own_steps_and_its_own_kernels(trace_of):
@@ -271,11 +291,11 @@ def test_the_phases_and_what_is_outside_add_up_to_each_step(trace_of, made, boun
     for row in profile.step_trace().rows(named=True):
         if row["reason"] is None:
             assert row["time"] == (
-                row["iteration_interval"] + row["forward_backward"] + row["tail"]
+                row["iteration_interval"] + row["forward_backward"] + row["step_tail"]
             )
             assert row["iteration_interval"] >= 0
             assert row["forward_backward"] >= 0
-            assert row["tail"] >= 0
+            assert row["step_tail"] >= 0
 
 
 def test_ranges_that_mark_phases_come_before_ops_and_the_innermost_counts(trace_of):
@@ -360,11 +380,35 @@ def test_a_slow_step_says_which_part_and_which_op_it_had_more_of(trace_of):
     assert (row["op"], row["op_time"], row["op_excess"]) == ("DataLoader", 60 * US, 50 * US)
 
 
+def test_a_phase_of_input_is_the_loader_and_explains_slow_steps(trace_of):
+    """The recorder marks the loader's time as a phase; the loader itself need not be an op."""
+    ranges = [
+        phase("input", one["start"], one["end"]) if "DataLoader" in one["text"] else one
+        for one in training(slow=(6,))
+    ]
+    profile = profile_of(trace_of, ranges)
+    assert profile.steps()["loader_part"].to_list() == [10 * US] * 6 + [60 * US] + [10 * US] * 3
+    (row,) = profile.slow_steps().rows(named=True)
+    assert (row["part"], row["op"], row["op_excess"]) == ("data loader", "input", 50 * US)
+
+
 def test_time_that_nothing_explains_has_no_op(trace_of):
     profile = profile_of(trace_of, training(lengths={3: 250}))
     (row,) = profile.slow_steps().rows(named=True)
     assert (row["step"], row["part"], row["op"]) == (3, "other", None)
     assert row["part_excess"] == row["excess"] == 150 * US
+
+
+def test_a_step_that_compiles_says_so(trace_of):
+    ranges = [
+        *training(lengths={0: 950}),
+        phase("compile jit(step)", 95 * US, 940 * US),
+        phase("compile jit(step)", 100 * US, 900 * US),  # inside the other: counted once
+        phase("epoch 0", 0, 2000 * US),
+    ]
+    (row,) = profile_of(trace_of, ranges).slow_steps().rows(named=True)
+    assert (row["step"], row["part"], row["op"]) == (0, "other", "compile jit(step)")
+    assert row["op_excess"] == 845 * US
 
 
 def test_an_op_that_runs_in_slow_steps_only_is_all_excess(trace_of):
@@ -449,7 +493,7 @@ def test_a_step_trace_runs_from_the_end_of_the_step_before(trace_of):
             op("aten::add_", at + 75, at + 90, "optimizer"),
         ]
     first, second = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    names = ("time", "iteration_interval", "forward_backward", "tail", "seen_on")
+    names = ("time", "iteration_interval", "forward_backward", "step_tail", "seen_on")
     assert [first[name] for name in names] == [90, 30, 30, 30, "host"]
     assert [second[name] for name in names] == [100, 40, 30, 30, "host"]
 
@@ -457,7 +501,11 @@ def test_a_step_trace_runs_from_the_end_of_the_step_before(trace_of):
 def test_a_step_without_backward_says_so(trace_of):
     ranges = [step(0, 0, 50), op("aten::mm", 10, 40)]
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    assert (row["iteration_interval"], row["forward_backward"], row["tail"]) == (10, None, None)
+    assert (row["iteration_interval"], row["forward_backward"], row["step_tail"]) == (
+        10,
+        None,
+        None,
+    )
     assert row["reason"] == "no backward pass was seen in this step"
 
 
@@ -469,7 +517,7 @@ def test_points_that_the_source_states_come_before_ours(trace_of):
         op("MmBackward0", 40, 80, "backward", attrs=None),
     ]
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)
-    assert (row["iteration_interval"], row["forward_backward"], row["tail"]) == (5, 55, 40)
+    assert (row["iteration_interval"], row["forward_backward"], row["step_tail"]) == (5, 55, 40)
     assert row["seen_on"] == "the source"
     ranges[0]["attrs"] = '{"forward_start":5,"backward_end":600}'  # after the step's end
     (row,) = profile_of(trace_of, ranges).step_trace().rows(named=True)

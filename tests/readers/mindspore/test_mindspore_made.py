@@ -183,7 +183,22 @@ def test_a_gpu_s_steps_may_be_told_by_op(tmp_path):
     (folder / "step_trace_profiling_0.txt").write_text(
         f"{made.CONV} 100,110 200,210 \n{made.GRAD} 150,160 250,260 \n{made.APPLY} 170,180 270,280 \n"
     )
-    assert steps(opscope.load(folder)) == [("step 1", 1000, 1800), ("step 2", 2000, 2800)]
+    profile = opscope.load(folder)
+    assert steps(profile) == [("step 1", 1000, 1800), ("step 2", 2000, 2800)]
+    told = profile.step_trace().select("forward_start", "backward_end", "seen_on").rows()
+    assert told == [(1000, 1600, "the source"), (2000, 2600, "the source")]
+
+
+def test_a_gpu_s_steps_state_where_forward_begins_and_backward_ends(tmp_path):
+    path = tmp_path / "step_trace_profiling_0.txt"
+    path.write_text("a,1000 b,1010 c,1100 d,1150\na,2000 b,2020 c,2100 d,2150\n")
+    assert tables.gpu_points(path) == {(1, 1000, 1150): (1010, 1100), (2, 2000, 2150): (2020, 2100)}
+
+
+def test_times_that_are_made_up_make_no_steps(tmp_path):
+    profile = opscope.load(made.gpu_folder(tmp_path) / "gpu_op_detail_info_0.csv")
+    assert len(profile.kernels())
+    assert profile.steps().is_empty()
 
 
 # ------------------------------------------------------------------------------------- bad input
