@@ -137,6 +137,36 @@ def test_of_blocks_of_one_size_those_are_parameters_from_which_one_was_made(trac
     assert found == ["parameter", "unknown", "parameter"]
 
 
+def test_a_gradient_that_several_backward_passes_add_to_is_one(trace_of):
+    loop = (
+        ("backward", 100, 200), ("backward", 300, 400), ("optimizer", 410, 490), ("backward", 600, 700),
+    )  # fmt: skip
+    found = kinds(trace_of, [block(1, 8, 150, 550), block(2, 8, 350, 390)], loop=loop)
+    assert [kind for kind, _ in found] == ["gradient", "temporary"]
+
+
+def test_passes_inside_an_optimizers_step_are_passes_of_their_own(trace_of):
+    """An optimizer's closure computes the loss and its gradients: LBFGS, and every step under Lightning."""
+    loop = [
+        one
+        for begin in (100, 500, 900)
+        for one in (
+            ("optimizer", begin, begin + 300),
+            ("forward", begin + 20, begin + 60),
+            ("backward", begin + 60, begin + 100),
+        )
+    ]
+    blocks = [
+        block(1, 8, 130, 180),
+        block(2, 8, 170, 510),
+        block(3, 8, 250),
+        block(4, 8, 250, 260),
+        block(5, 8, 10),
+    ]
+    found = [kind for kind, _ in kinds(trace_of, blocks, loop=loop)]
+    assert found == ["activation", "gradient", "optimizer state", "temporary", "parameter"]
+
+
 def test_a_thread_that_takes_no_part_in_the_passes_makes_no_activations(trace_of):
     ((kind, reason),) = kinds(trace_of, [block(1, 8, 150, 250, thread=7)])
     assert (kind, "thread" in reason) == ("unknown", True)
