@@ -86,5 +86,5 @@ class Memory(Base):
         return self._out("memory_kinds", self._of_memory("memory_kinds", KINDS, make))
 
     def memory_steps(self) -> pl.DataFrame:
-        """What was in use as each step ended, by how much it grew, and what was kept to the last step's end."""
+        """What was in use as each step ended, by how much it grew, and what it left in use."""
         return self._out("memory_steps", self._of_memory("memory_steps", STEPS, memory_steps))
