@@ -66,6 +66,7 @@ def test_a_gradient_that_is_never_released_is_known_by_a_size_that_the_optimizer
     works = [op("aten::add_.Tensor(f32[3,5], f32[3,5]) -> =0", 320, 330, "optimizer")]
     assert only(trace_of, block(1, 60, 250), works) == "gradient"
     assert only(trace_of, block(1, 64, 250), works) == "unknown"
+    assert only(trace_of, block(1, 60, 250, 305), works) == "unknown"  # gone before the step
     # a GPU's allocator may have rounded it up
     assert only(trace_of, block(1, 512, 250, device=0, thread=None), works) == "gradient"
 
@@ -259,6 +260,34 @@ def test_where_no_phase_is_marked_the_ops_tell_the_passes(trace_of):
     wanted = [("forward", 10, 40), ("backward", 40, 70), ("optimizer", 80, 90)]
     more = [(kind, start + 100, end + 100) for kind, start, end in wanted]
     assert passes_of(trace_of(ranges=[*step, *later])) == {0: [*wanted, *more]}
+
+
+def test_what_zeroes_gradients_is_no_step_and_each_step_is_a_pass(trace_of):
+    trace = trace_of(
+        ranges=[
+            op('"Optimizer.step#SGD.step"()', 10, 20, "optimizer"),
+            op('"Optimizer.step#Adam.step"()', 20, 30, "optimizer"),
+            op('"Optimizer.zero_grad#SGD.zero_grad"()', 40, 50, "optimizer"),
+        ]
+    )
+    assert passes_of(trace) == {0: [("optimizer", 10, 20), ("optimizer", 20, 30)]}
+    ops = [op("aten::add_()", 10, 20, "optimizer"), op("aten::add_()", 22, 30, "optimizer")]
+    zero = op('"Optimizer.zero_grad#SGD.zero_grad"()', 40, 50, "optimizer")
+    assert passes_of(trace_of(ranges=[*ops, zero])) == {0: [("optimizer", 10, 30)]}
+
+
+def test_a_forward_op_parts_two_backward_passes_and_a_loaders_does_not(trace_of):
+    def backward(start):
+        return op("aten::mm()", start, start + 5, "backward", 2)
+
+    def forward(start, thread=1):
+        return {**op("aten::mm()", start, start + 5, thread=thread)}
+
+    main = [{**forward(0), "seq": 1, "fwd_thread": 1}, {**backward(10), "seq": 1, "fwd_thread": 1}]
+    loader = forward(18, thread=3)
+    trace = trace_of(ranges=[*main, loader, backward(20), forward(30), backward(40)])
+    found = [one for one in passes_of(trace)[0] if one[0] == "backward"]
+    assert found == [("backward", 10, 25), ("backward", 40, 45)]
 
 
 def test_processes_have_passes_of_their_own(trace_of):
