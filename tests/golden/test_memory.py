@@ -202,3 +202,13 @@ def test_the_parts_add_up(shared, name):
         assert kinds.filter(here)["at_peak"].sum() == peak["peak_memory"]
         assert ops.filter(here)["self_allocated"].sum() == peak["allocated"]
         assert ops.filter(here)["self_increase"].sum() == peak["allocated"] - peak["released"]
+
+
+def test_each_gpu_of_a_jax_program_has_a_total_of_its_own(shared):
+    """All events name their GPU's allocator; each change is what that GPU's total grew by."""
+    profile = opscope.load(shared / "xplane" / "jax_conv_mi300.xplane.pb")
+    changes = profile.trace["allocations"].sort("device", "time", maintain_order=True)
+    grown = changes.select(pl.col("total").diff().over("device") - pl.col("bytes")).to_series()
+    assert grown.drop_nulls().to_list() == [0] * (230 - 8)
+    assert profile.memory()["device"].to_list() == list(range(8))
+    assert set(profile.memory()["unpaired"]) == {2}

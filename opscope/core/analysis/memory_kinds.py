@@ -156,7 +156,7 @@ class _Process:
         kept = held | ((next_step == _NEVER) & (end == _NEVER))
         rules[of_step] = np.where(same, _IN_STEP, np.where(kept, _STATE, _LONG_STEP))[of_step]
         of_backward = kind == BACKWARD
-        used = held & (end < _after(begins, next_step)) & (end < _NEVER)
+        used = held & (end < _after(begins, next_step))
         rules[of_backward] = np.where(
             same, _IN_BACKWARD, np.where(used, _GRADIENT, _LONG_BACKWARD)
         )[of_backward]

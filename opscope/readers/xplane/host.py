@@ -39,6 +39,7 @@ HOST_STATS: Final = frozenset(
         "address",
         "addr",
         "allocation_bytes",
+        "allocator_name",
         "bytes_allocated",
         "bytes_reserved",
         "device_id",
@@ -53,6 +54,9 @@ _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
 _CALL: Final = r"^PjitFunction\((.*)\)$"
 _TF_OP: Final = r"^[A-Za-z0-9_.\\/>-]+:[A-Za-z_]\w*$"
 _MEMORY: Final = r"^Memory(?:Allocation|Deallocation)$"
+#: The allocator of a GPU's memory, as TSL names it by the GPU's number: GPU_0_bfc, gpu_async_0. Of the
+#: host's memory there are several allocators, each with a total of its own.
+_OF_GPU: Final = r"(?i)^gpu_(?:async_)?(\d{1,4})(?:_bfc)?$"
 _SUFFIX: Final = r"/-?\d+$"
 
 
@@ -135,11 +139,13 @@ class Host:
         freed = frame["name"] == "MemoryDeallocation"
         size = _integers(events, "allocation_bytes", many)
         address = _integers(events, "addr", many)
+        device = _integers(events, "device_ordinal", many)
+        named = _strings(events, "allocator_name", many).str.extract(_OF_GPU, 1).cast(pl.Int64)
         self._memory.append(
             pl.DataFrame(
                 {
                     "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, many),
-                    "device": _integers(events, "device_ordinal", many),
+                    "device": device.zip_with(device.is_not_null(), named),
                     "thread": frame["thread"],
                     "time": frame["start"],
                     "address": address.zip_with(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
+from opscope.reports import units
+from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -12,14 +14,17 @@ REPORT = Report(
     holds=FRAMES["memory()"],
     frame=lambda profile: profile.memory(),
     empty="memory was not recorded (opscope run --memory records it)",
+    forms=[Column("peak_unused", "unused at the peak", units.size)],
     shown=[
         "process",
         "device",
         "peak_memory",
         "reserved",
+        "peak_unused",
         "in_use",
         "allocated",
         "released",
         "allocations",
+        "unpaired",
     ],
 )

@@ -66,6 +66,7 @@ def test_a_gradient_that_is_never_released_is_known_by_a_size_that_the_optimizer
     works = [op("aten::add_.Tensor(f32[3,5], f32[3,5]) -> =0", 320, 330, "optimizer")]
     assert only(trace_of, block(1, 60, 250), works) == "gradient"
     assert only(trace_of, block(1, 64, 250), works) == "unknown"
+    assert only(trace_of, block(1, 60, 250, 305), works) == "unknown"  # gone before the step
     # a GPU's allocator may have rounded it up
     assert only(trace_of, block(1, 512, 250, device=0, thread=None), works) == "gradient"
 
@@ -135,6 +136,36 @@ def test_of_blocks_of_one_size_those_are_parameters_from_which_one_was_made(trac
     ]  # fmt: skip
     found = [kind for kind, _ in kinds(trace_of, [*model, *gradients], made)[:3]]
     assert found == ["parameter", "unknown", "parameter"]
+
+
+def test_a_gradient_that_several_backward_passes_add_to_is_one(trace_of):
+    loop = (
+        ("backward", 100, 200), ("backward", 300, 400), ("optimizer", 410, 490), ("backward", 600, 700),
+    )  # fmt: skip
+    found = kinds(trace_of, [block(1, 8, 150, 550), block(2, 8, 350, 390)], loop=loop)
+    assert [kind for kind, _ in found] == ["gradient", "temporary"]
+
+
+def test_passes_inside_an_optimizers_step_are_passes_of_their_own(trace_of):
+    """An optimizer's closure computes the loss and its gradients: LBFGS, and every step under Lightning."""
+    loop = [
+        one
+        for begin in (100, 500, 900)
+        for one in (
+            ("optimizer", begin, begin + 300),
+            ("forward", begin + 20, begin + 60),
+            ("backward", begin + 60, begin + 100),
+        )
+    ]
+    blocks = [
+        block(1, 8, 130, 180),
+        block(2, 8, 170, 510),
+        block(3, 8, 250),
+        block(4, 8, 250, 260),
+        block(5, 8, 10),
+    ]
+    found = [kind for kind, _ in kinds(trace_of, blocks, loop=loop)]
+    assert found == ["activation", "gradient", "optimizer state", "temporary", "parameter"]
 
 
 def test_a_thread_that_takes_no_part_in_the_passes_makes_no_activations(trace_of):
@@ -229,6 +260,34 @@ def test_where_no_phase_is_marked_the_ops_tell_the_passes(trace_of):
     wanted = [("forward", 10, 40), ("backward", 40, 70), ("optimizer", 80, 90)]
     more = [(kind, start + 100, end + 100) for kind, start, end in wanted]
     assert passes_of(trace_of(ranges=[*step, *later])) == {0: [*wanted, *more]}
+
+
+def test_what_zeroes_gradients_is_no_step_and_each_step_is_a_pass(trace_of):
+    trace = trace_of(
+        ranges=[
+            op('"Optimizer.step#SGD.step"()', 10, 20, "optimizer"),
+            op('"Optimizer.step#Adam.step"()', 20, 30, "optimizer"),
+            op('"Optimizer.zero_grad#SGD.zero_grad"()', 40, 50, "optimizer"),
+        ]
+    )
+    assert passes_of(trace) == {0: [("optimizer", 10, 20), ("optimizer", 20, 30)]}
+    ops = [op("aten::add_()", 10, 20, "optimizer"), op("aten::add_()", 22, 30, "optimizer")]
+    zero = op('"Optimizer.zero_grad#SGD.zero_grad"()', 40, 50, "optimizer")
+    assert passes_of(trace_of(ranges=[*ops, zero])) == {0: [("optimizer", 10, 30)]}
+
+
+def test_a_forward_op_parts_two_backward_passes_and_a_loaders_does_not(trace_of):
+    def backward(start):
+        return op("aten::mm()", start, start + 5, "backward", 2)
+
+    def forward(start, thread=1):
+        return {**op("aten::mm()", start, start + 5, thread=thread)}
+
+    main = [{**forward(0), "seq": 1, "fwd_thread": 1}, {**backward(10), "seq": 1, "fwd_thread": 1}]
+    loader = forward(18, thread=3)
+    trace = trace_of(ranges=[*main, loader, backward(20), forward(30), backward(40)])
+    found = [one for one in passes_of(trace)[0] if one[0] == "backward"]
+    assert found == [("backward", 10, 25), ("backward", 40, 45)]
 
 
 def test_processes_have_passes_of_their_own(trace_of):

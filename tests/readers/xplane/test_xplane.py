@@ -509,3 +509,35 @@ def test_a_gradient_is_linked_to_the_operation_of_its_own_run(tmp_path, monkeypa
     host = plane("/host:CPU", {1: "dot"}, [line(5, "pool", 0, *events)])
     ops = opscope.load(write(tmp_path, space(host))).ops().sort("start")
     assert ops["forward_op_id"].to_list() == [None, 0, None, 2, None, 4]
+
+
+def test_the_allocator_names_the_gpu_of_a_block(tmp_path):
+    """TSL's BFCAllocator tells no number of the device; the host's allocators count each for itself."""
+    changes = [("GPU_3_bfc", 1, 640, 640), ("gpu_host_bfc", 1, 99, 99), ("GPU_3_bfc", 2, 640, 0)]
+    host = plane(
+        "/host:CPU",
+        {1: "MemoryAllocation", 2: "MemoryDeallocation"},
+        [
+            line(
+                77,
+                "python",
+                1_000,
+                *(
+                    event(
+                        kind,
+                        number * 1_000_000,
+                        0,
+                        allocator_name=name,
+                        addr=4096,
+                        allocation_bytes=size,
+                        bytes_allocated=total,
+                    )
+                    for number, (name, kind, size, total) in enumerate(changes)
+                ),
+            )
+        ],
+    )
+    profile = opscope.load(write(tmp_path, space(host)))
+    rows = profile.trace["allocations"].select("device", "address", "bytes", "total").rows()
+    assert rows == [(3, 4096, 640, 640), (None, 4096, 99, 99), (3, 4096, -640, 0)]
+    assert profile.memory_events().select("device", "duration").rows() == [(None, None), (3, 2000)]
