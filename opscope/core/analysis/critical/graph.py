@@ -43,8 +43,8 @@ FOLLOWS_MAIN: Final = (
 LEFT_OUT: Final = "critical path: dependencies that contradict the recorded times were left out"
 NO_SYNCS: Final = (
     "critical path: no synchronisation events in the trace; what a call waited for is inferred from its name"
-    " and from what ended during it (PyTorch: torch.profiler's _ExperimentalConfig(enable_cuda_sync_events"
-    "=True); Nsight Systems: --cuda-event-trace or CUPTI's synchronisation records)"
+    " and from what ended during it (in PyTorch, torch.profiler records them with"
+    " experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True))"
 )
 
 
