@@ -303,7 +303,7 @@ def _linked(
     shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
     # a call that waited: its own part is what such calls take when they need not wait
     waited = np.unique(back)
-    own[waited] = np.minimum(own[waited], _own_calls(trace, nodes, waited, source, target, ended))
+    own[waited] = np.minimum(own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended))
     weight = own
     device = slice(nodes.host_nodes, len(time))
     weight[device] = _gaps(nodes, gap)
@@ -434,23 +434,29 @@ def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:
 
 
 def _own_calls(
-    trace: Trace, nodes: _Nodes, waited: Ints, source: Ints, target: Ints, ended: Ints
+    trace: Trace,
+    nodes: _Nodes,
+    waiting: Waits,
+    waited: Ints,
+    source: Ints,
+    target: Ints,
+    ended: Ints,
 ) -> Ints:
     """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
     where all waited the shortest of all."""
     codes, names = compact(trace["calls"]["name"])
+    lasted = (trace["calls"]["end"] - trace["calls"]["start"]).fill_null(0).to_numpy()
     call = nodes.ref[waited]
-    took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
-    idle = last[waited] + nodes.low <= nodes.called[call]
-    found = took.copy()
+    free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
+    found = lasted[call].copy()
     for one in range(len(names)):
         here = codes[call] == one
         if here.any():
-            free = here & idle
-            found[here] = took[free if free.any() else here].min()
-    return found
+            quick = lasted[free[codes[free] == one]]
+            found[here] = (quick if len(quick) else found[here]).min()
+    return np.maximum(found, 0)
 
 
 def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]:

@@ -43,14 +43,16 @@ class Waits:
     """Blocking calls with the places of work that each waits for, and pairs of places across streams.
 
     ``call``, ``source``: a row of ``calls`` and a place of the work; one row for each stream that the call
-    waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``notes``:
-    what was inferred or is missing, with how many times.
+    waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``idle``: the
+    synchronising calls that had nothing to wait for. ``notes``: what was inferred or is missing, with how
+    many times.
     """
 
     call: Ints
     source: Ints
     before: Ints
     after: Ints
+    idle: Ints
     notes: dict[str, int] = field(default_factory=dict)
 
 
@@ -120,7 +122,7 @@ def waits(trace: Trace, work: Work) -> Waits:
     codes, names = compact(calls["name"])
     kind = np.array([_kind(name or "") for name in names] or [0], np.uint8)[codes]
     streams = _Streams(work)
-    found = Waits(*(np.empty(0, np.int64) for _ in range(4)))
+    found = Waits(*(np.empty(0, np.int64) for _ in range(5)))
     syncs = _syncs(trace)
     parts = [_copies(trace, work, codes, names)]
     if len(work):
@@ -128,6 +130,9 @@ def waits(trace: Trace, work: Work) -> Waits:
         event_waits, found.before, found.after = _events(trace, work, streams, syncs, found.notes)
         parts.append(event_waits)
     found.call, found.source = (np.concatenate(one) for one in zip(*parts, strict=True))
+    waited = np.zeros(len(calls), bool)
+    waited[found.call] = True
+    found.idle = np.flatnonzero((kind > 0) & (kind < 4) & ~waited)
     return found
 
 
