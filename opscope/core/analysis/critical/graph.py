@@ -30,7 +30,7 @@ from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
 #: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
-RETURN, FORK, BEGIN, DONE, JOIN, MEET, LAUNCH, CALL, MARK, WORK, ARRIVE, LAST = range(12)
+RETURN, FORK, BEGIN, DONE, JOIN, LAUNCH, CALL, MARK, WORK, MEET, ARRIVE, LAST = range(12)
 #: Stages of lanes (``Graph.stage``).
 STAGES: Final = 3
 #: Predecessors of a node that are no row of the edges: the start of the window, the node before.
