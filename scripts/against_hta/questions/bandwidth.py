@@ -9,7 +9,9 @@ def ours(profile):
     """Return by kind the most bandwidth at a time (GB/s), and the bytes (GB) that the series adds up to."""
     import polars as pl
 
-    found = {"times in whole µs": "no" if (profile.trace["memops"]["end"] % 1_000).any() else "yes"}
+    found = {
+        "times in whole µs": "no" if (profile.trace["memops"]["end"] % 1_000 != 0).any() else "yes"
+    }
     sized = profile.trace["memops"].filter(
         pl.col("bytes").is_not_null() & (pl.col("end") > pl.col("start"))
     )

@@ -72,7 +72,7 @@ def _events(figure, mine, other):
 
 def _truncated(figure, mine, other):
     one, two = mine.get(figure), other.get(figure)
-    if one is not None and two is not None and two == int(two) and 0 < one - two:
+    if one is not None and two is not None and two == int(two) and one - two > 0:
         return "opscope: HTA cuts each interval to whole µs before it adds them up"
     return None
 
