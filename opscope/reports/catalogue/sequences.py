@@ -1,0 +1,31 @@
+"""The report of sequences of kernels that run again and again."""
+
+from __future__ import annotations
+
+from opscope.frames import FRAMES
+from opscope.reports.layout import Column
+from opscope.reports.report import Report
+
+REPORT = Report(
+    name="sequences",
+    order=510,
+    title="Frequent sequences of kernels",
+    holds=FRAMES["sequences()"],
+    frame=lambda profile: profile.sequences(),
+    empty="no sequence of kernels ran twice, or no kernels were captured",
+    shown=[
+        "share",
+        "total",
+        "occurrences",
+        "sequence_length",
+        "between_time",
+        "launching_time",
+        "kernel_sequence",
+        "op",
+        "direction",
+        "layer",
+        "layers",
+    ],
+    forms=(Column("kernel_sequence", "kernels in order", flexible=True, cut="end", parts="words"),),
+    gpu_only=True,
+)
