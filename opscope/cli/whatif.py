@@ -30,7 +30,10 @@ def whatif(
     copies: Annotated[float, typer.Option(help="Factor for all copies.")] = 1.0,
     communication: Annotated[float, typer.Option(help="Factor for all collectives.")] = 1.0,
     launches: Annotated[
-        float, typer.Option(help="Factor for the calls that launch work, and for the delay until it starts.")
+        float,
+        typer.Option(
+            help="Factor for the calls that launch work, and for the delay until it starts."
+        ),
     ] = 1.0,
     host: Annotated[float, typer.Option(help="Factor for all host time that does not wait.")] = 1.0,
     csv: common.Csv = False,
@@ -57,7 +60,9 @@ def whatif(
     except ValueError as error:
         common.fail(str(error))
     if change == Change():
-        common.fail("nothing to change: give --op, --kernel, --copies, --communication, --launches or --host")
+        common.fail(
+            "nothing to change: give --op, --kernel, --copies, --communication, --launches or --host"
+        )
     profile = common.load(file, gpu, strict, model=model)
     try:
         frame = profile.what_if(

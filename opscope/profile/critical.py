@@ -34,9 +34,7 @@ class Critical(Base):
         for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
         ``notes()`` says which dependencies are inferred because the trace does not record them.
         """
-        frame = self._frame(
-            "critical_path", lambda: paths.critical_path(self._ops, self._graph)
-        )
+        frame = self._frame("critical_path", lambda: paths.critical_path(self._ops, self._graph))
         return frame if categories else self._out("critical_path", frame)
 
     def critical_totals(self, by: str = "kind") -> pl.DataFrame:

@@ -109,7 +109,10 @@ def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
     sums = rows.group_by(keys).agg(
         pl.col("duration").sum().alias("time"), pl.len().cast(pl.Int64).alias("pieces")
     )
-    text = [pl.col(key).cast(pl.String) if key not in ("process", "step") else pl.col(key) for key in keys]
+    text = [
+        pl.col(key).cast(pl.String) if key not in ("process", "step") else pl.col(key)
+        for key in keys
+    ]
     first = [] if by != "step" else text[:2]
     return (
         sums.with_columns((pl.col("time") / (whole or None)).alias("share"))
@@ -170,7 +173,9 @@ def _names(ops: Ops, made: Graph, path: Pieces, op: pl.Series) -> pl.Series:
     called = np.flatnonzero(path.event < NONE)
     found = op.cast(pl.String)
     if len(worked):
-        found = found.scatter(worked, names(made.work, ops.attribution, path.work[worked]).cast(pl.String))
+        found = found.scatter(
+            worked, names(made.work, ops.attribution, path.work[worked]).cast(pl.String)
+        )
     if len(called):
         row: NDArray[np.int64] = -2 - path.event[called]
         calls = ops.attribution.trace["calls"]["name"].gather(row)

@@ -50,14 +50,24 @@ def frames() -> Iterator[Frame]:
         yield Frame(
             f'critical_totals("{by}")',
             f"one row per {row} of the critical path, the most time first",
-            columns(f"{keys} time share pieces", time=_TIME, share=_SHARE, kind=_KIND, name=_NAME, op=_OP),
+            columns(
+                f"{keys} time share pieces",
+                time=_TIME,
+                share=_SHARE,
+                kind=_KIND,
+                name=_NAME,
+                op=_OP,
+            ),
         )
     yield Frame(
         "what_if()",
         "the whole trace, then one row per step",
         columns(
             "process step wall_time new_wall_time saving saving_share removed_time",
-            wall_time=("ns", "time that it took; of a step, from its start to its end on its thread"),
+            wall_time=(
+                "ns",
+                "time that it took; of a step, from its start to its end on its thread",
+            ),
             step=("number", "the step's number; null for the whole trace"),
         ),
     )

@@ -10,7 +10,7 @@ REPORT = Report(
     name="critical_path",
     order=545,
     title="Critical path, piece by piece",
-    holds=FRAMES['critical_path()'],
+    holds=FRAMES["critical_path()"],
     frame=lambda profile: profile.critical_path(categories=True),
     empty=EMPTY,
     shown=["start", "duration", "kind", "name", "op", "layer", "thread", "stream"],

@@ -33,7 +33,9 @@ def step(number: int, start: int, end: int, thread: int = 1) -> dict:
             "kind": "pushpop", "text": f"step {number}", "start": start, "end": end}  # fmt: skip
 
 
-def call(name: str, start: int, end: int, correlation: int, thread: int = 1, **more: object) -> dict:
+def call(
+    name: str, start: int, end: int, correlation: int, thread: int = 1, **more: object
+) -> dict:
     return {"process": 0, "thread": thread, "name": name, "start": start, "end": end,
             "correlation": correlation, **more}  # fmt: skip
 
@@ -254,7 +256,10 @@ def test_a_graph_s_kernels_follow_its_launch_and_their_stream(trace_of):
         trace_of(
             ranges=[op("replay", 0, 12)],
             calls=[call("cudaGraphLaunch", 2, 10, 1)],
-            kernels=[kernel(20, 50, 1, graph=3, graph_node=1), kernel(51, 80, 1, graph=3, graph_node=2)],
+            kernels=[
+                kernel(20, 50, 1, graph=3, graph_node=1),
+                kernel(51, 80, 1, graph=3, graph_node=2),
+            ],
         )
     )
     assert [kind for kind, _, _ in path(profile)] == ["op", "launch", "kernel", "gap", "kernel"]
@@ -285,7 +290,12 @@ def test_ranks_meet_in_a_collective(trace_of):
         processes=[rank(0), rank(1)],
         clocks=[{"clock_domain": 0, "kind": "unix", "machine": "one"}],
         ranges=[
-            {**op("x", start, start + 6), "process": process, "text": text, "category": "communication"}
+            {
+                **op("x", start, start + 6),
+                "process": process,
+                "text": text,
+                "category": "communication",
+            }
             for process, start in ((0, 0), (1, late))
         ],
         calls=[
@@ -328,11 +338,22 @@ def test_a_profile_without_events_has_no_path(trace_of):
 
 def test_kernels_alone_are_a_path_with_what_the_trace_does_not_explain(trace_of):
     profile = Profile(trace_of(kernels=[kernel(10, 20, None), kernel(50, 90, None)]))
-    assert path(profile) == [("kernel", "kNone", 10), ("unexplained", "kNone", 30), ("kernel", "kNone", 40)]
+    assert path(profile) == [
+        ("kernel", "kNone", 10),
+        ("unexplained", "kNone", 30),
+        ("kernel", "kNone", 40),
+    ]
 
 
 def test_user_ranges_alone_are_the_host_s_time(trace_of):
-    mine = {"process": 0, "thread": 1, "domain": "opscope.user", "text": "mine", "start": 3, "end": 9}
+    mine = {
+        "process": 0,
+        "thread": 1,
+        "domain": "opscope.user",
+        "text": "mine",
+        "start": 3,
+        "end": 9,
+    }
     assert path(Profile(trace_of(ranges=[mine]))) == [("host", None, 6)] or path(
         Profile(trace_of(ranges=[mine]))
     ) == [("op", "mine", 6)]
@@ -344,7 +365,9 @@ def test_user_ranges_alone_are_the_host_s_time(trace_of):
      {"ops": {"nosuch": 0}}, {"kernels": {"mm": 0}}],
 )  # fmt: skip
 def test_a_change_that_means_nothing_is_refused(trace_of, change):
-    profile = Profile(trace_of(ranges=[op("mm", 0, 9)], calls=[launch(1, 1)], kernels=[kernel(5, 9, 1)]))
+    profile = Profile(
+        trace_of(ranges=[op("mm", 0, 9)], calls=[launch(1, 1)], kernels=[kernel(5, 9, 1)])
+    )
     with pytest.raises(ValueError, match=r"factor|no (op|kernel) named"):
         profile.what_if(**change)
 
@@ -391,7 +414,9 @@ def traces(draw: st.DrawFn) -> Trace:
         elif "Launch" in name or draw(st.booleans()):
             kernels.append({**kernel(at, at + draw(size), number), **where})
         if "Sync" in name or "Wait" in name:
-            kind = draw(st.sampled_from(["Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"]))
+            kind = draw(
+                st.sampled_from(["Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"])
+            )
             syncs.append({**where, "process": 0, "kind": kind, "start": start, "end": start + 1,
                           "correlation": number, "record": draw(st.integers(0, 14)),
                           "event_stream": draw(st.integers(1, 3))})  # fmt: skip
@@ -402,7 +427,9 @@ def traces(draw: st.DrawFn) -> Trace:
     for name, rows in tables.items():
         schema = table_schema(name)
         columns = {key: schema[key] for row in rows for key in row}
-        frames[name] = pl.DataFrame([{key: row.get(key) for key in columns} for row in rows], schema=columns or schema)
+        frames[name] = pl.DataFrame(
+            [{key: row.get(key) for key in columns} for row in rows], schema=columns or schema
+        )
     frames["ranges"] = frames["ranges"].with_columns(pl.Series("id", range(len(ranges)), pl.Int64))
     return Trace.of(frames)
 
@@ -453,7 +480,9 @@ def test_the_replay_is_the_longest_path(trace, data):
     assert same.tolist() == graph.time.tolist()
     assert wall(graph, same, graph.duration) == graph.high - graph.low
     assert slow(graph, graph.duration, graph.weight, graph.delay) == graph.time.tolist()
-    factors = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=len(graph), max_size=len(graph)))
+    factors = data.draw(
+        st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=len(graph), max_size=len(graph))
+    )
     duration = (graph.duration * np.array(factors)).astype(np.int64)
     expected = slow(graph, duration, graph.weight, graph.delay)
     assert replay(graph, duration, graph.weight, graph.delay).tolist() == expected
@@ -492,7 +521,10 @@ def test_nodes_one_at_a_time_and_in_passes_give_the_same(small, trace):
 
 
 CHANGES = st.fixed_dictionaries(
-    {name: st.sampled_from([0.0, 0.25, 0.7, 1.0]) for name in ("copies", "launches", "host", "communication")}
+    {
+        name: st.sampled_from([0.0, 0.25, 0.7, 1.0])
+        for name in ("copies", "launches", "host", "communication")
+    }
 )
 
 

@@ -20,7 +20,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
-from opscope.core.analysis.critical.waits import INFERRED_EVENT, INFERRED_STREAM, Waits, coinciding, waits
+from opscope.core.analysis.critical.waits import (
+    INFERRED_EVENT,
+    INFERRED_STREAM,
+    Waits,
+    coinciding,
+    waits,
+)
 from opscope.core.analysis.critical.work import Work, device_work
 from opscope.core.analysis.critical.ranks import Meeting, meetings
 from opscope.core.analysis.summary import ended_steps
@@ -178,7 +184,12 @@ class _Nodes:
         fork = np.minimum(hands.start, threads.end[main])
         last = np.arange(len(threads.keys))
         parts = [
-            (LAUNCH, threads.lane_of(process[launches], thread[launches]), start[launches], launches),
+            (
+                LAUNCH,
+                threads.lane_of(process[launches], thread[launches]),
+                start[launches],
+                launches,
+            ),
             (CALL, threads.lane_of(process[blocking], thread[blocking]), start[blocking], blocking),
             (RETURN, threads.lane_of(process[blocking], thread[blocking]), end[blocking], blocking),
             (FORK, main, fork, ids),
@@ -208,7 +219,11 @@ class _Nodes:
         self.last_of_work = self.of_work + ends
         is_end[self.last_of_work[ends] - self.host_nodes] = True
         self.kind = np.concatenate(
-            [kind, np.full(met.many, MEET, np.uint8), np.where(is_end, ARRIVE, WORK).astype(np.uint8)]
+            [
+                kind,
+                np.full(met.many, MEET, np.uint8),
+                np.where(is_end, ARRIVE, WORK).astype(np.uint8),
+            ]
         )
         self.meet_at = len(kind)
         self.lane = np.concatenate(
@@ -276,7 +291,9 @@ def _linked(
     kept = back >= 0
     back, source = back[kept], nodes.last_of_work[waiting.source[kept]]
     late = time[back] - ended[source]
-    parts.append((source, back, np.minimum(late, _returns(trace, nodes, waiting.call[kept], late)), False))
+    parts.append(
+        (source, back, np.minimum(late, _returns(trace, nodes, waiting.call[kept], late)), False)
+    )
     source, target = nodes.last_of_work[waiting.before], start[waiting.after]
     parts.append((source, target, np.minimum(gap, time[target] - ended[source]), False))
     seen = _late(nodes, called, launched, delay, gap, waiting)
@@ -303,7 +320,9 @@ def _linked(
     shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
     # a call that waited: its own part is what such calls take when they need not wait
     waited = np.unique(back)
-    own[waited] = np.minimum(own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended))
+    own[waited] = np.minimum(
+        own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended)
+    )
     weight = own
     device = slice(nodes.host_nodes, len(time))
     weight[device] = _gaps(nodes, gap)
@@ -345,9 +364,7 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
         here = np.flatnonzero(nodes.lane[: nodes.meet_at] == lane)
         passed = np.concatenate(([0], np.cumsum(high - low)))
         place = np.searchsorted(low, time[here], "right")
-        waited = passed[place] - np.where(
-            place > 0, np.maximum(high[place - 1] - time[here], 0), 0
-        )
+        waited = passed[place] - np.where(place > 0, np.maximum(high[place - 1] - time[here], 0), 0)
         own[here] -= np.diff(waited, prepend=0)
     return own
 
@@ -494,9 +511,7 @@ def _bind(made: Graph) -> None:
     rank = finish[made.source]
     wins = np.flatnonzero((came == best[made.target]) & (came > arrival[made.target]))
     ties = np.flatnonzero(
-        (came == best[made.target])
-        & (came == arrival[made.target])
-        & (rank > raw[made.target])
+        (came == best[made.target]) & (came == arrival[made.target]) & (rank > raw[made.target])
     )
     chosen = np.concatenate([wins, ties])
     chosen = chosen[np.argsort(rank[chosen], kind="stable")]

@@ -116,7 +116,9 @@ def pieces(made: Graph) -> Pieces:
     high = np.concatenate(([length], low[:-1]))
     some = high > low
     start, stop, kind, on, work = (one[some][::-1] for one in (low, high, kind, on, work))
-    return _with_events(made, Pieces(start, stop, kind, on.astype(np.int32), work, np.full(len(start), NONE)))
+    return _with_events(
+        made, Pieces(start, stop, kind, on.astype(np.int32), work, np.full(len(start), NONE))
+    )
 
 
 def _with_events(made: Graph, path: Pieces) -> Pieces:
@@ -125,7 +127,14 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
     parts: list[tuple[Ints, Ints, NDArray[np.uint8], NDArray[np.int32], Ints, Ints]] = []
     rest = ~on_host
     parts.append(
-        (path.start[rest], path.end[rest], path.kind[rest], path.lane[rest], path.work[rest], path.event[rest])
+        (
+            path.start[rest],
+            path.end[rest],
+            path.kind[rest],
+            path.lane[rest],
+            path.work[rest],
+            path.event[rest],
+        )
     )
     threads = made.host
     for lane in np.unique(path.lane[on_host]).tolist():
@@ -140,8 +149,10 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
         place = np.searchsorted(low, start, "right") - 1
         end = np.minimum(np.append(start[1:], high[-1]), high[place])
         inner = nest(begin, stop).innermost(start)
-        event = np.where(inner >= 0, threads.event[mine[np.maximum(inner, 0)]], NONE) if len(mine) else (
-            np.full(len(start), NONE)
+        event = (
+            np.where(inner >= 0, threads.event[mine[np.maximum(inner, 0)]], NONE)
+            if len(mine)
+            else (np.full(len(start), NONE))
         )
         # one row where an op goes on over the end of a piece
         same = (event[1:] == event[:-1]) & (start[1:] == end[:-1])
@@ -150,7 +161,14 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
         start, end, event = start[head], end[tail], event[head]
         kind = np.where(event >= 0, OP, np.where(event < NONE, CALL, HOST)).astype(np.uint8)
         parts.append(
-            (start, end, kind, np.full(len(start), lane, np.int32), np.full(len(start), NONE), event)
+            (
+                start,
+                end,
+                kind,
+                np.full(len(start), lane, np.int32),
+                np.full(len(start), NONE),
+                event,
+            )
         )
     start, end, kind, on, work, event = (np.concatenate(one) for one in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")

@@ -64,9 +64,7 @@ def meetings(attribution: Attribution, work: Work) -> Meeting:
             pl.len().over(_WITHIN, "process").max().over(_WITHIN).alias("times"),
         )
         .filter(
-            (pl.col("ranks") > 1)
-            & (pl.col("entered") <= pl.col("left"))
-            & (pl.col("times") == 1)
+            (pl.col("ranks") > 1) & (pl.col("entered") <= pl.col("left")) & (pl.col("times") == 1)
         )
     )
     if found.is_empty():

@@ -159,9 +159,7 @@ def _ends(made: Graph, closing: NDArray[np.bool_]) -> Ints:
     return np.array(ends, np.int64)
 
 
-def _scan(
-    nodes: Ints, arrival: Ints, after: Ints, first: NDArray[np.bool_], found: Ints
-) -> None:
+def _scan(nodes: Ints, arrival: Ints, after: Ints, first: NDArray[np.bool_], found: Ints) -> None:
     """Set ``found`` of ``nodes``, lane by lane in order, from their arrivals and the nodes before them."""
     takes = after[nodes]
     head = first[nodes]

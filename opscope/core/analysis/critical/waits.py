@@ -33,9 +33,7 @@ INFERRED_EVENT: Final = (
     "critical path: the trace does not say which event a stream waited for; taken is the work of another"
     " stream that ended just before the waiting work began"
 )
-NO_EVENT: Final = (
-    "critical path: a stream waited for an event whose record is not in the trace; that dependency is missing"
-)
+NO_EVENT: Final = "critical path: a stream waited for an event whose record is not in the trace; that dependency is missing"
 
 
 @dataclass(slots=True)
@@ -148,7 +146,9 @@ def _syncs(trace: Trace) -> pl.DataFrame:
     calls = trace["calls"].select(
         "process", "correlation", pl.int_range(pl.len(), dtype=pl.Int64).alias("call")
     )
-    told = pl.concat([trace["syncs"]["correlation"], trace["syncs"]["record"]]).drop_nulls().unique()
+    told = (
+        pl.concat([trace["syncs"]["correlation"], trace["syncs"]["record"]]).drop_nulls().unique()
+    )
     calls = calls.filter(pl.col("correlation").is_in(told.implode())).unique(
         ["process", "correlation"], keep="last"
     )
@@ -296,9 +296,7 @@ def _events(
     for lane, key in enumerate(work.keys):
         same = known & (process == key[0]) & ((device < 0) | (device == key[1]))
         mine = np.flatnonzero(same & (event_stream == key[3]))
-        source[mine] = streams.last(
-            lane, start[recorded[mine]], np.full(len(mine), far, np.int64)
-        )
+        source[mine] = streams.last(lane, start[recorded[mine]], np.full(len(mine), far, np.int64))
         waiting = np.flatnonzero(same & is_wait & (stream == key[3]))
         target[waiting] = streams.next(lane, start[call[waiting]])
     missing = int((is_wait & (recorded < 0)).sum())

@@ -58,7 +58,9 @@ class Change:
 
     def __post_init__(self) -> None:
         """Check the factors."""
-        single = {name: getattr(self, name) for name in ("copies", "communication", "launches", "host")}
+        single = {
+            name: getattr(self, name) for name in ("copies", "communication", "launches", "host")
+        }
         for name, factor in (*self.ops.items(), *self.kernels.items(), *single.items()):
             if not math.isfinite(factor) or not 0 <= factor <= _MOST:
                 raise ValueError(f"{name}: the factor {factor} is not between 0 and {_MOST:g}")
@@ -81,7 +83,9 @@ def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
     weight[arrive] = _scaled(weight[arrive], per_node[arrive])
     delay[made.shared] = _scaled(delay[made.shared], per_node[made.target[made.shared]])
     launching = ~worked[made.source] & worked[made.target] & ~made.shared & (delay > 0)
-    delay[launching] = _scaled(delay[launching], np.full(int(launching.sum()), float(change.launches)))
+    delay[launching] = _scaled(
+        delay[launching], np.full(int(launching.sum()), float(change.launches))
+    )
     _scale_host(ops, made, change, weight)
     reached = replay(made, duration, weight, delay)
     removed = sum(
@@ -98,9 +102,9 @@ def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
     )
     saving = pl.col("wall_time") - pl.col("new_wall_time")
     some = pl.when(pl.col("wall_time") > 0).then(pl.col("wall_time"))
-    return frame.with_columns(
-        saving.alias("saving"), (saving / some).alias("saving_share")
-    ).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+    return frame.with_columns(saving.alias("saving"), (saving / some).alias("saving_share")).select(
+        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
+    )
 
 
 def _scaled(values: Ints, factor: _Floats) -> Ints:
@@ -109,7 +113,9 @@ def _scaled(values: Ints, factor: _Floats) -> Ints:
     return changed
 
 
-def _steps(ops: Ops, made: Graph, reached: Ints) -> list[tuple[int | None, int | None, int, int, None]]:
+def _steps(
+    ops: Ops, made: Graph, reached: Ints
+) -> list[tuple[int | None, int | None, int, int, None]]:
     steps = ended_steps(ops.attribution.trace["ranges"])
     marks = np.full(2 * len(steps), NONE, np.int64)
     here = np.flatnonzero(made.kind == MARK)
