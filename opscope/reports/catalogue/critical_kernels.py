@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports.critical import EMPTY, with_notes
+from opscope.reports.critical import with_notes
 from opscope.reports.report import Report
 
 REPORT = Report(

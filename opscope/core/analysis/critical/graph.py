@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
+from opscope.core.analysis.critical.ranks import Meeting, meetings
 from opscope.core.analysis.critical.waits import (
     INFERRED_EVENT,
     INFERRED_STREAM,
@@ -28,10 +28,9 @@ from opscope.core.analysis.critical.waits import (
     waits,
 )
 from opscope.core.analysis.critical.work import Work, device_work
-from opscope.core.analysis.critical.ranks import Meeting, meetings
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.tables.columns import at, compact
+from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
@@ -251,7 +250,7 @@ class _Nodes:
 
 
 def _distinct(rows: NDArray[Any], many: int) -> Ints:
-    """Return the distinct numbers below ``many``, in order; a flag for each is ten times faster than sorting."""
+    """Return the distinct numbers below ``many``, in order: a flag for each is faster than a sort."""
     seen = np.zeros(many, bool)
     seen[rows] = True
     return np.flatnonzero(seen)
@@ -473,7 +472,8 @@ def _own_calls(
         if here.any():
             quick = lasted[free[codes[free] == one]]
             found[here] = (quick if len(quick) else found[here]).min()
-    return np.maximum(found, 0)
+    own: Ints = np.maximum(found, 0)
+    return own
 
 
 def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]:

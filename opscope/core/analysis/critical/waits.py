@@ -20,20 +20,15 @@ _DEVICE: Final = re.compile(r"\A(cuda|hip)(Device|Thread)Synchronize|\A(cu|hip)C
 _STREAM: Final = re.compile(r"\A(cuda|cu|hip)StreamSynchronize")
 _EVENT: Final = re.compile(r"\A(cuda|cu|hip)EventSynchronize")
 #: Calls that may wait for the device: they count where work ended during the call.
-_PERHAPS: Final = re.compile(r"\A(cuda|cu|hip)(Free|Mem(?:ory)?Free|FreeHost|MemHostAlloc|HostAlloc|"
-                             r"MallocHost|HostFree|HostUnregister|HostRegister)(?!Async)")  # fmt: skip
-#: Copies that the host waits for.
-_COPIES: Final = re.compile(r"\A(cuda|cu|hip)Memcpy")
-#: Notes on what was inferred.
-INFERRED_STREAM: Final = (
-    "critical path: the trace does not say for which stream or event a call waited; taken is the work that"
-    " ended last during the call, else the stream of the thread's last launch"
+_PERHAPS: Final = re.compile(
+    r"\A(cuda|cu|hip)(Free|Mem(?:ory)?Free|FreeHost|MemHostAlloc|HostAlloc|MallocHost|HostFree"
+    r"|HostUnregister|HostRegister)(?!Async)"
 )
 INFERRED_EVENT: Final = (
     "critical path: the trace does not say which event a stream waited for; taken is the work of another"
     " stream that ended just before the waiting work began"
 )
-NO_EVENT: Final = "critical path: a stream waited for an event whose record is not in the trace; that dependency is missing"
+NO_EVENT: Final = "critical path: a stream waited for an event whose record is not in the trace, so that dependency is missing"
 
 
 @dataclass(slots=True)
@@ -55,8 +50,8 @@ class Waits:
 
 
 #: Work that begins this soon (ns) after another stream's work ended, later than its own stream explains,
-#: waited for it. Kineto's traces have whole microseconds; of 120 such starts in a trace of a training on 4 streams
-#: all were within 4 us, and the next nearest 1 ms away.
+#: waited for it. In a training's trace 96 of 444 late starts lie within 10 us of such an end, 33 within 4 us,
+#: and only 13 more within 50 us: a longer time would rather find coincidences.
 _SOON: Final = 10_000
 _WAIT_CALLS: Final = r"\A(cuda|cu|hip)StreamWaitEvent"
 
@@ -120,7 +115,8 @@ def waits(trace: Trace, work: Work) -> Waits:
     codes, names = compact(calls["name"])
     kind = np.array([_kind(name or "") for name in names] or [0], np.uint8)[codes]
     streams = _Streams(work)
-    found = Waits(*(np.empty(0, np.int64) for _ in range(5)))
+    none = np.empty(0, np.int64)
+    found = Waits(none, none, none, none, none)
     syncs = _syncs(trace)
     parts = [_copies(trace, work, codes, names)]
     if len(work):
