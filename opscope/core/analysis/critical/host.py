@@ -21,8 +21,8 @@ class Host:
     """The threads and their events; times in ns.
 
     ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: from its first range
-    or call to its last. ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops and calls;
-    ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
+    or call to its last. ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops
+    and calls; ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
     """
 
     keys: list[tuple[int, int]]

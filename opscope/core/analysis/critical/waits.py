@@ -21,14 +21,24 @@ _STREAM: Final = re.compile(r"\A(cuda|cu|hip)StreamSynchronize")
 _EVENT: Final = re.compile(r"\A(cuda|cu|hip)EventSynchronize")
 #: Calls that may wait for the device: they count where work ended during the call.
 _PERHAPS: Final = re.compile(
-    r"\A(cuda|cu|hip)(Free|Mem(?:ory)?Free|FreeHost|MemHostAlloc|HostAlloc|MallocHost|HostFree"
-    r"|HostUnregister|HostRegister)(?!Async)"
+    r"\A(cuda|cu|hip)(Free|MemFree|FreeHost|MemHostAlloc|HostAlloc|MallocHost|HostFree|HostUnregister"
+    r"|HostRegister)(?!Async)"
+)
+#: Copies that the host may wait for.
+_COPIES: Final = re.compile(r"\A(cuda|cu|hip)Memcpy")
+#: Notes on what was inferred.
+INFERRED_STREAM: Final = (
+    "critical path: the trace does not say for which stream or event a call waited; taken is the work that"
+    " ended last during the call, else the stream of the thread's last launch"
 )
 INFERRED_EVENT: Final = (
     "critical path: the trace does not say which event a stream waited for; taken is the work of another"
     " stream that ended just before the waiting work began"
 )
-NO_EVENT: Final = "critical path: a stream waited for an event whose record is not in the trace, so that dependency is missing"
+NO_EVENT: Final = (
+    "critical path: a stream waited for an event whose record is not in the trace, so that this dependency is"
+    " missing"
+)
 
 
 @dataclass(slots=True)
