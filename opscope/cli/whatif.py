@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
 from . import common
-
-_SHOWN: Final = "step,wall_time,new_wall_time,saving,saving_share,removed_time"
 
 
 def whatif(
@@ -49,8 +48,10 @@ def whatif(
     The trace is replayed with all its dependencies, so what waited for something else still waits.
     """
     from opscope.core.analysis.critical.what_if import Change, NothingSelected
-    from opscope.reports.critical import notes
-    from opscope.reports.tables import totals
+    from opscope.frames import FRAMES
+    from opscope.reports.critical import EMPTY, notes
+    from opscope.reports.report import Report, View
+    from opscope.reports.tables import listed
 
     common.one_form(csv, json)
     ops, kernels = _factors("--op", op), _factors("--kernel", kernel)
@@ -77,10 +78,15 @@ def whatif(
     if csv or json:
         common.raw(frame, csv, None)
         return
-    empty = "nothing in this profile has times"
-    table = totals("What if", frame, _SHOWN.split(","), None, empty)
-    from dataclasses import replace
-
+    report = Report(
+        name="what_if",
+        order=0,
+        title="What if",
+        holds=FRAMES["what_if()"],
+        frame=lambda _: frame,
+        empty=EMPTY,
+    )
+    table = listed(report, frame, View(None))
     told = "the first row is the whole trace; no saving can be larger than removed_time"
     common.show([replace(table, footnotes=[*table.footnotes, told, *notes(profile)])], width)
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: HTA keeps times as floating-point µs, in which sums of ns are off in the last digits.
+#: HTA keeps times as floating-point µs, in which sums of ns are off in the last digits: the relative and the
+#: absolute difference up to which figures are equal.
 SAME = 1e-6
+WITHIN = 2e-3
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,10 @@ def compare(name: str, question: Any, ours: Any, theirs: Any) -> Iterator[Row]:
         yield Row(name, "(all)", f"{figures} figures", theirs["error"], False, "HTA fails here")
         return
     mine, other = ours["figures"], theirs["figures"]
-    within = getattr(question, "SAME", SAME)
+    same, within = getattr(question, "SAME", SAME), getattr(question, "WITHIN", WITHIN)
     for figure in dict.fromkeys([*mine, *other]):
         one, two = mine.get(figure), other.get(figure)
-        equal = _equal(one, two, within)
+        equal = _equal(one, two, same, within)
         yield Row(
             name, figure, one, two, equal, None if equal else _why(question, figure, mine, other)
         )
@@ -60,9 +62,9 @@ def _why(question: Any, figure: str, mine: Any, other: Any) -> str | None:
     return None
 
 
-def _equal(one: Any, two: Any, within: float) -> bool:
+def _equal(one: Any, two: Any, same: float, within: float) -> bool:
     if isinstance(one, (int, float)) and isinstance(two, (int, float)):
-        return math.isclose(one, two, rel_tol=within, abs_tol=within)
+        return math.isclose(one, two, rel_tol=same, abs_tol=within)
     return bool(one == two)
 
 

@@ -180,4 +180,5 @@ def _names(ops: Ops, made: Graph, path: Pieces, op: pl.Series) -> pl.Series:
         row: NDArray[np.int64] = -2 - path.event[called]
         calls = ops.attribution.trace["calls"]["name"].gather(row)
         found = found.scatter(called, calls.cast(pl.String))
-    return found.alias("name").cast(pl.Categorical)
+    named: pl.Series = found.alias("name").cast(pl.Categorical)
+    return named

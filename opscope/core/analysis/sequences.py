@@ -192,6 +192,12 @@ def _disjoint(
     )
     for length, number in ordered.head(_TRIED).select("length", "number").rows():
         place = np.flatnonzero(numbers[length] == number)
+        apart_by = np.diff(place)
+        if len(apart_by) and int(apart_by.min()) < length:
+            # it overlaps itself, so it is a shorter sequence again and again: ababab is ab
+            period = int(apart_by.min())
+            length = max(period, 2)
+            place = np.flatnonzero(numbers[length] == numbers[length][place[apart_by.argmin()]])
         for offset in range(length):
             place = place[~covered[place + offset]]
         place = apart(place, length)

@@ -16,6 +16,18 @@ def ours(profile):
             found[f"stream {row['stream']}: {kind} (µs)"] = None if value is None else value / 1e3
         if lost:
             found[f"stream {row['stream']}: launch unknown (µs)"] = lost / 1e3
+    return found | _overlaps(profile)
+
+
+def _overlaps(profile):
+    """Return by stream how long (µs) a kernel runs before the one that starts before it has ended."""
+    import numpy as np
+
+    work, found = profile._device_work, {}
+    for lane, rows in work.lanes(work.stream):
+        over = np.minimum(work.start[rows][1:] - work.end[rows][:-1], 0).sum()
+        if over:
+            found[f"stream {work.streams['stream'][lane]}: overlap (µs)"] = -over / 1e3
     return found
 
 
@@ -32,6 +44,15 @@ def theirs(analysis):
     return found
 
 
+def _overlapping(figure, mine, other):
+    stream = figure.partition(":")[0]
+    over = mine.get(f"{stream}: overlap (µs)")
+    one, two = mine.get(figure), other.get(figure)
+    if over is None or (two is not None and not 0 < one - two <= over + 0.01):
+        return None
+    return "opscope: kernels of this stream overlap, and HTA adds the gaps below 0 between them"
+
+
 def _unknown(figure, mine, other):
     stream = figure.partition(":")[0]
     lost = f"{stream}: launch unknown (µs)"
@@ -44,6 +65,6 @@ def _unknown(figure, mine, other):
     return "HTA calls gaps without a launch record kernel_wait or other; opscope: launch unknown. The sums are equal"
 
 
-WHY = {"": _unknown}
+WHY = {"kernel_wait|overlap": _overlapping, "": _unknown}
 #: HTA rounds to 0.01 µs.
-SAME = 1e-5
+WITHIN = 6e-3

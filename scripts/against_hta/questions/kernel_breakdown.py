@@ -38,7 +38,14 @@ def theirs(analysis):
     types, kernels = analysis.get_gpu_kernel_breakdown(
         visualize=False, duration_ratio=1.0, num_kernels=100_000, include_memory_kernels=True
     )
-    found = {f"{row.kernel_type} (µs)": row.sum for row in types.itertuples(index=False) if row.sum}
+    table = analysis.t.symbol_table.get_sym_table()
+    events = analysis.t.get_trace(0)
+    on_stream = events[events["stream"].ne(-1)]
+    others = ~on_stream["cat"].map(lambda code: table[code]).str.lower().str.contains("kernel|mem")
+    found = {"no kernels": int(others.sum())} if others.any() else {}
+    found |= {
+        f"{row.kernel_type} (µs)": row.sum for row in types.itertuples(index=False) if row.sum
+    }
     kernels = kernels[kernels["kernel_type"].ne("MEMORY")].sort_values("sum (us)", ascending=False)
     for _, row in kernels.head(TOP).iterrows():
         for name, column in (
@@ -55,3 +62,19 @@ def _short(name):
     import zlib
 
     return f"{name[:40]} #{zlib.crc32(name.encode()) % 10_000:04}"
+
+
+def _events(figure, mine, other):
+    if other.get("no kernels"):
+        return "opscope: HTA counts every event with a stream as a kernel, also waits (cuda_sync) and Triton's CPU ops"
+    return None
+
+
+def _truncated(figure, mine, other):
+    one, two = mine.get(figure), other.get(figure)
+    if one is not None and two is not None and two == int(two) and one - two > 0:
+        return "opscope: HTA cuts each interval to whole µs before it adds them up"
+    return None
+
+
+WHY = {r"^COM|^MEMORY": _truncated, "": _events}

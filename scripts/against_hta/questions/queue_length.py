@@ -13,7 +13,7 @@ FULL = 1_024
 
 def ours(profile):
     """Return launches, the longest queue, and the time (µs) with a full one, by stream."""
-    return {
+    found = {
         figure: value
         for row in profile.queue().to_dicts()
         if row["launches"]
@@ -24,6 +24,21 @@ def ours(profile):
             (f"stream {row['stream']}: full (µs)", row["full_time"] / 1e3),
         )
     }
+    return found | _others(profile)
+
+
+def _others(profile):
+    """Return by stream the launches by calls that HTA does not count, and of work that began at once."""
+    from opscope.core.analysis.launches import launches_of
+
+    work, found = profile._device_work, {}
+    launches = launches_of(work, work.stream)
+    names = profile.trace["calls"]["name"].gather(launches.call).cast(str)
+    other = ~names.is_in(CALLS).to_numpy()
+    for lane in sorted(set(launches.lane[other].tolist())):
+        many = int((launches.lane[other] == lane).sum())
+        found[f"stream {work.streams['stream'][lane]}: by other calls"] = many
+    return found
 
 
 def theirs(analysis):
@@ -48,3 +63,12 @@ def theirs(analysis):
             ).sum() / held.sum()
         found[f"stream {stream}: full (µs)"] = blocked.get(stream, 0.0)
     return found
+
+
+def _why(figure, mine, other):
+    if f"{figure.partition(':')[0]}: by other calls" in mine:
+        return "opscope: HTA leaves out calls that it does not list (hipMemcpyAsync with stream, graphs, driver calls)"
+    return None
+
+
+WHY = {"": _why}

@@ -26,11 +26,24 @@ def ours(profile):
 
 
 def theirs(analysis):
-    """Return HTA's ``get_temporal_breakdown``."""
+    """Return HTA's ``get_temporal_breakdown``, and how many events it takes for kernels that are none."""
     row = analysis.get_temporal_breakdown(visualize=False).iloc[0]
-    return {
+    table = analysis.t.symbol_table.get_sym_table()
+    events = analysis.t.get_trace(0)
+    kinds = events[events["stream"].ne(-1)]["cat"].map(lambda code: table[code])
+    others = int((~kinds.str.lower().str.contains("kernel|mem")).sum())
+    return ({"no kernels": others} if others else {}) | {
         "window (µs)": row["kernel_time(us)"],
         "idle (µs)": row["idle_time(us)"],
         "computing (µs)": row["compute_time(us)"],
         "neither (µs)": row["non_compute_time(us)"],
     }
+
+
+def _why(figure, mine, other):
+    if other.get("no kernels"):
+        return "opscope: HTA counts every event with a stream as a kernel, also waits (cuda_sync) and Triton's CPU ops"
+    return None
+
+
+WHY = {"": _why}

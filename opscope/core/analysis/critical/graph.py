@@ -35,7 +35,7 @@ from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
 #: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
-RETURN, FORK, BEGIN, DONE, JOIN, MEET, LAUNCH, CALL, MARK, WORK, ARRIVE, LAST = range(12)
+RETURN, FORK, BEGIN, DONE, JOIN, LAUNCH, CALL, MARK, WORK, MEET, ARRIVE, LAST = range(12)
 #: Stages of lanes (``Graph.stage``).
 STAGES: Final = 3
 #: Predecessors of a node that are no row of the edges: the start of the window, the node before.
@@ -48,8 +48,8 @@ FOLLOWS_MAIN: Final = (
 LEFT_OUT: Final = "critical path: dependencies that contradict the recorded times were left out"
 NO_SYNCS: Final = (
     "critical path: no synchronisation events in the trace; what a call waited for is inferred from its name"
-    " and from what ended during it (PyTorch: torch.profiler's _ExperimentalConfig(enable_cuda_sync_events"
-    "=True); Nsight Systems: --cuda-event-trace or CUPTI's synchronisation records)"
+    " and from what ended during it (in PyTorch, torch.profiler records them with"
+    " experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True))"
 )
 
 
@@ -250,7 +250,7 @@ class _Nodes:
 
 
 def _distinct(rows: NDArray[Any], many: int) -> Ints:
-    """Return the distinct numbers below ``many``, in order; a flag for each is ten times faster than sorting."""
+    """Return the distinct numbers below ``many``, in order: a flag for each is faster than a sort."""
     seen = np.zeros(many, bool)
     seen[rows] = True
     return np.flatnonzero(seen)
@@ -319,7 +319,9 @@ def _linked(
     shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
     # a call that waited: its own part is what such calls take when they need not wait
     waited = np.unique(back)
-    own[waited] = np.minimum(own[waited], _own_calls(trace, nodes, waited, source, target, ended))
+    own[waited] = np.minimum(
+        own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended)
+    )
     weight = own
     device = slice(nodes.host_nodes, len(time))
     weight[device] = _gaps(nodes, gap)
@@ -448,23 +450,30 @@ def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:
 
 
 def _own_calls(
-    trace: Trace, nodes: _Nodes, waited: Ints, source: Ints, target: Ints, ended: Ints
+    trace: Trace,
+    nodes: _Nodes,
+    waiting: Waits,
+    waited: Ints,
+    source: Ints,
+    target: Ints,
+    ended: Ints,
 ) -> Ints:
     """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
     where all waited the shortest of all."""
     codes, names = compact(trace["calls"]["name"])
+    lasted = (trace["calls"]["end"] - trace["calls"]["start"]).fill_null(0).to_numpy()
     call = nodes.ref[waited]
-    took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
-    idle = last[waited] + nodes.low <= nodes.called[call]
-    found = took.copy()
+    free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
+    found = lasted[call].copy()
     for one in range(len(names)):
         here = codes[call] == one
         if here.any():
-            free = here & idle
-            found[here] = took[free if free.any() else here].min()
-    return found
+            quick = lasted[free[codes[free] == one]]
+            found[here] = (quick if len(quick) else found[here]).min()
+    own: Ints = np.maximum(found, 0)
+    return own
 
 
 def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]:

@@ -20,9 +20,9 @@ _PLACE: Final = ("process", "thread")
 class Host:
     """The threads and their events; times in ns.
 
-    ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: from its first range or call to its last.
-    ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops and calls;
-    ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
+    ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: from its first range
+    or call to its last. ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops
+    and calls; ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
     """
 
     keys: list[tuple[int, int]]
@@ -114,14 +114,14 @@ def _main(
     """Return for each thread the place of the main thread of its process: the one with most steps, else the
     one with the number of the process, else the first to begin."""
     trace = attribution.trace
-    stepping = dict(
-        ((process, thread), many)
+    stepping = {
+        (process, thread): many
         for process, thread, many in trace["ranges"]
         .filter(pl.col("category") == "step")
         .group_by(_PLACE)
         .len()
         .iter_rows()
-    )
+    }
     pids = dict(trace["processes"].select("process", "pid").iter_rows())
     system = {
         (process, thread): os_tid

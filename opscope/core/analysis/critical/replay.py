@@ -3,7 +3,8 @@
 A node begins when all that it waits for has ended: the longest path in a graph without circles. Along one
 lane that is a running maximum, so a lane is one pass of NumPy. Lanes wait for each other, so nodes are
 taken in chunks: inside a chunk main threads come first, then the threads that they start, then streams,
-and any other dependency between lanes ends the chunk. A trace without such waits is one chunk; each wait adds at most one.
+and any other dependency between lanes ends the chunk. A trace without such waits is one chunk; each wait
+adds at most one.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _one_by_one(
     nodes = made.in_order[part[0] : part[1]]
     bounds = np.searchsorted(incoming.target_at, np.arange(part[0], part[1] + 1))
     source, costs = incoming.source.tolist(), incoming.cost.tolist()
-    reached = memoryview(found)
+    reached = memoryview(found)  # type: ignore[arg-type]
     for node, first, takes, begin, end in zip(
         nodes.tolist(),
         made.first[nodes].tolist(),
@@ -159,7 +160,9 @@ def _ends(made: Graph, closing: NDArray[np.bool_]) -> Ints:
     return np.array(ends, np.int64)
 
 
-def _scan(nodes: Ints, arrival: Ints, after: Ints, first: NDArray[np.bool_], found: Ints) -> None:
+def _scan(
+    nodes: NDArray[np.int32], arrival: Ints, after: Ints, first: NDArray[np.bool_], found: Ints
+) -> None:
     """Set ``found`` of ``nodes``, lane by lane in order, from their arrivals and the nodes before them."""
     takes = after[nodes]
     head = first[nodes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -80,7 +81,7 @@ def device_work(attribution: Attribution) -> Work:
     start, end, call = start[order], np.maximum(end, start)[order], call[order].astype(np.int32)
     called = at(trace["calls"]["start"].fill_null(0).to_numpy(), call)
     launched = np.where(call >= 0, np.minimum(called, start), _BEFORE)
-    for begin, last in zip(first[:-1], first[1:], strict=True):  # a loop over streams
+    for begin, last in pairwise(first):  # a loop over streams
         np.maximum.accumulate(launched[begin:last], out=launched[begin:last])
     return Work(
         row[order], what[order], start, end, call, op[order].astype(np.int32), lane, first, keys,
@@ -105,7 +106,8 @@ def names(work: Work, attribution: Attribution, places: Ints) -> pl.Series:
     code: NDArray[Any] = np.full(len(places), NONE, np.int64)
     code[~memop] = kernels[work.row[places[~memop]]]
     code[memop] = kinds[work.row[places[memop]]] + len(called)
-    return pl.Series("name", texts, dtype=pl.String).cast(pl.Categorical).gather(code)
+    found: pl.Series = pl.Series("name", texts, dtype=pl.String).cast(pl.Categorical).gather(code)
+    return found
 
 
 def _copy(kind: str | None) -> str:
