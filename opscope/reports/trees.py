@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from .columns import columns
 from .layout import Column, Table
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _BRANCH, _LAST, _BESIDE, _BELOW = "├ ", "└ ", "│ ", "  "
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -48,7 +49,9 @@ def _kept(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
         return list(range(len(frame)))
     # a row has no less time than one inside it, and comes first where they are equal: it is kept with it
     by_time = ("device_total", "host_total", "depth")
-    most = frame.sort(*by_time, descending=[True, True, False], nulls_last=True, maintain_order=True)
+    most = frame.sort(
+        *by_time, descending=[True, True, False], nulls_last=True, maintain_order=True
+    )
     return most[shape.number].head(top).sort().to_list()
 
 

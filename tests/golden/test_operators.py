@@ -22,7 +22,11 @@ PLUGIN = {0: 603_558, 4: 614_413}
 FILES = (
     *("kineto/timesformer_h100.json.gz", "kineto/vllm_decode_cudagraph.json.gz", RESNET.format(0)),
     *("kineto/ddp_rank3of8_a100_stacks.json.gz", "nsys/fsdp_h100x2_2026.sqlite"),
-    *("nvprof/language_model.sqlite", "dlprof/nsys_profile.sqlite", "xplane/jax_conv_mi300.xplane.pb"),
+    *(
+        "nvprof/language_model.sqlite",
+        "dlprof/nsys_profile.sqlite",
+        "xplane/jax_conv_mi300.xplane.pb",
+    ),
     *("nsys/multiprocessing_nogpu_2020.sqlite", "onnxruntime/resnet_inference_gemmini.json"),
     *("mindspore/mindinsight_run2_ascend910", "tensorrt/trex/resnet_pt_a100_fp16.profile.json"),
 )

@@ -124,4 +124,6 @@ def test_statistics_by_type_and_by_operator_are_those_of_mindspores_tables(train
     for row in table(trained, "cpu_op_detail_info"):
         mine = operators[row["full_op_name"]]
         assert mine["calls"] == int(row["op_occurrences"])
-        assert mine["total"] / 1e6 == pytest.approx(float(row["op_total_time(ms)"]), rel=1e-4, abs=1e-5)
+        assert mine["total"] / 1e6 == pytest.approx(
+            float(row["op_total_time(ms)"]), rel=1e-4, abs=1e-5
+        )
