@@ -52,7 +52,8 @@ def _kept(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
     most = frame.sort(
         *by_time, descending=[True, True, False], nulls_last=True, maintain_order=True
     )
-    return most[shape.number].head(top).sort().to_list()
+    kept: list[int] = most[shape.number].head(top).sort().to_list()
+    return kept
 
 
 def _rows(
