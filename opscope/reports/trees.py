@@ -1,10 +1,10 @@
-"""The table of a frame that is a tree, folded to the rows with the most time; the others are summed up."""
+"""The table of a frame that is a tree, folded to the rows with the most time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from .columns import columns
 from .layout import Column, Table
@@ -13,14 +13,7 @@ from .report import Report, View
 if TYPE_CHECKING:
     import polars as pl
 
-#: The number of a row that stands for others.
-_FOLDED: Final = -1
 _BRANCH, _LAST, _BESIDE, _BELOW = "├ ", "└ ", "│ ", "  "
-#: Columns that the row of folded rows has the sums of.
-_SUMMED: Final = (
-    *("share", "device_total", "host_total", "forward_part", "backward_part", "flops", "bytes"),
-    *("at_peak", "kernels", "calls"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +26,10 @@ class Shape:
 
 
 def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Table:
-    """Return the rows with the most time and those around them, drawn as a tree.
+    """Return the rows with the most time, drawn as a tree.
 
-    ``frame`` has each row after its parent, and numbers its rows from 0. Rows that are not shown are summed
-    up in one row among their siblings.
+    ``frame`` has each row after its parent, and numbers its rows from 0. A row says how many of those in it
+    are not shown; they are part of its totals.
     """
     forms = columns(report.shown, report.holds.columns, report.forms)
     if frame.is_empty():
@@ -51,60 +44,42 @@ def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Tab
 
 
 def _kept(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
-    """Return the numbers of the rows with the most time, and of those around them, in order."""
+    """Return the numbers of the rows with the most time, in order."""
     if top is None or top >= len(frame):
         return list(range(len(frame)))
+    # a row has no less time than one inside it, and comes first where they are equal: it is kept with it
+    by_time = ("device_total", "host_total", "depth")
     most = frame.sort(
-        "device_total", "host_total", "depth", descending=[True, True, False], nulls_last=True,
-        maintain_order=True,
-    )  # fmt: skip
-    above = frame[shape.parent]
-    kept: set[int] = set()
-    for number in most[shape.number].head(top).to_list():
-        here = number
-        while here is not None and here not in kept:
-            kept.add(here)
-            here = above[here]
-    return sorted(kept)
+        *by_time, descending=[True, True, False], nulls_last=True, maintain_order=True
+    )
+    kept: list[int] = most[shape.number].head(top).sort().to_list()
+    return kept
 
 
 def _rows(
     frame: pl.DataFrame, kept: list[int], keys: Sequence[str], shape: Shape
 ) -> list[dict[str, Any]]:
-    """Return the kept rows, each name behind its branch, and a row for the folded siblings of each."""
+    """Return the kept rows, each name behind its branch, with the number of rows that are folded below it."""
     import polars as pl
 
-    shown = frame[kept]
-    sums = [name for name in _SUMMED if name in keys]
-    rest = (
-        frame.filter(pl.col(shape.parent).is_in(kept) & ~pl.col(shape.number).is_in(kept))
-        .group_by(shape.parent)
-        .agg(
-            pl.len().alias("many"),
-            *(
-                pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-                for name in sums
-            ),
-        )
-        .to_dicts()
-    )
-    hidden: dict[int, dict[str, Any]] = {row[shape.parent]: row for row in rest}
+    below = frame.filter(pl.col(shape.parent).is_in(kept) & ~pl.col(shape.number).is_in(kept))
+    hidden = dict(below.group_by(shape.parent).len().iter_rows())
     inside: dict[int | None, list[dict[str, Any]]] = {}
-    for row in shown.select(list(dict.fromkeys([shape.number, shape.parent, *keys]))).to_dicts():
+    columns_needed = list(dict.fromkeys([shape.number, shape.parent, *keys]))
+    for row in frame[kept].select(columns_needed).to_dicts():
         inside.setdefault(row[shape.parent], []).append(row)
     found: list[dict[str, Any]] = []
-    waiting: list[tuple[dict[str, Any], str, str]] = [
-        (row, "", "") for row in reversed(inside.get(None, []))
-    ]
+    waiting = [(row, "", "") for row in reversed(inside.get(None, []))]
     while waiting:
-        row, lead, below = waiting.pop()
-        found.append({**row, shape.name: f"{lead}{row[shape.name]}"})
-        children = list(inside.get(row[shape.number], []))
-        if (more := hidden.get(row[shape.number])) is not None:
-            children.append({**more, shape.name: f"… {more['many']:,} more", shape.number: _FOLDED})
-        for place, child in enumerate(reversed(children)):
-            branch, under = (_LAST, _BELOW) if place == 0 else (_BRANCH, _BESIDE)
-            waiting.append((child, below + branch, below + under))
+        row, lead, under = waiting.pop()
+        more = hidden.get(row[shape.number])
+        name = f"{lead}{row[shape.name]}" + (f"  … {more:,} more" if more else "")
+        found.append({**row, shape.name: name})
+        for place, child in enumerate(reversed(inside.get(row[shape.number], []))):
+            last = place == 0 and not more
+            waiting.append(
+                (child, under + (_LAST if last else _BRANCH), under + (_BELOW if last else _BESIDE))
+            )
     return found
 
 

@@ -166,6 +166,22 @@ def test_ops_and_kernels_sorted_chosen_and_cut(opscope, saved):
     assert len(json.loads(opscope("ops", saved, "--each", "--json").out)) == 6
 
 
+def test_ops_are_searched_in_any_case_and_as_they_are_typed(opscope, saved):
+    def found(text: str) -> set[str]:
+        rows = json.loads(opscope("ops", saved, "--json", "--search", text).out)
+        return {row["op"] for row in rows}
+
+    assert found("MINE::") == {"mine::op"}
+    assert found("layers.1") == {"aten::mm", "aten::relu", "mine::op"}
+    assert found("aten::.*") == set()  # no pattern
+    each = json.loads(opscope("ops", saved, "--json", "--each", "--search", "relu").out)
+    assert [row["op"] for row in each] == ["aten::relu"] * 2
+    assert (
+        "no op, family, layer or node has 'none such'"
+        in opscope("ops", saved, "--search", "none such").out
+    )
+
+
 def test_a_width_holds_and_without_limit_all_is_shown(opscope, saved):
     narrow = opscope("ops", saved, "-w", "60").out
     body = [line for line in narrow.splitlines() if "not shown" not in line]

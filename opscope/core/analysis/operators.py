@@ -104,9 +104,10 @@ def operators(
     ``host_mean``: of one call, with the ops inside. Times in ns.
     """
     group, names = _grouped(ops, by)
+    outermost = ~inclusive.forest.inside_alike(group)
     frame = names.with_columns(
-        *_on_host(ops, inclusive.forest, group, len(names)),
-        *_on_device(ops, inclusive, group, len(names)),
+        *_on_host(ops, group, outermost, len(names)),
+        *_on_device(ops, inclusive, group, outermost, len(names)),
     )
     without = gaps.lazy().select(
         pl.col("reason").cast(pl.String),
@@ -176,12 +177,11 @@ def _added(group: Ints, many: int, values: Ints) -> Ints:
     return sums
 
 
-def _on_host(ops: Ops, forest: Forest, group: Ints, many: int) -> list[pl.Series]:
+def _on_host(ops: Ops, group: Ints, outermost: NDArray[np.bool_], many: int) -> list[pl.Series]:
     """Return the number of calls of each row, and their times on the host."""
     times, ranges = ops.times, ops.attribution.trace["ranges"]
     start, end = (ranges[name].gather(times.rows).to_numpy() for name in ("start", "end"))
     lasted = np.maximum(end - start, 0)
-    outermost = ~forest.inside_alike(group)
     calls = np.bincount(group, minlength=many).astype(np.int64)
     return [
         pl.Series("calls", calls),
@@ -191,7 +191,9 @@ def _on_host(ops: Ops, forest: Forest, group: Ints, many: int) -> list[pl.Series
     ]
 
 
-def _on_device(ops: Ops, inclusive: Inclusive, group: Ints, many: int) -> list[pl.Series]:
+def _on_device(
+    ops: Ops, inclusive: Inclusive, group: Ints, outermost: NDArray[np.bool_], many: int
+) -> list[pl.Series]:
     """Return the times of each row's calls on the device; null where no call's kernels were captured."""
     times, total = ops.times, inclusive.total
     captured = np.ones(len(group), bool) if times.seen is None else times.seen
@@ -200,7 +202,6 @@ def _on_device(ops: Ops, inclusive: Inclusive, group: Ints, many: int) -> list[p
         alone = total = np.zeros(len(group), np.int64)
     else:
         alone = inclusive.alone
-    outermost = ~inclusive.forest.inside_alike(group)
     known = np.bincount(group[captured], minlength=many)
     sums = {
         "device_self": _added(group, many, alone),

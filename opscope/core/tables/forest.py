@@ -32,7 +32,7 @@ class Forest:
     @cached_property
     def levels(self) -> list[Ints]:
         """The nodes of each level, in the order of their parents, siblings in their own order."""
-        order = np.argsort(self.level, kind="stable")
+        order = _sorted(self.level)
         edges = np.flatnonzero(np.diff(self.level[order])) + 1
         found = np.split(order, edges) if len(order) else []
         for number, nodes in enumerate(found):
@@ -66,6 +66,8 @@ class Forest:
 
     def with_inside(self, values: Ints) -> Ints:
         """Return each node's value plus the values of all its descendants."""
+        if not values.any():
+            return np.zeros(len(self), np.int64)
         running = np.zeros(len(self) + 1, np.int64)
         running[self.place + 1] = values
         np.cumsum(running, out=running)
@@ -83,10 +85,16 @@ class Forest:
             return found
         node = np.empty(len(self), np.int64)
         node[self.place] = np.arange(len(self))
-        by_code = node[np.argsort(code[node], kind="stable")]
+        by_code = node[_sorted(code[node])]
         wide = len(self) + 1
         base = code[by_code].astype(np.int64) * wide
         reach = np.maximum.accumulate(base + (self.place + self.size)[by_code])
         # the reach of a smaller code is below every place of a larger one
         found[by_code[1:]] = reach[:-1] > (base + self.place[by_code])[1:]
         return found
+
+
+def _sorted(numbers: NDArray[np.integer[Any]]) -> Ints:
+    """Return the stable order of numbers from 0. Of 16 bits, NumPy sorts 3 M in 0.04 s, of 64 in 0.25."""
+    small = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 1 << 16 else numbers
+    return np.argsort(small, kind="stable")

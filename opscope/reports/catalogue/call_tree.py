@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tree(report: Report, profile: Profile, view: View) -> Table:
-    """Return the paths with the most time and those around them, as a tree."""
+    """Return the paths with the most time, as a tree."""
     return folded(report, report.frame(profile), view, Shape("path_id", "parent_path", "frame"))
 
 

@@ -22,7 +22,7 @@ _NONE = (
 
 
 def tree(report: Report, profile: Profile, view: View) -> Table:
-    """Return the modules with the most time and those around them, as a tree."""
+    """Return the modules with the most time, as a tree."""
     frame = report.frame(profile)
     table = folded(report, frame, view, Shape("module_id", "parent_module", "module"))
     if not frame["row_kind"].is_in(["module", "group"]).any():

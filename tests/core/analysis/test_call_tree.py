@@ -180,6 +180,13 @@ def test_paths_are_those_of_walking_and_every_bound_keeps_the_whole(trace_of, ma
         assert bounded["host_self"].sum() == bounded["host_total"][0] == frame["host_total"][0]
         assert bounded["calls"].sum() == frame["calls"].sum()
         assert (bounded["frame"] != "(other)").sum() <= nodes or bounded is frame
+        for side in ("host", "device"):
+            own, total = bounded[f"{side}_self"].to_list(), bounded[f"{side}_total"].to_list()
+            inside = [0] * len(own)
+            for number, parent in enumerate(bounded["parent_path"].to_list()):
+                if parent is not None:
+                    inside[parent] += total[number]
+            assert total == [mine + theirs for mine, theirs in zip(own, inside, strict=True)]
         above = bounded["parent_path"].fill_null(-1).to_list()
         assert all(parent < number for number, parent in enumerate(above))
     small = profile.call_tree(nodes=nodes)

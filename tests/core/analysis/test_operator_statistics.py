@@ -146,6 +146,12 @@ def test_op_analyse_takes_the_time_of_one_device(trace_of):
         profile.op_analyse("aten::mm", 3)
 
 
+def test_op_analyse_counts_an_op_inside_one_of_its_name_once(trace_of):
+    ranges = [op("aten::to(f32[2])", 0, 9_000), op("aten::to(f32[2])", 1_000, 5_000)]
+    (found,) = json.loads(Profile(trace_of(ranges=ranges)).op_analyse("aten::to"))["aten::to"]
+    assert (found["op_occurrences"], found["op_total_time(us)"]) == (1, 9.0)
+
+
 def test_op_analyse_refuses_what_is_no_name_no_device_and_not_there(trace_of):
     profile = Profile(trace_of(ranges=GRAPH))
     for wrong in (None, 3, [], [3], ""):
