@@ -342,12 +342,12 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     """Return one row per process and loader, the longest waits first; times in ns.
 
     calls, total, mean, median, p90 and max are of all its waits. ``input_wait`` is the part of ``total`` that
-    belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from
-    the first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it for more
-    than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when asked;
-    ``empty``: how often there were none. ``verdict``: input-bound if the share is above ``INPUT_BOUND``
-    without the longest wait too: one wait alone, such as that for the workers to start, says nothing of the
-    loader.
+    belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from the
+    first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
+    for more than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when
+    asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
+    ``INPUT_BOUND`` without the longest wait too: one wait alone, such as that for the workers to start, says
+    nothing of the loader.
     """
     if found.is_empty():
         return pl.DataFrame(schema=LOADERS)
