@@ -22,7 +22,10 @@ def batches(many: int, seconds: float = 0.0):
             yield np.ones((2, 4), np.float32), np.ones((2, 1), np.float32)
 
     shapes = (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1)))
-    return tf.data.Dataset.from_generator(made, output_signature=shapes)
+    options = tf.data.Options()  # else tf.data reads ahead by itself
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    return tf.data.Dataset.from_generator(made, output_signature=shapes).with_options(options)
 
 
 def slow_loop(step) -> None:
