@@ -56,7 +56,7 @@ _WAITS: Final = {
     "workers": pl.Int64,
     "prefetch": pl.Int64,
     "batch": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "timed": pl.Boolean,
 }
 STEPS: Final = {
@@ -68,7 +68,7 @@ STEPS: Final = {
     "input_wait": pl.Int64,
     "share": pl.Float64,
     "calls": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "loader": pl.String,
     "source": pl.String,
     "input_bound": pl.Boolean,
@@ -91,7 +91,7 @@ LOADERS: Final = {
     "workers": pl.Int64,
     "prefetch": pl.Int64,
     "batch": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "empty": pl.Int64,
     "verdict": pl.String,
     "reason": pl.String,
@@ -132,9 +132,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
             "end": gather(ranges["end"], rows),
             "kind": gather(ranges["kind"], rows).cast(pl.String),
         }
-    ).with_columns(
-        pl.when(domain == INPUT_DOMAIN).then(payload).cast(pl.Float64).alias("queue_depth")
-    )
+    ).with_columns(pl.when(domain == INPUT_DOMAIN).then(payload).alias("queue_depth"))
     found = pl.concat([found, described], how="horizontal").filter(pl.col("kind") != "mark")
     stepping = _steps(trace, meaning).select(pl.col("process", "thread").fill_null(NONE)).unique()
     only = stepping.group_by("process").agg(
@@ -344,7 +342,7 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     calls, total, mean, median, p90 and max are of all its waits. ``input_wait`` is the part of ``total`` that
     belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from the
     first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
-    for more than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when
+    for more than ``INPUT_BOUND`` of their time. ``queue_depth``: median of the batches that were ready when
     asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
     ``INPUT_BOUND`` without the longest wait too: one wait alone, such as that for the workers to start, says
     nothing of the loader.
@@ -366,7 +364,7 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
         pl.col("wait").max().alias("max"),
         pl.col("wait").filter(pl.col("row") != NONE).sum().alias("input_wait"),
         pl.col("timed").any(),
-        depth.mean(),
+        depth.median().floor().cast(pl.Int64),
         pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
     )
     of_step = (

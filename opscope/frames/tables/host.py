@@ -32,7 +32,7 @@ def frames() -> Iterator[Frame]:
             steps=("count", "steps that asked this loader"),
             queue_depth=(
                 "count",
-                "mean number of batches that were ready when the program asked for one",
+                "median number of batches that were ready when the program asked for one, rounded down",
             ),
             reason=("text", "why share and verdict are not known"),
         ),
