@@ -43,7 +43,7 @@ def batches(many: int, seconds: float = 0.0):
 
 
 def slow_loop(step) -> None:
-    for x, y in batches(planted.BATCHES + 2, 4 * planted.SLOW_S).create_tuple_iterator():
+    for x, y in batches(planted.BATCHES + 10, 4 * planted.SLOW_S).create_tuple_iterator():
         step(x, y)
 
 
@@ -83,12 +83,12 @@ def test_the_slow_dataset_of_a_training_is_found(recorded):
     def train():
         net, loss, optimizer = made()
         model = ms.train.Model(net, loss, optimizer)
-        model.train(2, batches(planted.BATCHES + 2, 4 * planted.SLOW_S), dataset_sink_mode=False)
+        model.train(2, batches(planted.BATCHES + 10, 4 * planted.SLOW_S), dataset_sink_mode=False)
 
     profile = recorded(train)
     loader = profile.data_preparation().row(0, named=True)
-    assert loader["verdict"] == "input-bound"
-    assert loader["steps"] == 2 * (planted.BATCHES + 2)
+    assert loader["verdict"] == "input-bound", loader
+    assert loader["steps"] == 2 * (planted.BATCHES + 10)
     waits = profile.input_waits()
     assert waits["reason"].null_count() == len(waits) == loader["steps"]
     # waits lie between two steps: they belong to the later one, and to its time
