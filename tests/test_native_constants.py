@@ -77,6 +77,7 @@ SHARED = {
     ("memory", "kReleased"): recording_format.RELEASED,
     ("groups", "kReductions"): "opscope.adapters.torch.call:_REDUCTIONS",
     ("annotations", "RECORD_BYTES"): recording_format.RECORD_BYTES,
+    ("annotations", "WAIT_TEXT"): "opscope.adapters.tensorflow.running:_WAIT",
     ("annotations", "MAX_REGISTERED"): nvtx_sink.MAX_REGISTERED,
 }
 #: What native code has alone: its buffers and tables, names and layouts of others, answers that stay within it.

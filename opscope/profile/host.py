@@ -31,7 +31,7 @@ class Host(Work):
     def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long each step waited for its input; ``input_bound`` if that is above 5 % of the step.
 
-        A wait between two steps belongs to the later one, and is part of that step's ``duration``. If no
+        A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no
         data loader was seen, nobody knows what a step waited for: null, with the reason.
         """
         return self._given("input_waits", lambda: input_waits.input_waits(*self._read, self._waits))

@@ -56,7 +56,7 @@ _WAITS: Final = {
     "workers": pl.Int64,
     "prefetch": pl.Int64,
     "batch": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "timed": pl.Boolean,
 }
 STEPS: Final = {
@@ -68,7 +68,7 @@ STEPS: Final = {
     "input_wait": pl.Int64,
     "share": pl.Float64,
     "calls": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "loader": pl.String,
     "source": pl.String,
     "input_bound": pl.Boolean,
@@ -91,7 +91,7 @@ LOADERS: Final = {
     "workers": pl.Int64,
     "prefetch": pl.Int64,
     "batch": pl.Int64,
-    "queue_depth": pl.Float64,
+    "queue_depth": pl.Int64,
     "empty": pl.Int64,
     "verdict": pl.String,
     "reason": pl.String,
@@ -132,9 +132,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
             "end": gather(ranges["end"], rows),
             "kind": gather(ranges["kind"], rows).cast(pl.String),
         }
-    ).with_columns(
-        pl.when(domain == INPUT_DOMAIN).then(payload).cast(pl.Float64).alias("queue_depth")
-    )
+    ).with_columns(pl.when(domain == INPUT_DOMAIN).then(payload).alias("queue_depth"))
     found = pl.concat([found, described], how="horizontal").filter(pl.col("kind") != "mark")
     stepping = _steps(trace, meaning).select(pl.col("process", "thread").fill_null(NONE)).unique()
     only = stepping.group_by("process").agg(
@@ -275,7 +273,8 @@ def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataF
     """Return one row per ended step, in order: process, thread, step, start, duration, input_wait (ns),
     share, calls, queue_depth, loader, source, input_bound, reason.
 
-    ``duration``: the step with the waits between the step before and it. ``share``: input_wait / duration.
+    ``duration``: from the step's start, or the first wait between the step before and it, to the step's end.
+    ``share``: input_wait / duration.
     ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest batches that were ready when the
     step asked for one. ``loader``: the one with most of the wait. All are null, with the reason, if no
     loader was seen on the step's thread: nobody knows then what the step waited for.
@@ -318,22 +317,20 @@ def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
         "row", "loader", "source", "queue_depth", time.alias("wait"), pl.col("start").alias("asked")
     )
     mine = mine.join(steps.select("row", "start"), on="row", how="left", maintain_order="left")
-    outside = pl.when(pl.col("asked") < pl.col("start")).then("wait").otherwise(0)
     longest = pl.col("wait").arg_max()
     sums = mine.group_by("row").agg(
         pl.col("wait").sum().alias("input_wait"),
-        outside.sum().alias("outside"),
+        pl.col("asked").min(),
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("queue_depth").min(),
         pl.col("loader").get(longest),
         pl.col("source").get(longest),
     )
-    whole = (
-        steps.filter("ended")
-        .join(sums, on="row", how="left", maintain_order="left")
-        .with_columns(pl.col("input_wait", "outside", "calls").fill_null(0))
+    whole = steps.filter("ended").join(sums, on="row", how="left", maintain_order="left")
+    begin = pl.min_horizontal("start", "asked")
+    return whole.with_columns(
+        pl.col("input_wait", "calls").fill_null(0), (pl.col("end") - begin).alias("duration")
     )
-    return whole.with_columns((time + pl.col("outside")).alias("duration"))
 
 
 # ------------------------------------------------------------------------------------- loaders
@@ -343,12 +340,12 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     """Return one row per process and loader, the longest waits first; times in ns.
 
     calls, total, mean, median, p90 and max are of all its waits. ``input_wait`` is the part of ``total`` that
-    belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each with the
-    waits before it). ``steps``: how many those are; ``bound_steps``: how many of them waited for it for more
-    than ``INPUT_BOUND`` of their time. ``queue_depth``: mean of the batches that were ready when asked;
-    ``empty``: how often there were none. ``verdict``: input-bound if the share is above ``INPUT_BOUND``
-    without the longest wait too: one wait alone, such as that for the workers to start, says nothing of the
-    loader.
+    belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from the
+    first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
+    for more than ``INPUT_BOUND`` of their time. ``queue_depth``: median of the batches that were ready when
+    asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
+    ``INPUT_BOUND`` without the longest wait too: one wait alone, such as that for the workers to start, says
+    nothing of the loader.
     """
     if found.is_empty():
         return pl.DataFrame(schema=LOADERS)
@@ -367,7 +364,7 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
         pl.col("wait").max().alias("max"),
         pl.col("wait").filter(pl.col("row") != NONE).sum().alias("input_wait"),
         pl.col("timed").any(),
-        depth.mean(),
+        depth.median().floor().cast(pl.Int64),
         pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
     )
     of_step = (

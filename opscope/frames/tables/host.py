@@ -32,7 +32,7 @@ def frames() -> Iterator[Frame]:
             steps=("count", "steps that asked this loader"),
             queue_depth=(
                 "count",
-                "mean number of batches that were ready when the program asked for one",
+                "median number of batches that were ready when the program asked for one, rounded down",
             ),
             reason=("text", "why share and verdict are not known"),
         ),
@@ -44,7 +44,7 @@ def frames() -> Iterator[Frame]:
             "process thread step start duration input_wait share calls queue_depth loader source input_bound"
             " reason",
             **_OF_LOADER,
-            duration=("ns", "time of the step, with the waits between the step before and it"),
+            duration=("ns", "time of the step, from the first wait after the step before on"),
             share=("fraction", "input_wait / duration"),
             queue_depth=("count", "fewest batches that were ready when the step asked for one"),
             loader=("text", "the data loader with most of the wait"),

@@ -18,7 +18,7 @@ from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
-from . import cpu_files, nodes, tables, timeline, totals
+from . import cpu_files, cpu_samples, nodes, tables, timeline, totals
 from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, what_without
 from .timeline import Timeline
 
@@ -401,6 +401,7 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
         )
     if not ranges and not len(ran):
         raise BadInput(path, "no op, no step and no task of a device in it")
+    _add_samples(made, rank, path)
     origin = _origin(paths, rank.made_up)
     if not (rank.cpu or rank.host_ops):
         origin["gpu"] = True  # steps of a device are told without its tasks
@@ -408,6 +409,19 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
     for note in rank.notes:
         trace.note(*note)
     return trace
+
+
+def _add_samples(made: dict[str, pl.DataFrame], rank: _Rank, path: Path) -> None:
+    """Add MindSpore's samples of the processors, if the folder has those of the rank."""
+    file = cpu_samples.find(path, rank.number) if path.is_dir() else None
+    if file is None:
+        return
+    sampled, note = cpu_samples.read(file)
+    if len(sampled):
+        made["samples"] = sampled
+        rank.notes.append(("info", cpu_samples.OTHER_CLOCK, len(sampled)))
+    if note is not None:
+        rank.notes.append(note)
 
 
 def _is_unix(ran: pl.DataFrame, cpu: Sequence[tuple[str, int, int, int]]) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -35,6 +33,5 @@ REPORT = Report(
         "source",
         "reason",
     ],
-    forms=[Column("queue_depth", "queue depth", units.ratio)],
     aliases=["loaders"],
 )

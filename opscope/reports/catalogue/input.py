@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -27,6 +25,5 @@ REPORT = Report(
         "reason",
     ],
     written=False,
-    forms=[Column("queue_depth", "queue depth", units.ratio)],
     aliases=["input_waits"],
 )

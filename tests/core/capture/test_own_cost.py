@@ -58,7 +58,7 @@ def test_the_recorders_own_writing_and_ranges_are_told(tmp_path):
     session.stop()
     trace = collect(tmp_path)
     costs = {row["part"]: row for row in trace["own_costs"].to_dicts()}
-    assert set(costs) == {"a part", "other ranges", "writing"}
+    assert set(costs) == {"a part", "CPU samples", "other ranges", "writing"}
     assert (costs["a part"]["time"], costs["a part"]["calls"]) == (5, 3)
     assert costs["other ranges"]["calls"] == 100 - 10  # ten of the records were the part's
     assert costs["other ranges"]["time"] > 0
