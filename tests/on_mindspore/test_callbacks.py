@@ -313,6 +313,6 @@ def test_with_dataset_sink_every_execution_that_holds_a_step_asked_for_is_captur
     with caplog.at_level(logging.WARNING):
         sunk([model_train.Ends(counts), callback, counts], 4, 4)
     assert steps(path) == wanted
-    assert "MindSpore runs 4 steps at a time (dataset sink)" in caplog.text
+    assert "4 steps run at a time (dataset sink)" in caplog.text
     notes = opscope.load(path).trace["notes"]["what"].to_list()
     assert any("4 steps at a time (dataset sink)" in note for note in notes)
