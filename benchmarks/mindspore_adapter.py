@@ -10,6 +10,7 @@ kernel in its first steps, so that many are run before the first is timed.
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import sys
@@ -41,6 +42,11 @@ def timed(step, data, steps):
     return times
 
 
+def bare(step, data, steps, folder):
+    """Return ms of each step of the training alone, and 0."""
+    return timed(step, data, steps), 0.0
+
+
 def captured(name, step, data, steps, folder):
     """Return ms of each step under a backend of opscope, and ms to end it."""
     opscope.init()
@@ -68,6 +74,14 @@ def theirs(step, data, steps, folder):
     return times, (perf_counter() - begin) * 1e3
 
 
+WAYS = {
+    "bare": bare,
+    "recorder": functools.partial(captured, "recorder"),
+    "mindspore backend": functools.partial(captured, "mindspore"),
+    "mindspore.profiler": theirs,
+}
+
+
 def main() -> None:
     graph = "pynative" not in sys.argv[1:]
     steps = next((int(one) for one in sys.argv[1:] if one.isdigit()), 50)
@@ -81,22 +95,14 @@ def main() -> None:
         ends: dict[str, float] = {}
         with tempfile.TemporaryDirectory() as root:
             for turn in range(TURNS):
-                folder = f"{root}/{turn}"
-                for name, run in {
-                    "bare": lambda: (timed(step, data, steps), 0.0),
-                    "recorder": lambda: captured("recorder", step, data, steps, f"{folder}/a"),
-                    "mindspore backend": lambda: captured(
-                        "mindspore", step, data, steps, f"{folder}/b"
-                    ),
-                    "mindspore.profiler": lambda: theirs(step, data, steps, f"{folder}/c"),
-                }.items():
-                    took, end = run()
+                for name, run in WAYS.items():
+                    took, end = run(step, data, steps, f"{root}/{turn}-{name}")
                     times.setdefault(name, []).extend(took)
                     ends[name] = min(end, ends.get(name, end))
-        bare = statistics.median(times["bare"])
+        alone = statistics.median(times["bare"])
         for name, all_of in times.items():
             ms = statistics.median(all_of)
-            print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / bare:4.2f})  {ends[name]:8.1f}")
+            print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / alone:4.2f})  {ends[name]:8.1f}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 
 import opscope
+from opscope.adapters.mindspore.entry import HAS_NODES
 from opscope.backends.mindspore_profiler import MindSporeCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
@@ -25,6 +26,13 @@ from tests.on_mindspore.mixed_precision import EVERY, IN_GRAPHS, STEPS, WAYS
 ROOT = Path(__file__).parents[2]
 #: What gradients run that differentiates no operator: the first gradient, and sums of gradients.
 OF_NO_OP = ["Ones", "OnesLike", "Add", "AddN", "AddExt", "ZerosLike"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """MindSpore's rewriting of a network writes files where it runs, and changes Python's path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
 
 
 def as_text(ops):
@@ -46,7 +54,8 @@ def test_operators_have_shapes_dtypes_layers_pairs_and_steps_in_pynative_mode(re
     assert not backward.filter(pl.col("forward_op_id").is_null()).select("op", "inputs").rows()
     halves = way != "accumulated"
     products = ops.filter(pl.col("op").str.contains("MatMul") & pl.col("layer").is_not_null())
-    assert len(products) == 9 * STEPS
+    # in 2.7 the gradient of a product is one range
+    assert len(products) == (9 if HAS_NODES else 6) * STEPS
     assert products["inputs"].str.contains(r"\bf16\[").all() == halves
     assert ops["inputs"].fill_null("").str.contains(r"\bf16\[").any() == halves
     # MindSpore's rewriting of a network for its lists of operators gives the class another name
@@ -64,7 +73,8 @@ def test_bfloat16_is_told_as_such(recorded):
 
     ops = as_text(recorded(lambda: ms.value_and_grad(there_and_back)(x)).ops())
     casts = ops.filter(pl.col("op").str.contains("Cast"))
-    for direction in ("forward", "backward"):
+    # 2.7 has no hook for the gradients of a function's own arguments
+    for direction in ("forward", "backward") if HAS_NODES else ("forward",):
         one = casts.filter(pl.col("direction") == direction)
         assert set(one["outputs"]) == {"bf16[2,2]", "f32[2,2]"}
 
@@ -88,9 +98,7 @@ def test_operators_have_shapes_dtypes_layers_and_pairs_in_graph_mode(tmp_path, w
     assert told.filter(~pl.col("op").is_in(OF_NO_OP))["layer"].null_count() == 0
     backward = told.filter((pl.col("direction") == "backward") & ~pl.col("op").is_in(OF_NO_OP))
     of_model = backward.filter(pl.col("layer").str.starts_with("LeNet"))
-    assert (
-        len(of_model) == 15 * STEPS
-    )  # 2 convolutions, 3 products, 4 ReLU, 2 pools, 3 biases, less one
+    assert len(of_model) == 18 * STEPS  # of convolutions 3, products 6, ReLU 4, pools 2, biases 3
     assert not of_model.filter(pl.col("forward_op_id").is_null()).select("op", "inputs").rows()
 
 
@@ -113,12 +121,12 @@ print(json.dumps([
 """
 
 
-def results(ways, mode, target):
+def results(ways, mode, folder, target):
     environ = {**os.environ, "GLOG_v": "3", "OMP_NUM_THREADS": "1"}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(ways), mode, target],
-        capture_output=True, text=True, env=environ, timeout=600, check=False,
+        capture_output=True, text=True, env=environ, timeout=600, check=False, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -126,8 +134,8 @@ def results(ways, mode, target):
 
 @pytest.mark.parametrize(("ways", "mode"), [(tuple(WAYS), "pynative"), (IN_GRAPHS, "graph")])
 def test_losses_and_weights_are_those_without_opscope(tmp_path, ways, mode):
-    with_it = results(ways, mode, str(tmp_path / "run.opscope"))
-    without = results(ways, mode, "")
+    with_it = results(ways, mode, tmp_path, str(tmp_path / "run.opscope"))
+    without = results(ways, mode, tmp_path, "")
     for way, one, other in zip(ways, with_it, without, strict=True):
         assert one == other, way
         assert one[0] is None or one[0][0] != one[0][-1]  # it trains
