@@ -12,6 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
+from opscope.adapters.shared.open_ranges import close, in_layer
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
@@ -19,7 +20,6 @@ from opscope.core.schema import COMPILE
 
 from .dispatch import OpMode
 from .dynamo import shielded, untraced
-from .modules import close, in_layer
 from .state import STAMP, Threads, ThreadState
 from .steps import Steps
 from .threads import enter, leave
