@@ -3,8 +3,8 @@
 Usage: python benchmarks/mindspore_adapter.py [graph|pynative] [steps]
 
 LeNet and a small transformer are trained bare, with opscope's recorder, with opscope and MindSpore's profiler
-(the backend ``mindspore``), and with ``mindspore.profiler`` alone, in turns. Times are ms a step (the median of
-all turns) and ms for ending (the least); take ratios. MindSpore searches for the number of threads of each
+(the backend ``mindspore``), and with ``mindspore.profiler`` alone, in turns. Times are ms a step and ms for
+ending, the least of all turns; take ratios. MindSpore searches for the number of threads of each
 kernel in its first steps, so that many are run before the first is timed.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -99,9 +98,9 @@ def main() -> None:
                     took, end = run(step, data, steps, f"{root}/{turn}-{name}")
                     times.setdefault(name, []).extend(took)
                     ends[name] = min(end, ends.get(name, end))
-        alone = statistics.median(times["bare"])
+        alone = min(times["bare"])
         for name, all_of in times.items():
-            ms = statistics.median(all_of)
+            ms = min(all_of)
             print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / alone:4.2f})  {ends[name]:8.1f}")
 
 
