@@ -74,6 +74,46 @@ def several_at_a_time(path: Path, caplog) -> None:
     assert any("2 steps at a time" in what for what in profile.notes()["what"])
 
 
+def a_range_inside_an_execution(folder: Path) -> None:
+    """Check that each execution that holds a step of the range is captured, and no other."""
+    from opscope.callbacks.keras import StepRange
+
+    # 12 steps, 5 at a time: executions of steps 0 to 4, 5 to 9, 10 and 11
+    for window, wanted in (
+        ((1, 3), ["step 0"]), ((6, 8), ["step 5"]), ((4, 6), ["step 0", "step 5"]),
+        ((11, 12), ["step 10"]), ((5, 10), ["step 5"]), ((7, 11), ["step 5", "step 10"]),
+    ):  # fmt: skip
+        path = folder / f"{window[0]}.opscope"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "_steps", session._Steps())
+            small(steps_per_execution=5).fit(
+                X,
+                Y,
+                batch_size=2,
+                verbose=0,
+                callbacks=[StepRange(*window, path, backend="recorder")],
+            )
+        assert ranges(opscope.load(path), "step")["text"].to_list() == wanted, window
+
+
+def a_capture_that_fails(caplog) -> None:
+    """Check that a training goes on when its capture cannot begin."""
+    from opscope.callbacks.keras import StepRange
+
+    class Fails:
+        def warmup(self): ...
+
+        def start(self):
+            raise OSError("no space")
+
+        def stop(self): ...
+
+    callback = StepRange(1, 3, make=lambda window: Fails())
+    history = small().fit(X, Y, batch_size=8, verbose=0, callbacks=[callback])
+    assert len(history.history["loss"]) == 1
+    assert "no space" in caplog.text
+
+
 def saved_and_loaded(path: Path) -> None:
     """Check that a model trained under observation predicts the same after saving and loading."""
     import keras

@@ -21,6 +21,7 @@ from tests.keras_runs import (  # noqa: E402
     STEPS,
     X,
     Y,
+    a_range_inside_an_execution,
     captured_range,
     example,
     ranges,
@@ -137,6 +138,10 @@ def test_a_range_of_steps_is_captured(tmp_path):
 
 def test_several_steps_at_a_time_are_told(tmp_path, caplog):
     several_at_a_time(tmp_path / "several.opscope", caplog)
+
+
+def test_each_execution_with_a_step_of_the_range_is_captured(tmp_path):
+    a_range_inside_an_execution(tmp_path)
 
 
 def test_evaluation_and_prediction_are_phases_and_layers_of_eager_calls_ranges(tmp_path):

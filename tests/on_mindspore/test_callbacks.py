@@ -280,6 +280,15 @@ def test_what_is_hooked_is_restored():
     assert ours.__wrapped__ is Model._train
 
 
+def test_on_the_cpu_mindspore_trains_step_by_step_where_dataset_sink_is_asked_for(tmp_path, mode):
+    path, own = tmp_path / "some.opscope", Marks()
+    callback = StepRange(2, 4, path, backend="recorder")
+    model().train(1, batches(), callbacks=[callback, own], dataset_sink_mode=True)
+    assert own.numbers == [1, 2, 3, 4, 5, 6]
+    assert steps(path) == ["step 2", "step 3"]
+    assert not any("dataset sink" in what for what in opscope.load(path).notes()["what"])
+
+
 # What ``Model._train_dataset_sink_process`` passes in graph mode: it adds a whole sink to the number before the
 # step begins. The CPU has no dataset sink.
 def sunk(callbacks, sink, count):
@@ -313,6 +322,6 @@ def test_with_dataset_sink_every_execution_that_holds_a_step_asked_for_is_captur
     with caplog.at_level(logging.WARNING):
         sunk([model_train.Ends(counts), callback, counts], 4, 4)
     assert steps(path) == wanted
-    assert "MindSpore runs 4 steps at a time (dataset sink)" in caplog.text
+    assert "4 steps run at a time (dataset sink)" in caplog.text
     notes = opscope.load(path).trace["notes"]["what"].to_list()
     assert any("4 steps at a time (dataset sink)" in note for note in notes)

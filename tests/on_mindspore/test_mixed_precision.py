@@ -27,6 +27,13 @@ ROOT = Path(__file__).parents[2]
 OF_NO_OP = ["Ones", "OnesLike", "Add", "AddN", "AddExt", "ZerosLike"]
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """MindSpore's rewriting of a network writes files where it runs, and changes Python's path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+
 def as_text(ops):
     columns = ("op", "layer", "dtypes", "direction", "inputs", "outputs")
     return ops.with_columns(pl.col(*columns).cast(pl.String))
@@ -45,9 +52,10 @@ def test_operators_have_shapes_dtypes_layers_pairs_and_steps_in_pynative_mode(re
     assert len(backward) > 20
     assert not backward.filter(pl.col("forward_op_id").is_null()).select("op", "inputs").rows()
     halves = way != "accumulated"
-    products = ops.filter(pl.col("op").str.contains("MatMul") & pl.col("layer").is_not_null())
-    assert len(products) == 9 * STEPS
-    assert products["inputs"].str.contains(r"\bf16\[").all() == halves
+    products = ops.filter(pl.col("op").str.contains("MatMul") & (pl.col("direction") == "forward"))
+    assert len(products) == 3 * STEPS
+    # an automatic cast of what an op reads can be within the op
+    assert products["outputs"].str.contains(r"\bf16\[").all() == halves
     assert ops["inputs"].fill_null("").str.contains(r"\bf16\[").any() == halves
     # MindSpore's rewriting of a network for its lists of operators gives the class another name
     root = "LeNetOpt" if way == "lists" else "LeNet"
@@ -60,7 +68,7 @@ def test_bfloat16_is_told_as_such(recorded):
     x = ms.Tensor([[1.0, 2.0], [3.0, 4.0]], ms.float32)
 
     def there_and_back(x):
-        return x.astype(ms.bfloat16).astype(ms.float32).sum()
+        return ms.ops.cast(ms.ops.cast(x, ms.bfloat16), ms.float32).sum()
 
     ops = as_text(recorded(lambda: ms.value_and_grad(there_and_back)(x)).ops())
     casts = ops.filter(pl.col("op").str.contains("Cast"))
@@ -88,9 +96,7 @@ def test_operators_have_shapes_dtypes_layers_and_pairs_in_graph_mode(tmp_path, w
     assert told.filter(~pl.col("op").is_in(OF_NO_OP))["layer"].null_count() == 0
     backward = told.filter((pl.col("direction") == "backward") & ~pl.col("op").is_in(OF_NO_OP))
     of_model = backward.filter(pl.col("layer").str.starts_with("LeNet"))
-    assert (
-        len(of_model) == 15 * STEPS
-    )  # 2 convolutions, 3 products, 4 ReLU, 2 pools, 3 biases, less one
+    assert len(of_model) == 18 * STEPS  # of convolutions 3, products 6, ReLU 4, pools 2, biases 3
     assert not of_model.filter(pl.col("forward_op_id").is_null()).select("op", "inputs").rows()
 
 
@@ -113,12 +119,12 @@ print(json.dumps([
 """
 
 
-def results(ways, mode, target):
+def results(ways, mode, folder, target):
     environ = {**os.environ, "GLOG_v": "3", "OMP_NUM_THREADS": "1"}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ",".join(ways), mode, target],
-        capture_output=True, text=True, env=environ, timeout=600, check=False,
+        capture_output=True, text=True, env=environ, timeout=600, check=False, cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -126,8 +132,8 @@ def results(ways, mode, target):
 
 @pytest.mark.parametrize(("ways", "mode"), [(tuple(WAYS), "pynative"), (IN_GRAPHS, "graph")])
 def test_losses_and_weights_are_those_without_opscope(tmp_path, ways, mode):
-    with_it = results(ways, mode, str(tmp_path / "run.opscope"))
-    without = results(ways, mode, "")
+    with_it = results(ways, mode, tmp_path, str(tmp_path / "run.opscope"))
+    without = results(ways, mode, tmp_path, "")
     for way, one, other in zip(ways, with_it, without, strict=True):
         assert one == other, way
         assert one[0] is None or one[0][0] != one[0][-1]  # it trains

@@ -10,7 +10,15 @@ pytest.importorskip("tensorflow")
 
 import opscope  # noqa: E402
 from opscope.callbacks.keras import StepRange  # noqa: E402
-from tests.keras_runs import X, Y, captured_range, ranges, several_at_a_time  # noqa: E402
+from tests.keras_runs import (  # noqa: E402
+    X,
+    Y,
+    a_capture_that_fails,
+    a_range_inside_an_execution,
+    captured_range,
+    ranges,
+    several_at_a_time,
+)
 
 
 def model(**options):
@@ -43,6 +51,14 @@ def test_windows_have_profiles_of_their_own(tmp_path):
 
 def test_several_steps_at_a_time_are_told(tmp_path, caplog):
     several_at_a_time(tmp_path / "several.opscope", caplog)
+
+
+def test_each_execution_with_a_step_of_the_range_is_captured(tmp_path):
+    a_range_inside_an_execution(tmp_path)
+
+
+def test_a_capture_that_fails_does_not_stop_the_training(caplog):
+    a_capture_that_fails(caplog)
 
 
 def test_the_users_own_steps_are_kept(recorded):

@@ -209,7 +209,7 @@ def test_models_of_one_class_have_names_of_their_own(emitter):
 
 
 def test_many_models_of_one_class_share_the_last_name(emitter):
-    from opscope.adapters.torch.modules import MAX_ROOTS
+    from opscope.adapters.shared.roots import MAX_ROOTS
 
     models = [torch.nn.Linear(2, 2) for _ in range(MAX_ROOTS + 2)]
     for model in models:

@@ -18,17 +18,16 @@ from mindspore.experimental import optim
 from mindspore.nn import Cell
 
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.phase import in_phase
 from opscope.core.capture import session
-from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.emit import Prepared
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import COMPILE, OpCall
 
 from . import results
 from .api import api
 from .call import is_tensor, tensor_spec
-from .ops import Ops
-from .state import Threads
-from .steps import Steps
+from .executor_hooks import ExecutorHooks
 
 #: Characters that the name of a graph must not have.
 _FOREIGN: Final = re.compile(r"[^\w:.$+()-]")
@@ -51,23 +50,11 @@ class _Graph:
         self.specs_in = -1
 
 
-class Graphs:
+class Graphs(ExecutorHooks):
     """The hooks of MindSpore's executors of graphs."""
 
-    def __init__(
-        self,
-        emitter: Emitter,
-        threads: Threads,
-        ops: Ops,
-        steps: Steps | None,
-        failed: Callable[[str], None],
-    ) -> None:
-        self._emitter = emitter
-        self._threads = threads
-        self._ops = ops
-        self._steps = steps
-        self._failed = failed
-        self.on = False
+    def __init__(self, *shared: Any) -> None:
+        super().__init__(*shared)
         self._graphs: dict[tuple[int, int], _Graph] = {}
         self._names: dict[str, int] = {}
 
@@ -110,19 +97,7 @@ class Graphs:
         return __call__
 
     def _compiles(self, original: Any) -> Any:
-        emitter = self._emitter
-
-        @functools.wraps(original)
-        def compile(*args: Any, **kwargs: Any) -> Any:
-            if not self.on:
-                return original(*args, **kwargs)
-            emitter.push(emitter.prepare(COMPILE, "phase"))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                emitter.pop()
-
-        return compile
+        return in_phase(original, self._emitter, COMPILE, lambda: self.on)
 
     def _begin(self, obj: Any, function: Any, args: Any, kwargs: Any) -> _Graph | None:
         """Begin the run of a graph. None: it failed, and ``_end`` must not be called."""

@@ -14,6 +14,8 @@ from typing import Any, Final
 from mindspore import context
 from mindspore.nn import Cell
 
+from opscope.adapters.shared.open_ranges import close, in_layer
+from opscope.adapters.shared.roots import Roots
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.own_cost import Cost
@@ -34,9 +36,8 @@ WRAPPERS: Final = {
     "_OutputTo32": ("_op",),
     "DataWrapper": ("network",),
 }
-#: The most cells whose paths are remembered, and models of one class with a name of their own.
+#: The most cells whose paths are remembered.
 MAX_CELLS: Final = 65_536
-MAX_ROOTS: Final = 64
 
 Known = tuple["weakref.ref[Any]", str, "Prepared | None"]
 
@@ -69,7 +70,7 @@ class Layers:
         #: Called first on each thread that calls a cell.
         self.arrives: Callable[[], None] = _nothing
         self._paths: dict[int, Known] = {}
-        self._roots: dict[str, list[weakref.ref[Any]]] = {}
+        self._roots = Roots()
 
     def around(self, original: Any) -> Any:
         """Return the replacement of ``Cell.__call__``."""
@@ -152,23 +153,11 @@ class Layers:
                 if name in WRAPPERS[kind] or wrapper_of(child) is not None:
                     self._root(child)
             return self._register(cell, "")
-        root = self._root_name(cell)
+        root = self._roots.name(cell)
         for name, child in cell.cells_and_names():
             if child is not cell:
                 self._register(child, f"{root}.{name}")
         return self._register(cell, root)
-
-    def _root_name(self, cell: Any) -> str:
-        """The class's name, with a number from the second live model of the class on: ``LeNet#2``."""
-        name = type(cell).__name__
-        roots = self._roots.setdefault(name, [])
-        living = [one() for one in roots]
-        at = next((at for at, one in enumerate(living) if one is cell), None)
-        if at is None:
-            free = (at for at, one in enumerate(living) if one is None)
-            at = next(free, min(len(roots), MAX_ROOTS - 1))
-            roots[at : at + 1] = [weakref.ref(cell)]
-        return name if at == 0 else f"{name}#{at + 1}"
 
     def _register(self, cell: Any, path: str) -> Known:
         prepared = None
@@ -195,19 +184,3 @@ def wrapper_of(cell: Any) -> str | None:
         if base.__name__ in WRAPPERS and base.__module__.startswith("mindspore."):
             return base.__name__
     return None
-
-
-def in_layer(state: State) -> bool:
-    """Whether the thread of ``state`` is inside a cell's call."""
-    return any(isinstance(one, int) for one in reversed(state.open))
-
-
-def close(emitter: Emitter, state: State, one: int | str) -> None:
-    """Close the innermost open range ``one``, and what is still open inside it, if it is open at all."""
-    if one not in state.open:
-        return
-    while True:
-        last = state.open.pop()
-        emitter.pop()
-        if last == one:
-            return

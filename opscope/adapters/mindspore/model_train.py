@@ -18,6 +18,7 @@ from mindspore.train import Model
 from mindspore.train.callback import Callback
 
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.phase import in_phase
 from opscope.core.capture import session, trainings
 from opscope.core.capture.emit import Emitter
 
@@ -49,17 +50,12 @@ def uninstall() -> None:
 
 
 def _in_phase(emitter: Emitter, phase: str, original: Any) -> Any:
+    around = in_phase(original, emitter, phase, lambda: emitter.active)
+
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
         with session.between_steps():
-            active = emitter.active
-            if active:
-                emitter.push(emitter.prepare(phase, "phase"))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if active:
-                    emitter.pop()
+            return around(*args, **kwargs)
 
     return run
 

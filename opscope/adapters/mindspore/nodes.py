@@ -63,7 +63,7 @@ def link(ops: Ops, state: State, results: Any) -> None:
         placed[seq] = at
         _hook(node, _Node(ops, made[at][0], state.number, made[at][1]))
     for seq, node in hidden:
-        at = placed.get(readers.get(seq, -1))  # type: ignore[arg-type]
+        at = placed.get(readers.get(seq, -1))
         if at is not None:
             _hook(node, _Node(ops, made[at][0], state.number, made[at][1], within=True))
 

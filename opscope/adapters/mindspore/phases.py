@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 from mindspore import nn
 from mindspore.experimental import optim
 
+from opscope.adapters.shared.open_ranges import close, in_layer
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
-from opscope.core.capture.emit import Emitter
 
 from . import nodes, results
 from .api import api
 from .entry import HAS_NODES
-from .layers import close, in_layer, wrapper_of
-from .ops import Ops
-from .state import State, Threads
-from .steps import Steps
+from .executor_hooks import ExecutorHooks
+from .layers import wrapper_of
+from .state import State
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 #: Graphs that begin and do not end, as their functions raise.
 MAX_GRAPHS: Final = 64
 
 
-class Phases:
+class Phases(ExecutorHooks):
     """The hooks of MindSpore's executor of PyNative mode and of optimizers."""
-
-    def __init__(
-        self,
-        emitter: Emitter,
-        threads: Threads,
-        ops: Ops,
-        steps: Steps | None,
-        failed: Callable[[str], None],
-    ) -> None:
-        self._emitter = emitter
-        self._threads = threads
-        self._ops = ops
-        self._steps = steps
-        self._failed = failed
-        self.on = False
 
     def watch(self, patches: Patches) -> None:
         """Hook what counts steps, also while nothing listens."""

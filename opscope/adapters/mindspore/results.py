@@ -69,8 +69,8 @@ def _take_off(key: int) -> None:
         found[1].remove()
 
 
-def _forgets(key: int) -> Callable[[Any], None]:
-    return lambda _: _hooked.pop(key, None)  # type: ignore[func-returns-value]
+def _forgets(key: int) -> Callable[[Any], object]:
+    return lambda _: _hooked.pop(key, None)
 
 
 def finish(ops: Ops, state: State) -> None:

@@ -67,7 +67,7 @@ class OnnxRuntimeAdapter(Adapter):
                 collection.Session, "get_profiling_start_time_ns", profiles.around_time
             )
             bindings.install(self._always, collection.IOBinding)
-        except BaseException:
+        except BaseException:  # an interrupt too: half of the hooks must not stay
             self._always.restore()
             raise
         sources = Sources() if options.source else None

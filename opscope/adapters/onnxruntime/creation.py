@@ -187,7 +187,9 @@ class _Attempt:
             prefix = self._turn_on(undo)
             try:
                 yield
-            except BaseException:
+            except (
+                BaseException
+            ):  # the program's, or an interrupt: its session shows what it was given
                 session._sess_options = given
                 raise
         if prefix is None:

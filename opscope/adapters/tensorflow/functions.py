@@ -17,6 +17,7 @@ from tensorflow.python.eager.polymorphic_function import atomic_function, tracin
 from tensorflow.python.framework import ops
 
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.phase import in_phase
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import COMPILE
 
@@ -174,19 +175,7 @@ class Functions:
         return call_flat
 
     def _traced(self, original: Any) -> Any:
-        emitter = self._emitter
-
-        @functools.wraps(original)
-        def _create_concrete_function(*args: Any, **kwargs: Any) -> Any:
-            if not self.on:
-                return original(*args, **kwargs)
-            emitter.push(emitter.prepare(COMPILE, "phase"))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                emitter.pop()
-
-        return _create_concrete_function
+        return in_phase(original, self._emitter, COMPILE, lambda: self.on)
 
     def _session(self, original: Any) -> Any:
         emitter = self._emitter

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch.cuda.graphs
 
+from opscope.adapters.shared.open_ranges import close
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.emit import Emitter
 from opscope.core.schema import GRAPH_CAPTURE, GRAPH_REPLAY
 
 from .dynamo import untraced
-from .modules import close
 from .state import Threads
 
 

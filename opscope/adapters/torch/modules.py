@@ -11,6 +11,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from opscope.adapters.shared.open_ranges import close, in_layer
+from opscope.adapters.shared.roots import Roots
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.own_cost import Cost
@@ -28,8 +30,6 @@ _WRAPPERS: Final = {
 _KERAS_LAYER: Final = "keras.src.layers.layer"
 #: The most modules whose paths are remembered; at the limit all are forgotten.
 MAX_MODULES: Final = 65_536
-#: The most models of one class with a name of their own; further ones share the last name.
-MAX_ROOTS: Final = 64
 
 
 def _nothing(*_: object) -> None:
@@ -63,7 +63,7 @@ class Layers:
         self.native: dict[str, Callable[..., Any]] | None = None
         self._paths: dict[int, tuple[weakref.ref[nn.Module], str, Prepared]] = {}
         #: Class name → the root modules of that class: those that are part of no other.
-        self._roots: dict[str, list[weakref.ref[nn.Module]]] = {}
+        self._roots = Roots()
         #: Holds the wrapper. Installed separately, for as long as the adapter is.
         self.hidden = Hidden()
 
@@ -204,7 +204,7 @@ class Layers:
         inner = _wrapped(module)
         if inner is not None:
             self._root(inner)
-            return self._register(module, self._root_name(module))
+            return self._register(module, self._roots.name(module))
         return self._root(module)
 
     def _keras(self, module: nn.Module, path: str) -> tuple[weakref.ref[nn.Module], str, Prepared]:
@@ -221,21 +221,9 @@ class Layers:
                 self._register(around, at)
         return self._register(module, path)
 
-    def _root_name(self, module: nn.Module) -> str:
-        """The class's name, with a number from the second live model of the class on: ``Sequential#2``."""
-        name = type(module).__name__
-        roots = self._roots.setdefault(name, [])
-        living = [one() for one in roots]
-        at = next((at for at, one in enumerate(living) if one is module), None)
-        if at is None:
-            free = (at for at, one in enumerate(living) if one is None)
-            at = next(free, min(len(roots), MAX_ROOTS - 1))
-            roots[at : at + 1] = [weakref.ref(module)]
-        return name if at == 0 else f"{name}#{at + 1}"
-
     def _root(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], str, Prepared]:
         """Register a root module and all modules below it."""
-        root = self._root_name(module)
+        root = self._roots.name(module)
         for name, child in module.named_modules():
             if child is not module:
                 self._register(child, f"{root}.{name}")
@@ -271,11 +259,6 @@ def _keras_path(module: nn.Module | None) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def in_layer(state: ThreadState) -> bool:
-    """Whether the thread of ``state`` is inside a module's call."""
-    return any(isinstance(one, int) for one in reversed(state.open))
-
-
 def _trains(module: nn.Module) -> bool:
     """Whether the module is in training mode."""
     # a frozen TorchScript module lacks the attribute
@@ -286,15 +269,3 @@ def _wrapped(module: nn.Module) -> nn.Module | None:
     """The model inside a wrapper such as ``DistributedDataParallel``; None for any other module."""
     name = _WRAPPERS.get(type(module).__name__)
     return None if name is None else module._modules.get(name)
-
-
-def close(emitter: Emitter, state: ThreadState, one: int | str) -> None:
-    """Close the innermost open range ``one`` of this thread, and all ranges that are still open inside it.
-
-    An inner range is still open where the code that closes it did not run.
-    """
-    while True:
-        last = state.open.pop()
-        emitter.pop()
-        if last == one:
-            return

@@ -15,6 +15,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
 from opscope.adapters.shared.loaders import Description, Waits
+from opscope.adapters.shared.open_ranges import close, in_layer
 from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
@@ -23,7 +24,6 @@ from opscope.core.schema import COMPILE
 
 from .dispatch import OpMode
 from .dynamo import shielded, untraced
-from .modules import close, in_layer
 from .state import STAMP, Threads, ThreadState
 from .steps import Steps
 from .threads import enter, leave

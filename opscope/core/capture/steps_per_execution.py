@@ -18,6 +18,14 @@ class Executions:
         """Note that an execution begins with ``batch``, counted from 0 in each epoch."""
         self._begun = batch
 
+    def expected(self, per_execution: int | None, of_epoch: int | None) -> int:
+        """Return how many steps the execution that begins will have, at most if the epoch has no length.
+
+        Arguments as those of ``ends``.
+        """
+        most = max(per_execution or 1, 1)
+        return most if of_epoch is None else max(min(most, of_epoch - self._begun), 1)
+
     def ends(self, batch: int, per_execution: int | None, of_epoch: int | None) -> int:
         """Return the number of steps of the execution that ends with ``batch``.
 

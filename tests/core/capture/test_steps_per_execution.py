@@ -17,6 +17,9 @@ def counted(per_execution, epoch, epochs, tells_last, known):
         for first in range(0, epoch, per_execution):
             last = min(first + per_execution, epoch) - 1
             executions.begins(first)
+            if known:
+                assert executions.expected(per_execution, epoch) == last - first + 1
+            assert executions.expected(per_execution, None) == per_execution
             told = last if tells_last else first
             found.append(executions.ends(told, per_execution, epoch if known else None))
     return found
@@ -39,4 +42,5 @@ def test_full_executions_need_no_length_of_the_epoch(per_execution, whole, epoch
 def test_without_a_number_of_steps_per_execution_the_batches_count():
     executions = Executions()
     executions.begins(4)
+    assert executions.expected(None, 5) == 1
     assert executions.ends(4, None, 5) == 1

@@ -1,0 +1,28 @@
+"""Names of models: a class has several, and they come and go."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final
+
+#: The most models of one class with a name of their own; further ones share the last name.
+MAX_ROOTS: Final = 64
+
+
+class Roots:
+    """Gives models their names, and keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, list[weakref.ref[Any]]] = {}
+
+    def name(self, model: Any) -> str:
+        """The class's name, with a number from the second live model of the class on: ``Sequential#2``."""
+        name = type(model).__name__
+        roots = self._roots.setdefault(name, [])
+        living = [one() for one in roots]
+        at = next((at for at, one in enumerate(living) if one is model), None)
+        if at is None:
+            free = (at for at, one in enumerate(living) if one is None)
+            at = next(free, min(len(roots), MAX_ROOTS - 1))
+            roots[at : at + 1] = [weakref.ref(model)]
+        return name if at == 0 else f"{name}#{at + 1}"

@@ -1,0 +1,105 @@
+"""What the callbacks ``StepRange`` of several frameworks share: profiles of windows, faults, warnings."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from opscope.core.capture.session import Capture
+
+from . import observe, profile
+from .steprange import State, StepRange
+
+_log = logging.getLogger(__name__)
+
+
+class Windows:
+    """The windows of a training's steps, each with a profile of its own.
+
+    Window k's name ends in ``-k`` (k counts from 0; window 0 has no suffix). ``make`` makes another capture
+    instead. A capture that cannot start or be written is logged, and the training goes on. Making this
+    observes the imported frameworks. Raises ValueError for an empty window.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        path: str | os.PathLike[str],
+        *,
+        warmup: int = 0,
+        repeat: int = 1,
+        backend: str = "auto",
+        force: bool | None = None,
+        make: Callable[[int], Capture] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._backend = backend
+        self._force = force
+        self._range = StepRange(start, stop, warmup, repeat, make or self._profile)
+        self._next = 0
+        self._reached = False
+        self._broken = False
+        self._warned = False
+        observe()
+
+    @property
+    def state(self) -> State:
+        """The state of the range."""
+        return self._range.state
+
+    def begin(self) -> None:
+        """A training begins: step 0 is next."""
+        self._next, self._reached, self._broken = 0, False, False
+        self._at(0, 1)
+
+    def comes(self, number: int, many: int, why: str) -> None:
+        """Step ``number`` begins, or ``many`` that run together from it on, because of ``why``."""
+        self._next = number + many
+        self._at(number, many)
+        if many > 1 and not self._warned and self.state is State.CAPTURING:
+            self._warned = True
+            _log.warning(
+                "%d steps run at a time (%s): whole executions are captured, beginning with steps %d to %d",
+                many, why, number, number + many - 1,
+            )  # fmt: skip
+
+    def passed(self, number: int | None = None) -> None:
+        """What ``comes`` told has run. ``number``: the step that is next, if fewer ran than it told."""
+        if number is not None:
+            self._next = number
+        self._at(self._next, 1)
+
+    def finish(self) -> None:
+        """The training is over, for whatever reason. A second call does nothing."""
+        trained, self._next = self._next, 0
+        try:
+            self._range.finish()
+        except Exception:  # noqa: BLE001 - a capture that fails must not stop the training
+            self._fail()
+        if trained and not (self._reached or self._broken):
+            _log.warning(
+                "the training ended after %d steps: steps [%d, %s) were not reached, nothing is captured",
+                trained, self._range.start, self._range.stop,
+            )  # fmt: skip
+
+    def _profile(self, window: int) -> Capture:
+        path = self._path
+        if window:
+            path = path.with_name(f"{path.stem}-{window}{path.suffix}")
+        return profile(path, self._backend, self._force)
+
+    def _at(self, number: int, many: int) -> None:
+        if self._broken:
+            return
+        try:
+            self._range.at(number, many)
+        except Exception:  # noqa: BLE001 - the same
+            self._fail()
+        self._reached |= self.state is State.CAPTURING
+
+    def _fail(self) -> None:
+        self._broken = True
+        _log.exception("opscope: the steps of a training are not captured further")
