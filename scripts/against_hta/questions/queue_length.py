@@ -67,7 +67,7 @@ def theirs(analysis):
 
 def _why(figure, mine, other):
     if f"{figure.partition(':')[0]}: by other calls" in mine:
-        return "opscope: HTA leaves out calls that it does not list (hipMemcpyAsync with stream, graphs, driver calls)"
+        return "opscope: HTA leaves out launches of CUDA graphs, and all calls that it does not list by name"
     return None
 
 
