@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -26,6 +25,5 @@ REPORT = Report(
         "layer",
         "layers",
     ],
-    forms=(Column("kernel_sequence", "kernels in order", flexible=True, cut="end", parts="words"),),
     gpu_only=True,
 )
