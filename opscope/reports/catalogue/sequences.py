@@ -18,12 +18,9 @@ REPORT = Report(
         "occurrences",
         "sequence_length",
         "between_time",
-        "launching_time",
         "kernel_sequence",
         "op",
         "direction",
-        "layer",
-        "layers",
     ],
     gpu_only=True,
 )
