@@ -20,6 +20,11 @@ def short_region(name: object) -> str:
     return units.text(name).removeprefix("Torch-Compiled Region: ")
 
 
+def kernels_in_order(names: object) -> str:
+    """Return a sequence of kernels with the name of each as ``names.kernel`` writes it."""
+    return " | ".join(kernel(name) for name in units.text(names).split(" | "))
+
+
 def device_name(number: object) -> str:
     """Return ``cpu`` for -1, else the device's number."""
     return "cpu" if number == -1 else str(number)
@@ -101,6 +106,7 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("drift_ppm", "drift ppm", _short_number),
         _flex("op", "op", least=30, parts="words"),
         _flex("name", "name", kernel, least=40, parts="words"),
+        _flex("kernel_sequence", "kernels in order", kernels_in_order, parts="words"),
         _flex("op_type", "type"),
         Column("direction", "direction"),
         _flex("inputs", "inputs", least=20, parts="arguments"),

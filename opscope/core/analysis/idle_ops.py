@@ -135,7 +135,9 @@ def _cut(gap: Ints, start: Ints, end: Ints, edges: list[Ints]) -> tuple[Ints, In
     for times in edges:
         place = np.searchsorted(start, times, side="left") - 1
         inside.append(times[(place >= 0) & (times < at(end, place, 0))])
-    cuts = np.unique(np.concatenate(inside)) if inside else np.empty(0, np.int64)
+    # runs in order are merged; np.unique hashes, and takes half of the whole time
+    cuts = np.sort(np.concatenate([np.empty(0, np.int64), *inside]), kind="stable")
+    cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])[: len(cuts)]]
     of = np.searchsorted(start, cuts, side="left") - 1
     number = np.concatenate((np.arange(len(start)), of))
     low = np.concatenate((start, cuts))
@@ -236,18 +238,22 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
             "time": time,
             "launching": np.where(found.launching, time, 0),
             "in_call": np.where(called, time, 0),
-            "call": gather(ops.attribution.trace["calls"]["name"], found.call).cast(pl.String),
+            "call": gather(ops.attribution.trace["calls"]["name"], found.call),
         }
     )
-    sums = frame.group_by(list(keys), maintain_order=True).agg(
+    by_gap = frame.group_by(*keys, "gap", maintain_order=True).agg(
+        pl.col("row").first(), pl.col("time", "launching", "in_call").sum()
+    )
+    sums = by_gap.group_by(list(keys), maintain_order=True).agg(
         pl.col("row").first(),
-        pl.col("gap").n_unique().alias("waits"),
+        pl.len().alias("waits"),
         pl.col("time", "launching", "in_call").sum(),
     )
     busiest = (
         frame.filter(pl.col("call").is_not_null())
         .group_by(*keys, "call")
         .agg(pl.col("in_call").sum().alias("most"))
+        .with_columns(pl.col("call").cast(pl.String))
         .sort("most", "call", descending=[True, False])
         .unique(list(keys), keep="first", maintain_order=True)
         .select(*keys, "call")

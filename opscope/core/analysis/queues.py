@@ -27,7 +27,6 @@ _SCHEMA: Final = {
     "device": pl.Int32,
     "stream": pl.Int64,
     "launches": pl.Int64,
-    "mean_queue": pl.Float64,
     "median_queue": pl.Int64,
     "p90_queue": pl.Int64,
     "longest_queue": pl.Int64,
@@ -71,11 +70,11 @@ def queue_of(found: Launches, rows: Ints) -> Queue:
 
 
 def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
-    """Return one row per process, device and stream: process, device, stream, launches, mean_queue,
+    """Return one row per process, device and stream: process, device, stream, launches,
     median_queue, p90_queue (by time), longest_queue, empty_share, full_time (ns), stalled_launches,
     stalled_time (ns), reason.
 
-    Shares and means are over the time from the first launch to the last start. ``full_time`` is the time
+    Shares are over the time from the first launch to the last start. ``full_time`` is the time
     with at least ``full`` launches in the queue. A launch stalls while the queue holds more than that:
     ``stalled_time`` is the part of the launch calls in such times. All are null for a stream without launch
     records; if only some are missing, the figures are lower bounds.
@@ -110,7 +109,6 @@ def _figures(found: Launches, rows: Ints, full: int) -> dict[str, Any]:
     )
     stalled = _overlap(*queue.above(full + 1), found.called[rows], found.returned[rows])
     return {
-        "mean_queue": float((length * held).sum() / whole),
         "median_queue": middle,
         "p90_queue": high,
         "longest_queue": int(queue.length.max()),

@@ -69,13 +69,13 @@ def frames() -> Iterator[Frame]:
                 "launch call: the call on the host; delay: from its begin to the start of the work; queued:"
                 " from its end to that start, 0 if that is earlier; execution: the work on the device",
             ),
-            min=("ns", "shortest"),
-            mean=("ns", "mean"),
-            median=("ns", "median"),
+            min=("ns", "the shortest"),
+            mean=("ns", "their mean"),
+            median=("ns", "their median"),
             p90=("ns", "90th percentile, interpolated linearly"),
             p95=("ns", "95th percentile, interpolated linearly"),
             p99=("ns", "99th percentile, interpolated linearly"),
-            max=("ns", "longest"),
+            max=("ns", "the longest"),
             total=("ns", "all added up"),
         ),
     )
@@ -93,7 +93,7 @@ def frames() -> Iterator[Frame]:
         "queue()",
         "one row per process, device and stream",
         columns(
-            "process device stream launches mean_queue median_queue p90_queue longest_queue empty_share"
+            "process device stream launches median_queue p90_queue longest_queue empty_share"
             " full_time stalled_launches stalled_time reason",
             reason=_UNKNOWN,
         ),

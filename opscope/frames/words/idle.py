@@ -34,7 +34,6 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "waits": "gaps, or parts of gaps, in which the host did this",
         "launches": "calls that launched work",
         "short_launches": "launches whose kernel ran shorter than the call",
-        "mean_queue": "mean length of the queue over time",
         "median_queue": "length that the queue did not exceed in half of the time",
         "p90_queue": "length that the queue did not exceed in 90 % of the time",
         "longest_queue": "greatest length of the queue",

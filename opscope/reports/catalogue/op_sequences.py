@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -14,6 +13,5 @@ REPORT = Report(
     frame=lambda profile: profile.op_sequences(),
     empty="no op launched more than one kernel, or no kernel has an op",
     shown=["occurrences", "total", "cpu_time", "sequence_length", "op", "kernel_sequence"],
-    forms=(Column("kernel_sequence", "kernels in order", flexible=True, cut="end", parts="words"),),
     gpu_only=True,
 )

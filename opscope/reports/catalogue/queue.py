@@ -17,7 +17,6 @@ REPORT = Report(
         "device",
         "stream",
         "launches",
-        "mean_queue",
         "median_queue",
         "p90_queue",
         "longest_queue",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from opscope.frames import FRAMES
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(
@@ -19,13 +18,9 @@ REPORT = Report(
         "occurrences",
         "sequence_length",
         "between_time",
-        "launching_time",
         "kernel_sequence",
         "op",
         "direction",
-        "layer",
-        "layers",
     ],
-    forms=(Column("kernel_sequence", "kernels in order", flexible=True, cut="end", parts="words"),),
     gpu_only=True,
 )

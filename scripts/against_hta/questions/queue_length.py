@@ -20,7 +20,6 @@ def ours(profile):
         for figure, value in (
             (f"stream {row['stream']}: launches", row["launches"]),
             (f"stream {row['stream']}: longest", row["longest_queue"]),
-            (f"stream {row['stream']}: mean over time", row["mean_queue"]),
             (f"stream {row['stream']}: full (µs)", row["full_time"] / 1e3),
         )
     }
@@ -28,16 +27,25 @@ def ours(profile):
 
 
 def _others(profile):
-    """Return by stream the launches by calls that HTA does not count, and of work that began at once."""
+    """Return by stream the mean length, and the launches by calls that HTA does not count."""
+    import numpy as np
+
     from opscope.core.analysis.launches import launches_of
+    from opscope.core.analysis.queues import queue_of
 
     work, found = profile._device_work, {}
     launches = launches_of(work, work.stream)
     names = profile.trace["calls"]["name"].gather(launches.call).cast(str)
     other = ~names.is_in(CALLS).to_numpy()
-    for lane in sorted(set(launches.lane[other].tolist())):
+    for lane in sorted(set(launches.lane.tolist())):
+        queue = queue_of(launches, np.flatnonzero(launches.lane == lane))
+        held = np.diff(queue.time)
+        stream = f"stream {work.streams['stream'][lane]}"
+        if held.sum():
+            found[f"{stream}: mean over time"] = (queue.length[:-1] * held).sum() / held.sum()
         many = int((launches.lane[other] == lane).sum())
-        found[f"stream {work.streams['stream'][lane]}: by other calls"] = many
+        if many:
+            found[f"{stream}: by other calls"] = many
     return found
 
 
@@ -67,7 +75,7 @@ def theirs(analysis):
 
 def _why(figure, mine, other):
     if f"{figure.partition(':')[0]}: by other calls" in mine:
-        return "opscope: HTA leaves out calls that it does not list (hipMemcpyAsync with stream, graphs, driver calls)"
+        return "opscope: HTA leaves out launches of CUDA graphs, and all calls that it does not list by name"
     return None
 
 
