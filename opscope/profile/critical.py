@@ -58,6 +58,7 @@ class Critical(Base):
             lambda: paths.critical_totals(self.critical_path(categories=True), by),
         )
 
+    @selectable
     def what_if(
         self,
         *,
@@ -67,6 +68,7 @@ class Critical(Base):
         communication: float = 1.0,
         launches: float = 1.0,
         host: float = 1.0,
+        **where: Unpack[Where],
     ) -> pl.DataFrame:
         """The time that the run and each step would take if the durations of some work were multiplied.
 

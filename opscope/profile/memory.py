@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -15,7 +15,12 @@ from opscope.core.analysis.memory_ops import OPS, memory_ops
 from opscope.core.analysis.memory_steps import STEPS, memory_steps
 from opscope.core.analysis.ops import Ops
 
-from .base import Base
+from .base import Base, selectable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 
 class Memory(Base):
@@ -37,11 +42,13 @@ class Memory(Base):
             return self._frame(name, lambda: pl.DataFrame(schema=schema))
         return self._frame(name, lambda: make(self._ops, self._memory_changes))
 
-    def memory(self) -> pl.DataFrame:
+    @selectable
+    def memory(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The peak of memory in use, by process and device; empty if memory was not recorded."""
         return self._given("memory", lambda: memory_peaks(self.trace))
 
-    def memory_by_op(self) -> pl.DataFrame:
+    @selectable
+    def memory_by_op(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The ops that allocated memory, by how much of theirs was in use at the device's peak.
 
         Over all rows of a device, ``at_peak`` adds up to the peak exactly. It is null if the trace has no
@@ -49,7 +56,8 @@ class Memory(Base):
         """
         return self._out("memory_by_op", self._of_memory("memory_by_op", BY_OP, memory_by_op))
 
-    def memory_curve(self, points: int = 1200) -> pl.DataFrame:
+    @selectable
+    def memory_curve(self, points: int = 1200, **where: Unpack[Where]) -> pl.DataFrame:
         """Memory in use and reserved over time, at most ``points`` rows a device; no peak is left out.
 
         The largest ``in_use`` of a device is its peak in ``memory()``. Raises ValueError if ``points`` is
@@ -57,7 +65,8 @@ class Memory(Base):
         """
         return self._given(f"memory_curve {points}", lambda: memory_curve(self.trace, points))
 
-    def memory_ops(self) -> pl.DataFrame:
+    @selectable
+    def memory_ops(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How much memory grew and was allocated in the ops of each name, alone and with the ops inside.
 
         Over all rows of a device, ``self_increase`` adds up to what memory grew by in the trace, and
@@ -65,14 +74,16 @@ class Memory(Base):
         """
         return self._out("memory_ops", self._of_memory("memory_ops", OPS, memory_ops))
 
-    def memory_events(self) -> pl.DataFrame:
+    @selectable
+    def memory_events(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The blocks of memory: each allocation with its release, the ops of both, and its kind.
 
         A block that was allocated before the trace, or not released in it, has nulls and a ``reason``.
         """
         return self._out("memory_events", self._of_memory("memory_events", EVENTS, memory_events))
 
-    def memory_kinds(self) -> pl.DataFrame:
+    @selectable
+    def memory_kinds(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What was in use at the peak, by kind and layer: parameters, gradients, activations ...
 
         A kind is said where facts of the trace prove it, which ``reason`` names, else it is ``unknown``.
@@ -85,6 +96,7 @@ class Memory(Base):
 
         return self._out("memory_kinds", self._of_memory("memory_kinds", KINDS, make))
 
-    def memory_steps(self) -> pl.DataFrame:
+    @selectable
+    def memory_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What was in use as each step ended, by how much it grew, and what it left in use."""
         return self._out("memory_steps", self._of_memory("memory_steps", STEPS, memory_steps))

@@ -75,8 +75,9 @@ class Operators(Memory, Work):
             depth,
         )
 
+    @selectable
     def call_tree(
-        self, *, depth: int = call_tree.DEPTH, nodes: int = call_tree.NODES
+        self, *, depth: int = call_tree.DEPTH, nodes: int = call_tree.NODES, **where: Unpack[Where]
     ) -> pl.DataFrame:
         """The data of a flame graph: steps, layers, ranges, ops and kernels, merged by their path.
 
