@@ -9,6 +9,7 @@ import pytest
 
 import opscope
 from opscope.errors import BadInput
+from opscope.readers.mindspore import tables
 from opscope.readers.mindspore.nodes import dtype_of
 from tests.readers.mindspore import made
 
