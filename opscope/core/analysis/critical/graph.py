@@ -46,7 +46,7 @@ FOLLOWS_MAIN: Final = (
     " the main thread gets there, and the main thread to wait for it where it recorded nothing meanwhile"
 )
 NOT_MATCHED: Final = (
-    "critical path: the collectives of several ranks are not known to be the same ones, or their clocks differ,"
+    "critical path: which collectives of several ranks are the same is not known, or their clocks differ,"
     " so no rank waits for another"
 )
 LEFT_OUT: Final = "critical path: dependencies that contradict the recorded times were left out"
