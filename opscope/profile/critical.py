@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.core.analysis import critical_path as paths
 from opscope.core.analysis.critical.graph import Graph, graph
-from opscope.core.analysis.critical.what_if import Change, what_if
+from opscope.core.analysis.critical.what_if import SCHEMA, Change, what_if
 
 from .base import Base, selectable
 
@@ -82,12 +82,5 @@ class Critical(Base):
         """
         change = Change(ops or {}, kernels or {}, copies, communication, launches, host)
         if self._graph is None:
-            return pl.DataFrame(schema=what_if_schema())
+            return pl.DataFrame(schema=SCHEMA)
         return what_if(self._ops, self._graph, change)
-
-
-def what_if_schema() -> dict[str, type[pl.DataType]]:
-    """Return the schema of ``what_if``."""
-    from opscope.core.analysis.critical.what_if import SCHEMA
-
-    return dict(SCHEMA)

@@ -13,6 +13,7 @@ from opscope.core.analysis.critical.graph import (
     IN_LANE,
     MEET,
     NO_SYNCS,
+    NOT_MATCHED,
     Graph,
 )
 from opscope.core.analysis.critical.path import path_nodes
@@ -305,6 +306,13 @@ def test_ranks_meet_in_a_collective(trace_of):
         kernels=[nccl(0, 5, 90), nccl(1, late + 5, 91)],
     )
     assert (made(trace).kind == MEET).any()
+    unnamed = trace.replace(
+        ranges=trace["ranges"].with_columns(
+            pl.lit("c10d::allreduce_()").cast(pl.Categorical).alias("text")
+        )
+    )
+    assert NOT_MATCHED in made(unnamed).notes
+    assert NOT_MATCHED not in made(trace).notes
     profile = Profile(trace)
     # the path is the late rank's, on which the other one waited
     kinds = profile.critical_path().group_by("kind", "process").agg(pl.col("duration").sum())

@@ -27,7 +27,7 @@ from opscope.core.analysis.critical.waits import (
     coinciding,
     waits,
 )
-from opscope.core.analysis.critical.work import Work, device_work
+from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.tables.columns import compact
@@ -44,6 +44,10 @@ FROM_START, IN_LANE = -2, -1
 FOLLOWS_MAIN: Final = (
     "critical path: the trace does not say what starts the work of other threads; it is taken to begin when"
     " the main thread gets there, and the main thread to wait for it where it recorded nothing meanwhile"
+)
+NOT_MATCHED: Final = (
+    "critical path: which collectives of several ranks are the same is not known, or their clocks differ,"
+    " so no rank waits for another"
 )
 LEFT_OUT: Final = "critical path: dependencies that contradict the recorded times were left out"
 NO_SYNCS: Final = (
@@ -142,6 +146,10 @@ def graph(attribution: Attribution) -> Graph | None:
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
     made = _linked(trace, nodes, waiting, hands, met, high)
     _note(trace, made, waiting, hands)
+    talking = np.flatnonzero(work.what == COMMUNICATION)
+    ranks = {work.keys[lane][0] for lane in np.unique(work.lane[talking]).tolist()}
+    if len(ranks) > 1 and not met.many:
+        made.notes[NOT_MATCHED] = len(talking)
     return made
 
 
