@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 
 from opscope.profile import Profile
@@ -93,6 +94,8 @@ def test_modules_below_a_depth_are_part_of_those_around_them(trace_of):
     assert (folded["Net.a"]["host_self"], folded["Net.a"]["module_calls"]) == (13, 1)
     assert folded["Net.a"]["call_time"] == 30
     assert rows(profile.modules())["Net.a"]["host_self"] == 3
+    with pytest.raises(ValueError, match="at least 1"):
+        profile.modules(depth=0)
 
 
 def test_a_list_of_blocks_has_the_time_of_those_that_are_folded_into_it(trace_of):
