@@ -60,8 +60,10 @@ class Operators(Memory, Work):
         module called itself; over all rows they add up to the first row's totals. What ran outside any
         module, and device time without an op, have rows of their own. Modules below ``depth`` are part of
         those around them. ``parent_module`` makes the tree; ``layer`` is the path by which other frames
-        name the module.
+        name the module. Raises ValueError if ``depth`` is below 1.
         """
+        if depth is not None and depth < 1:
+            raise ValueError("depth must be at least 1")
         return self._given(f"modules {depth}", lambda: self._modules(depth))
 
     def _modules(self, depth: int | None) -> pl.DataFrame:

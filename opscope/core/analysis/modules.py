@@ -50,6 +50,8 @@ COLUMNS: Final = (
 _DEEPEST: Final = 64
 _CLASS: Final = re.compile(r"(.+?)(?:_\d+)?\Z")
 _ALONE: Final = "nn.Module: "
+#: Between the names of nodes of which a library made one (TensorRT's layers).
+_JOINED: Final = " + "
 
 
 def modules(
@@ -122,13 +124,13 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
 
 def module_calls(context: Context) -> pl.DataFrame:
     """Return per layer that has ranges: layer, module_calls, call_time (ns; calls inside a call of the same
-    layer are not counted again)."""
+    layer are not counted again; null if no call has a length, as where only ops name their layers)."""
     calls: dict[str, int] = {}
     time: dict[str, int] = {}
-    for tree, texts, value in context.ranges_of("layer"):
-        many = np.bincount(value, minlength=len(texts))
-        placed = value[tree.order]
-        outermost = ~Forest(tree.parent).inside_alike(placed)
+    for tree, texts, value, called in context.layers():
+        many = np.bincount(value[called], minlength=len(texts))
+        placed, call = value[tree.order], called[tree.order]
+        outermost = call & ~Forest(tree.parent).inside_alike(placed)
         lasted = np.zeros(len(texts), np.int64)
         np.add.at(lasted, placed[outermost], (tree.end - tree.start)[outermost])
         for number in np.flatnonzero(many).tolist():
@@ -139,7 +141,7 @@ def module_calls(context: Context) -> pl.DataFrame:
         {
             "layer": list(calls),
             "module_calls": list(calls.values()),
-            "call_time": list(time.values()),
+            "call_time": [one or None for one in time.values()],
         },
         schema={"layer": pl.String, "module_calls": pl.Int64, "call_time": pl.Int64},
     )
@@ -176,9 +178,10 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 
 def _ends(layer: str, known: set[str]) -> list[int]:
     """Return where the paths around a layer end, and its own: at marks outside of brackets."""
-    mark, level = "/" if "/" in layer else ".", 0
+    first = layer.partition(_JOINED)[0]  # what follows is no path in this one
+    mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
-    for place, letter in enumerate(layer):
+    for place, letter in enumerate(first):
         level += (letter in "([{<") - (letter in ")]}>")
         path = layer[:place]
         ends_here = (letter == mark and level <= 0) or (letter in "./" and path in known)
@@ -229,9 +232,7 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
     ]
     # a module that called no op itself has no time of its own: that is known, unlike an op's time on a GPU
     # whose kernels were not captured
-    without = pl.col("row_kind").is_in([GROUP, WHOLE]) | (
-        (pl.col("row_kind") == MODULE) & pl.col("host_self").is_null()
-    )
+    without = pl.col("row_kind").is_in([GROUP, WHOLE, MODULE]) & pl.col("host_self").is_null()
     alone = [
         pl.when(without)
         .then(pl.when(pl.col(total).is_not_null().any()).then(0))

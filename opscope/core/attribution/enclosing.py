@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -36,6 +36,8 @@ class _Enclosing:
         tuple[int, int], tuple[Nest, NDArray[np.int32]]
     ]  # the array: each interval's place in texts
     texts: list[str]
+    #: Of layers: whether each interval is a layer's own call, not an op that only names its layer.
+    called: dict[tuple[int, int], NDArray[np.bool_]] = field(default_factory=dict)
 
 
 class Context:
@@ -83,12 +85,12 @@ class Context:
             found[here[held]] = value[row[held]]
         return found
 
-    def ranges_of(self, kind: str) -> Iterator[tuple[Nest, list[str], NDArray[np.int32]]]:
-        """Yield for each thread the nest of its ranges of this kind, all texts, and each range's place in
-        them, in the order in which the nest has the thread's ranges as rows."""
-        enclosing = self._enclosing(kind)
-        for tree, value in enclosing.nests.values():
-            yield tree, enclosing.texts, value
+    def layers(self) -> Iterator[tuple[Nest, list[str], NDArray[np.int32], NDArray[np.bool_]]]:
+        """Yield for each thread the nest of its ranges that name a layer, all texts, each range's place in
+        them, and whether it is a call of the layer; both in the order of the nest's rows."""
+        enclosing = self._enclosing("layer")
+        for key, (tree, value) in enclosing.nests.items():
+            yield tree, enclosing.texts, value, enclosing.called[key]
 
     def many(self, kind: str) -> int:
         """Return a bound of this kind's ``numbers``: all are smaller."""
@@ -132,9 +134,13 @@ class Context:
             thread = np.zeros_like(thread)
         start = self._ranges["start"].gather(rows).to_numpy()
         end = self._ranges["end"].gather(rows).to_numpy()
+        own_call = np.array([reading.role == "layer" for reading in meaning.readings], bool)
+        called: dict[tuple[int, int], NDArray[np.bool_]] = {}
         for key, here in lanes_of(process, thread).rows(np.ones(len(rows), bool)):
             tree = nest(start[here], end[here])
             value = meaning.reading[rows[here]]
+            if kind == "layer":
+                called[key] = own_call[value]
             if kind in _CHAINED:
                 joiner, alone = _CHAINED[kind]
                 _chain(tree, value, texts, joiner(), alone)
@@ -143,7 +149,9 @@ class Context:
         same = np.array(
             [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32
         )
-        return _Enclosing({key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts)
+        return _Enclosing(
+            {key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts, called
+        )
 
 
 def _layer(reading: Reading) -> str | None:

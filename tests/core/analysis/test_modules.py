@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 
 from opscope.profile import Profile
@@ -93,6 +94,14 @@ def test_modules_below_a_depth_are_part_of_those_around_them(trace_of):
     assert (folded["Net.a"]["host_self"], folded["Net.a"]["module_calls"]) == (13, 1)
     assert folded["Net.a"]["call_time"] == 30
     assert rows(profile.modules())["Net.a"]["host_self"] == 3
+    with pytest.raises(ValueError, match="at least 1"):
+        profile.modules(depth=0)
+
+
+def test_a_list_of_blocks_has_the_time_of_those_that_are_folded_into_it(trace_of):
+    ranges = [layer("Net.blocks.0", 10, 40), op("aten::mm", 15, 30)]
+    folded = rows(Profile(trace_of(ranges=ranges)).modules(depth=1))
+    assert (folded["Net"]["row_kind"], folded["Net"]["host_self"]) == ("group", 15)
 
 
 def test_memory_is_the_modules_that_allocated_it(trace_of):
@@ -116,6 +125,30 @@ def test_a_path_of_many_parts_is_no_deeper_than_a_tree_can_be_read(trace_of):
     frame = Profile(trace_of(ranges=ranges)).modules()
     assert 60 < frame["depth"].max() < 70
     assert frame["host_self"].sum() == 10
+
+
+def test_ops_that_name_their_layers_are_no_calls_of_these(trace_of):
+    """MindSpore's graphs: each operator has the path of its cell in its name, and no cell has a range."""
+    net = "Default/network-WithLossCell/_backbone-Net/"
+    ranges = [
+        {
+            **PLACE,
+            "domain": "mindspore",
+            "text": f"{net}c1-Conv2d/{name}-op0",
+            "start": at,
+            "end": at + 10,
+        }
+        for at, name in ((0, "Conv2D"), (20, "BiasAdd"))
+    ]
+    found = rows(Profile(trace_of(ranges=ranges)).modules())["Net.c1"]
+    assert (found["host_total"], found["module_calls"], found["call_time"]) == (20, None, None)
+
+
+def test_nodes_that_a_library_joined_are_one_module_where_the_first_is(trace_of):
+    joined = "net/conv1/Conv + net/relu1/Relu"
+    ranges = [layer(joined, 0, 100), op("aten::mm", 10, 20)]
+    frame = Profile(trace_of(ranges=ranges)).modules()
+    assert tree(frame) == {"net": None, "net/conv1": "net", joined: "net/conv1"}
 
 
 def test_a_trace_in_which_nothing_ran_has_no_modules(trace_of):
