@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 RATE: Final = "OPSCOPE_SAMPLES"
 DEFAULT_RATE: Final = 10.0
 MAX_RATE: Final = 1000.0
+#: The first sample is taken this long after the first event.
+FIRST_NS: Final = 200_000_000
 #: Threads and child processes are looked at once in this many ns: their files cost more than the rest.
 SLOW_NS: Final = 1_000_000_000
 #: Child processes that are looked at.
@@ -100,10 +102,17 @@ class _Series:
 class CpuSampler:
     """Samples this process and its machine at each ``tick`` that is due. No method raises."""
 
-    def __init__(self, rate: float, note: Callable[[str, str], object]) -> None:
-        """``note`` is called once, with severity and text, if nothing can be sampled."""
+    def __init__(
+        self,
+        rate: float,
+        note: Callable[[str, str], object],
+        begins: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``note`` is called once, with severity and text, if nothing can be sampled; ``begins`` before the
+        first sample."""
         self._period = int(1e9 / rate)
         self._note = note
+        self._begins = begins
         self._due = 0
         self._slow_due = 0
         self._off = False
@@ -121,6 +130,8 @@ class CpuSampler:
         """Take a sample if one is due; return the ns until the next one."""
         if self._off:
             return self._period
+        if not self._due:  # a recording that is over by then does not pay for the import of psutil
+            self._due = perf_counter_ns() + FIRST_NS
         left = self._due - perf_counter_ns()
         if left <= 0:
             self.sample()
@@ -136,6 +147,8 @@ class CpuSampler:
 
     def sample(self) -> None:
         """Take a sample now."""
+        if not self._calls:
+            self._begins()
         begin = time.thread_time_ns()
         try:
             self._sample()

@@ -139,13 +139,13 @@ class Recorder:
         #: Sources of memory records, read likewise.
         self.memory: list[MemorySource] = []
         rate = cpu_samples.rate()
-        self._sampler = cpu_samples.CpuSampler(rate, self.note) if rate else None
+        self._sampler = (
+            cpu_samples.CpuSampler(rate, self.note, self._samples_begin) if rate else None
+        )
         tick = None if self._sampler is None else self._sampler.tick
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, tick)
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
-        if self._sampler is not None:
-            self.spending.append(self._sampler.spent)
         self._lock = threading.RLock()
         self._busy = False
         self._stop_wanted = False
@@ -214,6 +214,10 @@ class Recorder:
                 self._flush()
         finally:
             self._lock.release()
+
+    def _samples_begin(self) -> None:
+        if self._sampler is not None:
+            self.spending.append(self._sampler.spent)
 
     def written_folder(self) -> Path | None:
         """Return the part's folder once something is in it; None while nothing has been recorded.

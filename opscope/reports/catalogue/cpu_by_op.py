@@ -14,8 +14,8 @@ REPORT = Report(
     holds=FRAMES["cpu_by_op()"],
     frame=lambda profile: profile.cpu_by_op(),
     empty=(
-        "the processors were not sampled: opscope samples them while it records, unless psutil is missing or"
-        " --samples 0 says not to"
+        "the processors were not sampled: opscope samples them from 0.2 s of a recording on, unless psutil"
+        " is missing or --samples 0 says not to"
     ),
     forms=[Column("cores", "cores", units.ratio)],
 )

@@ -8,8 +8,8 @@ from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 _EMPTY = (
-    "the processors were not sampled: opscope samples them while it records, unless psutil is missing or"
-    " --samples 0 says not to"
+    "the processors were not sampled: opscope samples them from 0.2 s of a recording on, unless psutil"
+    " is missing or --samples 0 says not to"
 )
 REPORT = Report(
     name="cpu_utilization",

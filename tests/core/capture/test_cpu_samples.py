@@ -182,7 +182,7 @@ def test_the_rate_0_samples_nothing(tmp_path):
     done = record_in_a_program(
         tmp_path,
         """
-        with session.annotate("work"): burn(0.3)
+        with session.annotate("work"): burn(0.5)
         assert "psutil" not in sys.modules
         """,
         OPSCOPE_SAMPLES="0",
@@ -196,7 +196,7 @@ def test_without_psutil_the_recording_says_so_and_the_program_goes_on(tmp_path):
         tmp_path,
         """
         sys.modules["psutil"] = None
-        with session.annotate("work"): burn(0.3)
+        with session.annotate("work"): burn(0.8)
         print("the program's own line")
         """,
     )
@@ -217,7 +217,7 @@ def test_a_fault_of_the_samplers_ends_the_samples_alone(monkeypatch):
 
     monkeypatch.setattr(sampler._psutil, "cpu_times", broken)
     for _ in range(3):
-        sampler._due = 0
+        sampler._due = 1
         sampler.tick()
     sampler.last()
     assert len(notes) == 1
@@ -229,9 +229,9 @@ def test_a_forked_child_samples_itself(tmp_path):
     done = record_in_a_program(
         tmp_path,
         """
-        with session.annotate("parent"): burn(0.3)
+        with session.annotate("parent"): burn(0.8)
         child = os.fork()
-        with session.annotate("both"): burn(0.4)
+        with session.annotate("both"): burn(1.0)
         if child == 0:
             session.finish()
             os._exit(0)
@@ -274,6 +274,21 @@ def test_what_waits_for_the_first_event_is_bounded(no_notes, monkeypatch):
         sampler.sample()
     assert len(sampler.take()[0]["samples"]) == 5
     assert sampler.take() == []
+
+
+def test_a_recording_that_is_soon_over_does_not_load_psutil(tmp_path):
+    done = record_in_a_program(
+        tmp_path,
+        """
+        from opscope.core.capture import cpu_samples
+        cpu_samples.FIRST_NS = 1 << 60
+        with session.annotate("work"): burn(0.1)
+        session.finish()
+        assert "psutil" not in sys.modules
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "CPU samples" not in collect(tmp_path / "made")["own_costs"]["part"].to_list()
 
 
 def test_importing_opscope_does_not_load_psutil():

@@ -42,7 +42,10 @@ def texts(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def recorder(tmp_path):
+def recorder(tmp_path, monkeypatch):
+    monkeypatch.setenv(
+        "OPSCOPE_SAMPLES", "0"
+    )  # samples are written while the program does nothing too
     made = Recorder(tmp_path)
     made.start()
     yield made
