@@ -3,8 +3,8 @@
 Usage: python benchmarks/mindspore_adapter.py [graph|pynative] [steps]
 
 LeNet and a small transformer are trained bare, with opscope's recorder, with opscope and MindSpore's profiler
-(the backend ``mindspore``), and with ``mindspore.profiler`` alone, in turns. Times are ms a step and ms for
-ending, the least of all turns; take ratios. MindSpore searches for the number of threads of each
+(the backend ``mindspore``), and with ``mindspore.profiler`` alone, in turns. Times are ms a step, ms of CPU time a step
+(which a busy machine changes least) and ms for ending, the least of all turns; take ratios. MindSpore searches for the number of threads of each
 kernel in its first steps, so that many are run before the first is timed.
 """
 
@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 os.environ.setdefault("GLOG_v", "3")
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,12 +32,12 @@ from tests.on_mindspore.graph_models import LeNet, Transformer, made, trained  #
 
 
 def timed(step, data, steps):
-    """Return ms of each step."""
+    """Return ms of each step, and ms of CPU time of all threads."""
     times = []
     for _ in range(steps):
-        begin = perf_counter()
+        begin, cpu = perf_counter(), process_time()
         trained(step, data, 1)
-        times.append((perf_counter() - begin) * 1e3)
+        times.append(((perf_counter() - begin) * 1e3, (process_time() - cpu) * 1e3))
     return times
 
 
@@ -85,12 +85,12 @@ def main() -> None:
     graph = "pynative" not in sys.argv[1:]
     steps = next((int(one) for one in sys.argv[1:] if one.isdigit()), 50)
     print(
-        f"{'graph' if graph else 'PyNative'} mode, {steps} steps: ms a step (ratio to bare), ms to end"
+        f"{'graph' if graph else 'PyNative'} mode, {steps} steps: ms a step (ratio to bare), CPU ms a step (ratio), ms to end"
     )
     for kind in (LeNet, Transformer):
         step, _, data = made(kind, graph)
         trained(step, data, WARM_UP)
-        times: dict[str, list[float]] = {}
+        times: dict[str, list[tuple[float, float]]] = {}
         ends: dict[str, float] = {}
         with tempfile.TemporaryDirectory() as root:
             for turn in range(TURNS):
@@ -98,10 +98,13 @@ def main() -> None:
                     took, end = run(step, data, steps, f"{root}/{turn}-{name}")
                     times.setdefault(name, []).extend(took)
                     ends[name] = min(end, ends.get(name, end))
-        alone = min(times["bare"])
+        alone = [min(one) for one in zip(*times["bare"], strict=True)]
         for name, all_of in times.items():
-            ms = min(all_of)
-            print(f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / alone:4.2f})  {ends[name]:8.1f}")
+            ms, cpu = (min(one) for one in zip(*all_of, strict=True))
+            print(
+                f"{kind.__name__:12} {name:20} {ms:8.2f} ({ms / alone[0]:4.2f})  {cpu:8.2f} "
+                f"({cpu / alone[1]:4.2f})  {ends[name]:8.1f}"
+            )
 
 
 if __name__ == "__main__":
