@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
 
 from opscope.core.analysis.engines import has_engines
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The least idle share of the device that is worth a line.
 _IDLE: Final = 0.2
+#: Of more kernels, what the device waited for is left to the report: it takes as long as the first screen.
+_MANY: Final = 1_000_000
 
 
 def next_steps(profile: Profile) -> list[str]:
@@ -34,15 +39,11 @@ def next_steps(profile: Profile) -> list[str]:
             f"{units.share(without / whole)} of the time has no op: opscope doctor FILE says why, and how to"
             " capture it"
         )
-    wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
-    busy, devices = row["device_busy"], row["devices"]
-    if not profile.cpu_only and busy is not None and wall and devices:
-        idle = 1 - busy / (wall * devices)
-        if idle >= _IDLE:
-            lines.append(
-                f"the device is idle {units.share(idle)} of the time, because the program gives it no work:"
-                " faster kernels alone will not help"
-            )
+    lines += _idle(profile, row)
+    if row["steps"]:
+        lines.append(
+            "--reports steps,step_phases,slow_steps: the parts of each step, and what slow ones had more of"
+        )
     if kinds.get("communication", 0) >= WORTH:
         lines.append(
             "--reports communication: how much of the communication is hidden by other work"
@@ -56,3 +57,33 @@ def next_steps(profile: Profile) -> list[str]:
     ]
     lines.append(f"--by {', '.join(more)}: the same time, divided by one of these")
     return lines
+
+
+def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the line on the device's idle time, inside steps if there are any, and what it waited for."""
+    wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
+    busy, devices = row["device_busy"], row["devices"]
+    if profile.cpu_only or busy is None or not wall or not devices:
+        return
+    if 1 - busy / (wall * devices) < _IDLE:
+        return
+    if len(profile.trace["kernels"]) > _MANY:
+        share = units.share(1 - busy / (wall * devices))
+        yield f"the device is idle {share} of the time (--reports idle,idle_ops: what it waits for)"
+        return
+    found, of = profile.idle_steps(), "the steps' time"
+    if not int(found["time"].sum()):
+        found, of = profile.idle().with_columns(pl.col("window").alias("time")), "the time"
+    whole, idle, waited = (int(found[name].sum()) for name in ("time", "idle_time", "host_wait"))
+    if not whole or idle / whole < _IDLE:
+        return
+    said = f"the device is idle {units.share(idle / whole)} of {of}"
+    if found["host_wait"].null_count():
+        yield f"{said}; the trace does not say what it waits for"
+    elif waited / idle >= 0.5:
+        yield (
+            f"{said}, {units.share(waited / idle)} of that because the program launches its work too late:"
+            " faster kernels alone will not help (--reports idle,idle_ops: what the program did meanwhile)"
+        )
+    else:
+        yield f"{said} (--reports idle,launches: what it waits for)"

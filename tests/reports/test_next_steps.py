@@ -1,0 +1,105 @@
+"""The last lines of the first screen: the device's idle time, and what it waits for."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile, load
+from opscope.reports.next_steps import next_steps
+
+
+def profile(*, launches: bool, late: bool, steps: bool = True, set_up: int = 0) -> Profile:
+    """Ten kernels of 100 ns, 100 ns apart, each launched just before it starts or all at the beginning."""
+    starts = [set_up + 200 * number for number in range(10)]
+    tables = {
+        "processes": pl.DataFrame({"process": [0]}),
+        "kernels": pl.DataFrame(
+            {
+                "process": 0,
+                "device": 0,
+                "stream": 7,
+                "start": starts,
+                "end": [start + 100 for start in starts],
+                "name": "k",
+                "correlation": list(range(10)) if launches else None,
+            }
+        ).cast({"process": pl.Int32, "device": pl.Int32}),
+    }
+    if launches:
+        at = [start - 20 if late else set_up - 100 + number for number, start in enumerate(starts)]
+        tables["calls"] = pl.DataFrame(
+            {
+                "process": 0,
+                "thread": 1,
+                "start": at,
+                "end": [one + 1 for one in at],
+                "name": "cudaLaunchKernel",
+                "correlation": list(range(10)),
+            }
+        ).cast({"process": pl.Int32})
+    if steps:
+        tables["ranges"] = pl.DataFrame(
+            {
+                "process": [0],
+                "thread": [1],
+                "start": [set_up - 100],
+                "end": [set_up + 1_900],
+                "domain": ["opscope.step"],
+                "category": ["step"],
+                "text": ["step 0"],
+                "kind": ["pushpop"],
+            }
+        ).cast({"process": pl.Int32})
+    return Profile(Trace.of(tables, {"format": "made"}))
+
+
+def idle(made: Profile) -> list[str]:
+    return [line for line in next_steps(made) if "idle" in line]
+
+
+def test_a_late_program_is_told_so() -> None:
+    (line,) = idle(profile(launches=True, late=True))
+    assert "50.0 % of the steps' time" in line
+    assert "launches its work too late" in line
+
+
+def test_a_device_that_waits_for_something_else_is_not_blamed_on_the_program() -> None:
+    (line,) = idle(profile(launches=True, late=False))
+    assert "too late" not in line
+    assert "what it waits for" in line
+
+
+def test_without_launches_nobody_knows_what_the_device_waits_for() -> None:
+    (line,) = idle(profile(launches=False, late=False))
+    assert line.endswith("the trace does not say what it waits for")
+
+
+def test_without_steps_the_share_is_of_all_the_time() -> None:
+    (line,) = idle(profile(launches=True, late=True, steps=False))
+    assert " of the time," in line
+
+
+def test_what_lies_before_the_steps_is_not_the_steps_idle_time() -> None:
+    made = profile(launches=True, late=True, set_up=1_000_000)
+    early = (
+        made.trace["kernels"]
+        .head(1)
+        .with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(10, pl.Int64))
+    )
+    with_setup = Profile(made.trace.replace(kernels=pl.concat([early, made.trace["kernels"]])))
+    (line,) = idle(with_setup)
+    assert "50.0 % of the steps' time" in line
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("kineto/resnet50_nw0_step_span1.pt.trace.json.gz", "44.0 % of the steps' time, 97.9 %"),
+        ("mindspore/mindinsight_run2_ascend910", None),  # busy inside its step; idle before it
+    ],
+)
+def test_real_traces(shared, file, said) -> None:
+    lines = idle(load(shared / file))
+    assert (said in lines[0]) if said else not lines
