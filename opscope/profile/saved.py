@@ -21,7 +21,7 @@ from .work import Work
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 12
+ANALYSIS: Final = 13
 
 
 class Saved(Work):
