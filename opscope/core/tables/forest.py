@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import pairs
 from opscope.core.tables.intervals import NONE, Ints, depth
+
+#: So many levels are walked one by one: most nests end sooner, and need no order of all nodes.
+_CLIMBED: Final = 16
 
 
 class Forest:
@@ -65,30 +70,84 @@ class Forest:
         return place
 
     def with_inside(self, values: Ints) -> Ints:
-        """Return each node's value plus the values of all its descendants."""
-        if not values.any():
-            return np.zeros(len(self), np.int64)
+        """Return each node's value plus the values of all its descendants.
+
+        Each value is carried up to the roots: 2.6 M ops take 0.1 s, and 1 s if they are put in order first.
+        """
+        total: Ints = values.astype(np.int64)
+        here = np.flatnonzero(total)
+        carried = total[here]
+        for _ in range(_CLIMBED):
+            here = self.parent[here]
+            inner = here >= 0
+            if not inner.all():
+                here, carried = here[inner], carried[inner]
+            if not len(here):
+                return total
+            np.add.at(total, here, carried)
         running = np.zeros(len(self) + 1, np.int64)
         running[self.place + 1] = values
         np.cumsum(running, out=running)
-        total: Ints = running[self.place + self.size] - running[self.place]
-        return total
+        return running[self.place + self.size] - running[self.place]
 
     def inside_alike(self, code: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Return whether a strict ancestor of each node has the same ``code`` (a number from 0).
+        """Return whether a strict ancestor of each node has the same ``code`` (a number from 0)."""
+        found = np.zeros(len(self), bool)
+        rows = self._may_be_alike(code)
+        if len(rows):
+            found[rows] = self.reach(rows).alike(code[rows])
+        return found
+
+    def _may_be_alike(self, code: NDArray[np.integer[Any]]) -> Ints:
+        """Return the nodes whose code may be inside itself: those of codes that are in a circle of pairs
+        (code around, code inside), or beside one.
+
+        Most traces have none: that takes a tenth of the time of an order of all nodes.
+        """
+        inner = np.flatnonzero(self.parent != NONE)
+        if not len(inner):
+            return inner
+        many = int(code.max()) + 1
+        around, inside, _ = pairs(code[self.parent[inner]], code[inner])
+        del inner
+        circling = np.ones(many, bool)
+        for _ in range(_CLIMBED):  # leave out the codes that nothing is around, or inside
+            left = len(around)
+            begins, ends = (np.zeros(many, bool) for _ in range(2))
+            begins[around], ends[inside] = True, True
+            circling = begins & ends
+            kept = circling[around] & circling[inside]
+            around, inside = around[kept], inside[kept]
+            if len(around) == left:
+                break
+        rows: Ints = np.flatnonzero(circling[code]) if len(around) else around
+        return rows
+
+    def reach(self, rows: Ints) -> Reach:
+        """Return how far the trees of these nodes reach."""
+        place = self.place[rows]
+        return Reach(place, place + self.size[rows], len(self) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Some nodes of a forest by ``place``, each with the place where its tree ends; ``wide``: above all."""
+
+    place: Ints
+    end: Ints
+    wide: int
+
+    def alike(self, code: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """Return whether another of these nodes, of the same code, is around each.
 
         Of the nodes of one code, in the order of ``place``, one is inside another if an earlier one's
         descendants reach beyond it.
         """
-        found = np.zeros(len(self), bool)
-        if not len(self) or not (self.parent != NONE).any():
-            return found
-        node = np.empty(len(self), np.int64)
-        node[self.place] = np.arange(len(self))
-        by_code = node[_sorted(code[node])]
-        wide = len(self) + 1
-        base = code[by_code].astype(np.int64) * wide
-        reach = np.maximum.accumulate(base + (self.place + self.size)[by_code])
+        found = np.zeros(len(code), bool)
+        order = np.argsort(self.place)
+        by_code = order[_sorted(code[order])]
+        base = code[by_code].astype(np.int64) * self.wide
+        reach = np.maximum.accumulate(base + self.end[by_code])
         # the reach of a smaller code is below every place of a larger one
         found[by_code[1:]] = reach[:-1] > (base + self.place[by_code])[1:]
         return found
