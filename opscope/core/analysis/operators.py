@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.tables.columns import combined, compact, gather
-from opscope.core.tables.forest import Forest, Reach
+from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
 
 #: The words by which operators can be told apart besides their names: the shapes of their inputs, or the
@@ -38,14 +38,14 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """The ops of the names of which one op is inside another: most traces have few, or none.
+    """The ops inside another of the same name: only they can be inside another of the same row.
 
-    ``identity``: of each; ``reach``: where each is in the forest of ops; ``times``: its times (ns) with the
-    ops inside it, by the names of ``Inclusive.sums``.
+    ``forest``: of all ops; ``rows``: the places of these ops in it; ``times``: their times (ns) with the ops
+    inside them, by the names of ``Inclusive.sums``.
     """
 
-    identity: NDArray[np.signedinteger[Any]]
-    reach: Reach
+    forest: Forest
+    rows: Ints
     times: dict[str, Ints]
 
 
@@ -95,18 +95,10 @@ def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
     captured = captured & (times.device_time is not None)
     sums["known"] = np.where(captured, sums["calls"], 0)
     sums["known_total"] = np.where(captured, sums["device_total"], 0)
-    name, _ = compact(gather(ops.readings["op"], reading[known.row]))
-    inside = forest.inside_alike(name[identity])
-    several = np.zeros(int(name.max(initial=0)) + 1, bool)
-    several[name[identity[inside]]] = True
-    rows = np.flatnonzero(several[name][identity]) if inside.any() else np.empty(0, np.int64)
-    reach = forest.reach(rows) if len(rows) else Reach(rows, rows, 1)
-    return Inclusive(
-        sums,
-        eligible,
-        judged,
-        Nested(identity[rows], reach, {key: values[rows] for key, values in outer.items()}),
-    )
+    names, _ = compact(gather(ops.readings["op"], reading[known.row]))
+    rows = np.flatnonzero(forest.inside_alike(names[identity]))
+    nested = Nested(forest, rows, {name: values[rows] for name, values in outer.items()})
+    return Inclusive(sums, eligible, judged, nested)
 
 
 def _lasted(ops: Ops) -> Ints:
@@ -214,10 +206,11 @@ def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int)
     sums = {name: _added(group, many, values) for name, values in inclusive.sums.items()}
     mean = sums["host_total"] / np.maximum(sums["calls"], 1)
     nested = inclusive.nested
-    of = group[nested.identity]
-    inside = nested.reach.alike(of)
-    for name in _OUTERMOST:
-        np.subtract.at(sums[name], of[inside], nested.times[name][inside])
+    if len(nested.rows):
+        of = group[ops.identities.number[ops.times.rows]]
+        inside = nested.forest.inside_alike(of, nested.rows)
+        for name in _OUTERMOST:
+            np.subtract.at(sums[name], of[nested.rows[inside]], nested.times[name][inside])
     calls, known = sums["calls"], sums["known"]
     unknown = pl.Series((known == 0) & (sums["device_total"] == 0))
     eligible = np.bincount(group[inclusive.eligible], minlength=many) > 0
