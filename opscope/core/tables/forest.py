@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import pieces
-from opscope.core.tables.intervals import Ints, depth
+from opscope.core.tables.intervals import NONE, Ints, depth
 
 #: So many levels are walked one by one: most nests end sooner, and need no order of all nodes.
 _CLIMBED: Final = 16
@@ -34,7 +34,20 @@ class Forest:
     @cached_property
     def level(self) -> Ints:
         """How many ancestors each node has."""
-        return depth(self.parent)
+        level = np.zeros(len(self), np.int64)
+        above = np.append(self.parent, self.parent.dtype.type(NONE))  # that of -1 is the last: -1
+        for part in pieces(len(self), _PART):
+            here = self.parent[part]
+            for _ in range(_CLIMBED):
+                inner = here >= 0
+                if not inner.any():
+                    break
+                level[part] += inner
+                here = above[here]
+            else:
+                if (here >= 0).any():
+                    return depth(self.parent)
+        return level
 
     @cached_property
     def levels(self) -> list[Ints]:

@@ -63,6 +63,7 @@ def test_a_chain_of_any_length_has_its_totals(many):
 @pytest.mark.parametrize("many", [1, 3, 16, 17, 18, 19, 60_000])
 def test_an_op_any_number_of_levels_below_one_of_its_code_is_inside_it(many):
     forest = Forest(np.arange(-1, many, dtype=np.int32))
+    assert forest.level.tolist() == list(range(many + 1))
     code = np.arange(many + 1)
     assert not forest.inside_alike(code).any()
     code[-1] = 0
