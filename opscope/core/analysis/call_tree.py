@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.op_times import self_time
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
 from opscope.core.dialects import Reading
@@ -73,10 +74,12 @@ class _Paths:
         self.parent = np.empty(0, np.int64)
         self.name = np.empty(0, np.int64)
 
-    def of(self, parent: Ints, name: Ints) -> Ints:
+    def of(
+        self, parent: NDArray[np.signedinteger[Any]], name: NDArray[np.signedinteger[Any]]
+    ) -> Ints:
         """Return the number of each pair of a path around (-1: none) and a name in it."""
         if not len(parent):
-            return parent
+            return np.empty(0, np.int64)
         found = self._numbering.of(parent, name).astype(np.int64)
         new = self._numbering.many - len(self.parent)
         if new:
@@ -90,7 +93,7 @@ class _Paths:
 class _Hosted:
     """Per range row its path (-1: it is no frame); the nest of each thread that has frames, and its rows."""
 
-    path: Ints
+    path: NDArray[np.int32]
     trees: dict[tuple[int, int], tuple[Nest, Ints]]
 
 
@@ -154,7 +157,7 @@ def _on_host(
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     frames = [_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
     number = np.array([NONE if one is None else names.number(*one) for one in frames], np.int64)
-    name = number[meaning.reading]
+    name = number.astype(np.int32)[meaning.reading]
     lasted = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
     if (is_step := np.array([one == ("step", "step") for one in frames], bool)).any():
         rows = np.flatnonzero(is_step[meaning.reading])
@@ -164,7 +167,8 @@ def _on_host(
     if (user := np.array([one is not None and one[1] == "range" for one in frames], bool)).any():
         internal = (ranges["domain"] == RUNTIME).fill_null(False).to_numpy()
         chosen &= ~(user[meaning.reading] & internal & ~attribution.is_op)
-    parent = np.full(len(ranges), NONE, np.int64)
+    parent = np.full(len(ranges), NONE, np.int32)
+    asked = _threads_of_bare(ops, chosen)
     trees: dict[tuple[int, int], tuple[Nest, Ints]] = {}
     start, end = (ranges[column].to_numpy() for column in ("start", "end"))
     for key, rows in lanes(ranges).rows(chosen):
@@ -173,16 +177,17 @@ def _on_host(
         parent[placed] = at(placed, tree.parent)
         empty = rows[end[rows] <= start[rows]]
         parent[empty] = at(rows, tree.innermost(start[empty]))
-        trees[key] = tree, rows
+        if key in asked:
+            trees[key] = tree, rows
+        del tree, placed, empty
     rows = np.flatnonzero(chosen)
-    place = np.full(len(ranges), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
+    place = np.full(len(ranges), NONE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
     forest = Forest(at(place, parent[rows]))
-    own = lasted[rows].copy()
-    inner = forest.parent >= 0
-    np.subtract.at(own, forest.parent[inner], lasted[rows[inner]])
-    np.maximum(own, 0, out=own)
-    found = np.full(len(rows), root, np.int64)
+    del place, parent, chosen
+    lasted = lasted[rows]
+    own = self_time(lambda part: lasted[part], forest.parent)
+    found = np.full(len(rows), root, np.int32)
     other = names.number(OTHER, "other")
     for level, nodes in enumerate(forest.levels):
         above = at(found, forest.parent[nodes], root)
@@ -192,12 +197,24 @@ def _on_host(
             found[nodes] = (
                 paths.of(above, np.full(len(nodes), other)) if level == deepest - 1 else above
             )
-    path = np.full(len(ranges), NONE, np.int64)
+    path = np.full(len(ranges), NONE, np.int32)
     path[rows] = found
     calls, host = (np.zeros(len(paths.parent), np.int64) for _ in range(2))
     np.add.at(calls, found, 1)
     np.add.at(host, found, own)
     return _Hosted(path, trees), calls, host
+
+
+def _threads_of_bare(ops: Ops, chosen: NDArray[np.bool_]) -> set[tuple[int, int]]:
+    """Return the (process, thread) of the launches that have no op with a frame: only in the nests of these
+    is looked for what was open; a nest takes 40 bytes a range."""
+    calls = ops.attribution.trace["calls"]
+    found: set[tuple[int, int]] = set()
+    for launched in (ops.attribution.kernels, ops.attribution.memops):
+        bare = (launched.call >= 0) & ~at(chosen, launched.op, 0)
+        of = calls.select("process", "thread")[pl.Series(launched.call[bare], dtype=pl.UInt32)]
+        found |= set(of.fill_null(NONE).unique().rows())
+    return found
 
 
 def _on_device(

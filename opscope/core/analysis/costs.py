@@ -50,6 +50,10 @@ class Costs:
         free[free] = self.free[rows[free]]
         return np.where(free, rows, found)
 
+    def priced(self, rows: Ints) -> NDArray[np.int32]:
+        """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
+        return at(self.place, np.where(self.canonical[rows] | self.free[rows], rows, NONE))
+
 
 def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     """Return the FLOPs and bytes of every distinct call, and the ops that count.

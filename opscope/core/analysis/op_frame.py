@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from opscope.core.analysis.op_times import device_column, with_descendants
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.windows import reasons
 from opscope.core.tables.columns import at, gather
-from opscope.core.tables.intervals import NONE, Ints, depth
+from opscope.core.tables.intervals import Ints, depth
 from opscope.core.tables.trace import range_ids
 
 _CALL = ("inputs", "outputs", "dtypes", "params")
@@ -70,14 +69,8 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
 
 def costs_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
     """Return the columns of COST_COLUMNS for op rows: null but for ops that count or cost nothing."""
-    places = priced(ops, rows)
+    places = ops.costs.priced(rows)
     return {name: gather(ops.costs.catalogue[name], places) for name in COST_COLUMNS}
-
-
-def priced(ops: Ops, rows: Ints) -> NDArray[np.int32]:
-    """Return the place in the catalogue of costs of op rows that count or cost nothing; -1 for others."""
-    counted = np.where(ops.costs.canonical[rows] | ops.costs.free[rows], rows, NONE)
-    return at(ops.costs.place, counted)
 
 
 def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:

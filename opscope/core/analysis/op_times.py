@@ -66,7 +66,7 @@ def self_time(lasted: Callable[[slice], Ints], parent: NDArray[np.signedinteger]
 
 def launched(
     attribution: Attribution,
-    place: NDArray[np.int32],
+    place: NDArray[np.signedinteger],
     many: int,
     owner: Callable[[Ints], Ints] | None = None,
 ) -> tuple[Ints, Ints]:

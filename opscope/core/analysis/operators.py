@@ -6,6 +6,7 @@ its total. (``totals.op_totals`` gives the time to the one op of a nest that cou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,10 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.tables.columns import combined, pieces
+from opscope.core.tables.columns import combined, compact, gather
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.row_numbers import Numbering
 
 #: The words by which operators can be told apart besides their names: the shapes of their inputs, or the
 #: user's lines that called them.
@@ -37,60 +37,107 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Inclusive:
-    """Per op, in the order of ``Ops.rows``, the times (ns) of the op itself and with all ops inside it.
+class Nested:
+    """The ops inside another of the same name: only they can be inside another of the same row.
 
-    ``alone``, ``total``: on the device; None if the kernels were not captured. ``used``, ``used_total``: the
-    part of it in kernels that use Tensor Cores; ``hidden``, ``hidden_total``: in kernels of which it is not
-    known. ``eligible``: whether the op or one inside it could use them; ``judged``: whether that is known.
+    ``forest``: of all ops; ``rows``: the places of these ops in it; ``times``: their times (ns) with the ops
+    inside them, by the names of ``Inclusive.sums``.
     """
 
     forest: Forest
-    alone: Ints | None
-    total: Ints | None
-    used: Ints
-    used_total: Ints
-    hidden: Ints
-    hidden_total: Ints
+    rows: Ints
+    times: dict[str, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusive:
+    """Per identity of ops (``Ops.identities``) the sums over its ops; every table adds these up.
+
+    ``sums``: the times (ns) on the host and the device, ``_self`` without the ops inside and ``_total`` with
+    them; ``used_``: the part of it in kernels that use Tensor Cores, ``hidden_``: in kernels of which it is
+    not known; ``calls``, ``kernels``: numbers; ``known``: the calls whose kernels were captured, and
+    ``known_total``: their time. ``eligible``: whether an op or one inside it could use Tensor Cores;
+    ``judged``: whether that is known.
+    """
+
+    sums: dict[str, Ints]
     eligible: NDArray[np.bool_]
     judged: NDArray[np.bool_]
+    nested: Nested
+
+
+#: The times of which an op inside another of the same row has no part.
+_OUTERMOST: Final = ("host_total", "device_total", "used_total", "hidden_total")
 
 
 def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
-    """Return the device times of every op instance; ``executed`` is ``executed_kernels(ops)``."""
-    times = ops.times
+    """Return the times of the ops by identity; ``executed`` is ``executed_kernels(ops)``."""
+    times, known, reading = ops.times, ops.identities, ops.attribution.meaning.reading
+    identity, many = known.number[times.rows], len(known.row)
     forest = Forest(times.parent)
-    own = times.device_time
-    used, hidden = (np.zeros(len(times.rows), np.int64) for _ in range(2))
-    if len(executed):
-        place = np.full(len(ops.attribution.is_op), NONE, np.int32)
-        place[times.rows] = np.arange(len(times.rows), dtype=np.int32)
-        duration = executed["duration"].to_numpy()
-        tensor_core = executed["tensor_core"]
-        for sums, which in (
-            (used, tensor_core.fill_null(False).to_numpy()),
-            (hidden, tensor_core.is_null().to_numpy()),
-        ):
-            rows = np.flatnonzero(which & (ops.attribution.kernels.op >= 0))
-            np.add.at(sums, place[ops.attribution.kernels.op[rows]], duration[rows])
-    reading = ops.attribution.meaning.reading[times.rows]
+    sums = {
+        "calls": np.bincount(identity, minlength=many).astype(np.int64),
+        "kernels": _added(identity, many, times.kernels),
+        "host_self": _added(identity, many, times.self_time),
+    }
+    outer: dict[str, Ints] = {"host_total": _lasted(ops)}
+    eligible, judged = _judged(ops, forest, identity)
+    nothing = np.zeros(len(identity), np.int64)
+    for name, own in (
+        ("device", nothing if times.device_time is None else times.device_time),
+        *zip(("used", "hidden"), _of_tensor_cores(ops, executed), strict=True),
+    ):
+        sums[f"{name}_self"] = _added(identity, many, own)
+        outer[f"{name}_total"] = forest.with_inside(own) if own.any() else nothing
+    eligible[identity[outer["used_total"] > 0]] = True
+    sums |= {name: _added(identity, many, values) for name, values in outer.items()}
+    captured = np.ones(many, bool) if known.captured is None else known.captured
+    captured = captured & (times.device_time is not None)
+    sums["known"] = np.where(captured, sums["calls"], 0)
+    sums["known_total"] = np.where(captured, sums["device_total"], 0)
+    names, _ = compact(gather(ops.readings["op"], reading[known.row]))
+    rows = np.flatnonzero(forest.inside_alike(names[identity]))
+    nested = Nested(forest, rows, {name: values[rows] for name, values in outer.items()})
+    return Inclusive(sums, eligible, judged, nested)
+
+
+def _lasted(ops: Ops) -> Ints:
+    """Return how long each op lasted."""
+    ranges = ops.attribution.trace["ranges"]
+    lasted: Ints = (ranges["end"] - ranges["start"]).to_numpy()[ops.times.rows]
+    return np.maximum(lasted, 0)
+
+
+def _of_tensor_cores(ops: Ops, executed: pl.DataFrame) -> Iterator[Ints]:
+    """Yield per op the time of its kernels that use Tensor Cores, then of those of which it is unknown."""
+    many, op = len(ops.times.rows), ops.attribution.kernels.op
+    if not len(executed):
+        yield from (np.zeros(many, np.int64) for _ in range(2))
+        return
+    place = np.full(len(ops.attribution.is_op), NONE, np.int32)
+    place[ops.times.rows] = np.arange(many, dtype=np.int32)
+    duration, tensor_core = executed["duration"].to_numpy(), executed["tensor_core"]
+    for which in (tensor_core.fill_null(False), tensor_core.is_null()):
+        sums = np.zeros(many, np.int64)
+        rows = np.flatnonzero(which.to_numpy() & (op >= 0))
+        np.add.at(sums, place[op[rows]], duration[rows])
+        yield sums
+
+
+def _judged(
+    ops: Ops, forest: Forest, identity: NDArray[np.signedinteger[Any]]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return per identity whether an op or one in it could use Tensor Cores, and whether that is known."""
+    rows, row = ops.times.rows, ops.identities.row
     could = ops.costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
+    own = could[ops.costs.place[rows]]
+    found = np.zeros(len(row), bool)
+    if own.any():
+        found[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
     # a user's range that stands for an op could hold anything
     called = np.array([one.call is not None for one in ops.attribution.meaning.readings], bool)
-    judged = (ops.readings["op_type"].is_not_null().to_numpy() & called)[reading]
-    used_total = forest.with_inside(used)
-    eligible = could[ops.costs.place[times.rows]].astype(np.int64)
-    return Inclusive(
-        forest,
-        own,
-        None if own is None else forest.with_inside(own),
-        used,
-        used_total,
-        hidden,
-        forest.with_inside(hidden),
-        (forest.with_inside(eligible) > 0) | (used_total > 0),
-        judged,
-    )
+    judged = ops.readings["op_type"].is_not_null().to_numpy() & called
+    return found, judged[ops.attribution.meaning.reading[row]]
 
 
 def operators(
@@ -104,11 +151,7 @@ def operators(
     ``host_mean``: of one call, with the ops inside. Times in ns.
     """
     group, names = _grouped(ops, by)
-    outermost = ~inclusive.forest.inside_alike(group)
-    frame = names.with_columns(
-        *_on_host(ops, group, outermost, len(names)),
-        *_on_device(ops, inclusive, group, outermost, len(names)),
-    )
+    frame = names.with_columns(_summed(ops, inclusive, group, len(names)))
     without = gaps.lazy().select(
         pl.col("reason").cast(pl.String),
         pl.col("time").cast(pl.Int64).alias("device_self"),
@@ -135,95 +178,60 @@ def operators(
     )
 
 
-def _grouped(ops: Ops, by: tuple[str, ...]) -> tuple[Ints, pl.DataFrame]:
-    """Return the number of each op's row, and the texts of each row."""
-    rows = ops.times.rows
-    reading = ops.attribution.meaning.reading
-    if not by:
-        kind, of_kind = reading[rows], ops.readings
+def _grouped(ops: Ops, by: tuple[str, ...]) -> tuple[NDArray[np.int32], pl.DataFrame]:
+    """Return per identity of ops the number of its row, and the texts of each row."""
+    row = ops.identities.row
+    if by:
+        same = ops.identify(row)
+        texts = same.call.with_columns(same.source.alias("source"))
     else:
-        # equal ops are described once: see ``totals.op_sums``
-        numbering = Numbering(5)
-        kind = np.empty(len(rows), np.int32)
-        for part in pieces(len(rows)):
-            kind[part] = numbering.of(*ops.outline(rows[part]))
-        one = np.zeros(numbering.many, np.int64)
-        one[kind] = rows
-        same = ops.identify(one)
-        of_kind = same.call.with_columns(same.source.alias("source"))
-    keys = ("op", *by)
-    number, values = combined([of_kind[name] for name in keys])
-    group, used = _dense(number[kind], len(values[0]))
-    families = of_kind["op_type"]
-    family = np.zeros(len(used), np.int64)
-    family[group] = kind
-    texts = [column.gather(pl.Series(used, dtype=pl.UInt32)) for column in values]
-    return group, pl.DataFrame([*texts, families.gather(family)])
+        reading = ops.attribution.meaning.reading[row]
+        texts = pl.DataFrame([gather(ops.readings[name], reading) for name in ("op", "op_type")])
+    group, values = combined([texts[name] for name in ("op", *by)])
+    order = np.argsort(row)
+    last = np.zeros(len(values[0]), np.int64)
+    last[group[order]] = order  # a row's family is that of its last op
+    return group, pl.DataFrame([*values, texts["op_type"].gather(last)])
 
 
-def _dense(number: NDArray[np.signedinteger[Any]], many: int) -> tuple[Ints, Ints]:
-    """Return the numbers without those that no row has, and the old number of each."""
-    seen = np.zeros(many, bool)
-    seen[number] = True
-    used = np.flatnonzero(seen)
-    place = np.zeros(many, np.int64)
-    place[used] = np.arange(len(used))
-    return place[number], used
-
-
-def _added(group: Ints, many: int, values: Ints) -> Ints:
+def _added(group: NDArray[np.signedinteger[Any]], many: int, values: Ints) -> Ints:
     sums = np.zeros(many, np.int64)
     np.add.at(sums, group, values)
     return sums
 
 
-def _on_host(ops: Ops, group: Ints, outermost: NDArray[np.bool_], many: int) -> list[pl.Series]:
-    """Return the number of calls of each row, and their times on the host."""
-    times, ranges = ops.times, ops.attribution.trace["ranges"]
-    start, end = (ranges[name].gather(times.rows).to_numpy() for name in ("start", "end"))
-    lasted = np.maximum(end - start, 0)
-    calls = np.bincount(group, minlength=many).astype(np.int64)
-    return [
-        pl.Series("calls", calls),
-        pl.Series("host_self", _added(group, many, times.self_time)),
-        pl.Series("host_total", _added(group[outermost], many, lasted[outermost])),
-        pl.Series("host_mean", _added(group, many, lasted) / np.maximum(calls, 1)),
-    ]
-
-
-def _on_device(
-    ops: Ops, inclusive: Inclusive, group: Ints, outermost: NDArray[np.bool_], many: int
-) -> list[pl.Series]:
-    """Return the times of each row's calls on the device; null where no call's kernels were captured."""
-    times, total = ops.times, inclusive.total
-    captured = np.ones(len(group), bool) if times.seen is None else times.seen
-    if inclusive.alone is None or total is None:
-        captured = np.zeros(len(group), bool)
-        alone = total = np.zeros(len(group), np.int64)
-    else:
-        alone = inclusive.alone
-    known = np.bincount(group[captured], minlength=many)
-    sums = {
-        "device_self": _added(group, many, alone),
-        "device_total": _added(group[outermost], many, total[outermost]),
-    }
+def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int) -> list[pl.Series]:
+    """Return the numbers of each row's calls, and their times on the host and on the device; null where no
+    call's kernels were captured."""
+    sums = {name: _added(group, many, values) for name, values in inclusive.sums.items()}
+    mean = sums["host_total"] / np.maximum(sums["calls"], 1)
+    nested = inclusive.nested
+    if len(nested.rows):
+        of = group[ops.identities.number[ops.times.rows]]
+        inside = nested.forest.inside_alike(of, nested.rows)
+        for name in _OUTERMOST:
+            np.subtract.at(sums[name], of[nested.rows[inside]], nested.times[name][inside])
+    calls, known = sums["calls"], sums["known"]
     unknown = pl.Series((known == 0) & (sums["device_total"] == 0))
-    calls = np.bincount(group, minlength=many)
-    mean = _added(group[captured], many, total[captured]) / np.maximum(known, 1)
     eligible = np.bincount(group[inclusive.eligible], minlength=many) > 0
     judged = np.bincount(group[~inclusive.judged], minlength=many) == 0
+    device_mean = pl.Series("device_mean", sums["known_total"] / np.maximum(known, 1))
     made = [
-        *(pl.Series(name, values).set(unknown, None) for name, values in sums.items()),
-        pl.Series("device_mean", mean).set(pl.Series(known == 0), None),
-        pl.Series("uncaptured", (calls - known).astype(np.int64)),
-        pl.Series("kernels", _added(group, many, times.kernels)),
+        *(pl.Series(name, sums[name]) for name in ("calls", "host_self", "host_total", "kernels")),
+        pl.Series("host_mean", mean),
+        *(
+            pl.Series(name, sums[name]).set(unknown, None)
+            for name in ("device_self", "device_total")
+        ),
+        device_mean.set(pl.Series(known == 0), None),
+        pl.Series("uncaptured", calls - known),
         pl.Series("tc_eligible", eligible).set(pl.Series(~eligible & ~judged), None),
     ]
     work = {
-        "tensor_core_time": _added(group, many, inclusive.used),
-        "tensor_core_undetermined_time": _added(group, many, inclusive.hidden),
-        "used_total": _added(group[outermost], many, inclusive.used_total[outermost]),
-        "hidden_total": _added(group[outermost], many, inclusive.hidden_total[outermost]),
+        "tensor_core_time": sums["used_self"],
+        "tensor_core_undetermined_time": sums["hidden_self"],
+        "used_total": sums["used_total"],
+        "hidden_total": sums["hidden_total"],
     }
     on_gpu = pl.Series([ops.on_device], dtype=pl.Boolean).new_from_index(0, many)
     return [*made, *(pl.Series(name, values).set(~on_gpu, None) for name, values in work.items())]

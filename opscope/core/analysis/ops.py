@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.autograd_threads import AutogradThreads
 from opscope.core.analysis.calls import readings_table
 from opscope.core.analysis.costs import Costs, costs
+from opscope.core.analysis.identities import Identities, identities
 from opscope.core.analysis.op_times import Times, times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import Context, is_user_range
@@ -77,6 +78,11 @@ class Ops:
     def times(self) -> Times:
         """The times of the ops and of the work that they launched."""
         return times(self.attribution)
+
+    @cached_property
+    def identities(self) -> Identities:
+        """The identities of the ops, which the tables of ops group by."""
+        return identities(self)
 
     def counted_ops(self, rows: Ints) -> Ints:
         """Return for each op row the op around it that counts, if one does, else the op itself.

@@ -10,13 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.executed import ALL_FLOPS
-from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of, priced
+from opscope.core.analysis.op_frame import COST_COLUMNS, identity_of
 from opscope.core.analysis.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.windows import captured, reasons
-from opscope.core.tables.columns import ahead, compact, gather, hand_back, known_sum, pieces
-from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.row_numbers import Numbering
+from opscope.core.analysis.windows import reasons
+from opscope.core.tables.columns import compact, gather, hand_back, known_sum, pieces
+from opscope.core.tables.intervals import Ints
 
 #: Two op instances are the same op in a table of totals if these columns are equal.
 SAME_OP: Final = (
@@ -227,55 +226,33 @@ def _kinds(ops: Ops) -> pl.DataFrame:
     and the sums."""
     attribution = ops.attribution
     ranges, parent = attribution.trace["ranges"], attribution.parent
-    numbering = Numbering(7)
-    seen, inside = np.ones(len(parent), np.int8), None
-    if len(
-        attribution.trace["windows"]
-    ):  # without windows ``ops.rows``, 8 bytes per op, is not needed
-        inside = captured(attribution.trace, ops.rows)
-    if inside is not None:
-        seen[ops.rows] = inside
-    kind = np.full(len(parent), NONE, np.int32)
-
-    def identify_part(part: slice) -> tuple[Ints, list[NDArray[Any]]]:
-        rows = part.start + np.flatnonzero(attribution.is_op[part])
-        reading, *others = ops.outline(rows)
-        places = priced(ops, rows)
-        own = np.where(
-            places == reading, len(ops.costs.catalogue), places
-        )  # one value in most rows
-        return rows, [reading, own, *others, seen[rows]]
-
-    # compute the cached properties that all pieces need before threads use them
-    identify_part(slice(0, 0))
-    for _, (rows, columns) in ahead(identify_part, len(parent)):
-        kind[rows] = numbering.of(*columns)
+    known = ops.identities
+    kind, row, within = known.number, known.row, known.captured
+    many = len(row)
 
     def lasted(rows: slice) -> Ints:  # of a slice: the lengths of all ranges take 8 bytes each
         lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
         return lengths
 
-    sums = {name: np.zeros(numbering.many, np.int64) for name in _SUMMED}
-    row = np.zeros(numbering.many, np.int64)
+    sums = {name: np.zeros(many, np.int64) for name in _SUMMED}
     alone = self_time(lasted, parent)
     for part in pieces(len(parent)):
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         whole = lasted(part)
-        row[kind[rows]] = rows
-        np.add.at(sums["calls"], kind[rows], 1)
-        np.add.at(sums["cpu_time"], kind[rows], whole[rows - part.start])
-        np.add.at(sums["self_time"], kind[rows], alone[rows])
+        of = kind[rows]
+        sums["calls"] += np.bincount(of, minlength=many)
+        np.add.at(sums["cpu_time"], of, whole[rows - part.start])
+        np.add.at(sums["self_time"], of, alone[rows])
     device = None
     if ops.on_device:
-        device, sums["kernels"] = launched(attribution, kind, numbering.many, ops.counted_ops)
+        device, sums["kernels"] = launched(attribution, kind, many, ops.counted_ops)
     elif not attribution.trace.used_gpu:
         device = sums["self_time"]
-    within = None if inside is None else seen[row].astype(bool)
     device_time = device_column("device_time", device, len(row), within)
     return pl.DataFrame(
         {
             "row": row,
-            "priced": priced(ops, row),
+            "priced": ops.costs.priced(row),
             **sums,
             "device_time": device_time,
             "reason": reasons(attribution.trace, device_time, within),

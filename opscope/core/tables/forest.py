@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints, depth
+
+#: So many levels are walked one by one: most nests end sooner, and need no order of all nodes.
+_CLIMBED: Final = 16
+#: Nodes that are walked from at a time: their ancestors stay in the processor's cache.
+_PART: Final = 250_000
 
 
 class Forest:
@@ -19,7 +25,8 @@ class Forest:
     """
 
     def __init__(self, parent: NDArray[np.signedinteger[Any]]) -> None:
-        self.parent: Ints = parent.astype(np.int64)
+        few = parent.dtype == np.int32  # half as much memory, and to read
+        self.parent: NDArray[Any] = parent if few else parent.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -27,7 +34,20 @@ class Forest:
     @cached_property
     def level(self) -> Ints:
         """How many ancestors each node has."""
-        return depth(self.parent)
+        level = np.zeros(len(self), np.int64)
+        above = np.append(self.parent, self.parent.dtype.type(NONE))  # that of -1 is the last: -1
+        for part in pieces(len(self), _PART):
+            here = self.parent[part]
+            for _ in range(_CLIMBED):
+                inner = here >= 0
+                if not inner.any():
+                    break
+                level[part] += inner
+                here = above[here]
+            else:
+                if (here >= 0).any():
+                    return depth(self.parent)
+        return level
 
     @cached_property
     def levels(self) -> list[Ints]:
@@ -65,24 +85,65 @@ class Forest:
         return place
 
     def with_inside(self, values: Ints) -> Ints:
-        """Return each node's value plus the values of all its descendants."""
-        if not values.any():
-            return np.zeros(len(self), np.int64)
+        """Return each node's value plus the values of all its descendants.
+
+        Each value is carried up to the roots: 2.6 M ops take 0.1 s, and 1 s if they are put in order first.
+        """
+        total: Ints = values.astype(np.int64)
+        here = np.flatnonzero(total)
+        carried = total[here]
+        for _ in range(_CLIMBED):
+            here = self.parent[here]
+            inner = here >= 0
+            if not inner.all():
+                here, carried = here[inner], carried[inner]
+            if not len(here):
+                return total
+            np.add.at(total, here, carried)
         running = np.zeros(len(self) + 1, np.int64)
         running[self.place + 1] = values
         np.cumsum(running, out=running)
-        total: Ints = running[self.place + self.size] - running[self.place]
+        np.subtract(running[self.place + self.size], running[self.place], out=total)
         return total
 
-    def inside_alike(self, code: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Return whether a strict ancestor of each node has the same ``code`` (a number from 0).
+    def inside_alike(
+        self, code: NDArray[np.integer[Any]], rows: Ints | None = None
+    ) -> NDArray[np.bool_]:
+        """Return whether a strict ancestor of each node (of ``rows`` if given) has the node's ``code`` (a
+        number from 0)."""
+        many = len(self) if rows is None else len(rows)
+        found = np.zeros(many, bool)
+        for part in pieces(many, _PART):
+            nodes = np.arange(part.start, part.stop) if rows is None else rows[part]
+            if not self._climbed(code, nodes, found[part]):
+                whole = self._ordered_alike(code)
+                return whole if rows is None else whole[rows]
+        return found
+
+    def _climbed(
+        self, code: NDArray[np.integer[Any]], nodes: Ints, found: NDArray[np.bool_]
+    ) -> bool:
+        """Set in ``found`` the nodes with an ancestor of their code; return whether no nest was too deep."""
+        mine, here, which = code[nodes], self.parent[nodes], np.arange(len(nodes))
+        for _ in range(_CLIMBED):
+            left = np.flatnonzero(here >= 0)
+            mine, here, which = mine[left], here[left], which[left]
+            same = code[here] == mine
+            if same.any():
+                found[which[same]] = True
+                mine, here, which = mine[~same], here[~same], which[~same]
+            if not len(here):
+                return True
+            here = self.parent[here]
+        return not (here >= 0).any()
+
+    def _ordered_alike(self, code: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """``inside_alike`` for nests of any depth.
 
         Of the nodes of one code, in the order of ``place``, one is inside another if an earlier one's
         descendants reach beyond it.
         """
         found = np.zeros(len(self), bool)
-        if not len(self) or not (self.parent != NONE).any():
-            return found
         node = np.empty(len(self), np.int64)
         node[self.place] = np.arange(len(self))
         by_code = node[_sorted(code[node])]

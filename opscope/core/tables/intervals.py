@@ -105,7 +105,7 @@ def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
         place[moving] = place[place[moving]]
 
 
-def depth(parent: Ints) -> Ints:
+def depth(parent: NDArray[np.signedinteger]) -> Ints:
     """Return how many ancestors each node of a forest has. Parents come before their children."""
     level = (parent >= 0).astype(np.int64)
     jump = parent.copy()

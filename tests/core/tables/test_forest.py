@@ -58,3 +58,14 @@ def test_what_is_inside_a_node_directly_follows_it(parents):
 def test_a_chain_of_any_length_has_its_totals(many):
     forest = Forest(np.arange(-1, many - 1))
     assert forest.with_inside(np.ones(many, np.int64)).tolist() == list(range(many, 0, -1))
+
+
+@pytest.mark.parametrize("many", [1, 3, 16, 17, 18, 19, 60_000])
+def test_an_op_any_number_of_levels_below_one_of_its_code_is_inside_it(many):
+    forest = Forest(np.arange(-1, many, dtype=np.int32))
+    assert forest.level.tolist() == list(range(many + 1))
+    code = np.arange(many + 1)
+    assert not forest.inside_alike(code).any()
+    code[-1] = 0
+    assert np.flatnonzero(forest.inside_alike(code)).tolist() == [many]
+    assert forest.inside_alike(code, np.array([0, many])).tolist() == [False, True]
