@@ -58,7 +58,7 @@ def critical_path(ops: Ops, made: Graph | None) -> pl.DataFrame:
     distinct, place = np.unique(op[op >= 0], return_inverse=True)
     code = np.full(len(op), NONE, np.int64)
     code[op >= 0] = place.reshape(-1)
-    about = ops.describe(distinct.astype(np.int64))
+    about = ops.identify(distinct.astype(np.int64))
     start = path.start + made.low
     step = ops.context.step(process, thread, start)
     layer, source = gather(about.layer, code), gather(about.source, code)

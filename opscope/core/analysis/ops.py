@@ -316,13 +316,10 @@ class Ops:
         forward = self.forward_of(rows)
         bare = ~self.readings["shaped"].fill_null(False).to_numpy()
         theirs = np.where(at(bare, reading, False), forward, NONE)
-        layer, source = self._line_numbers(rows), self._line_numbers(rows, "source")
+        layer, source = self.layer_numbers(rows, forward), self._line_numbers(rows, "source")
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
-            of = forward[paired]
-            forward_layer = self._line_numbers(of)
-            layer[paired] = np.where(forward_layer >= 0, forward_layer, layer[paired])
-            forward_source = self._line_numbers(of, "source")
+            forward_source = self._line_numbers(forward[paired], "source")
             source[paired] = np.where(source[paired] >= 0, source[paired], forward_source)
         return [
             reading,
@@ -331,6 +328,15 @@ class Ops:
             layer,
             np.where(at(self._names_line["source"], reading, False), NONE, source),
         ]
+
+    def layer_numbers(self, rows: Ints, forward: Ints) -> Ints:
+        """Return the layers of op rows as numbers (-1: none), first those of ``forward`` ops."""
+        layer = self._line_numbers(rows)
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            forward_layer = self._line_numbers(forward[paired])
+            layer[paired] = np.where(forward_layer >= 0, forward_layer, layer[paired])
+        return layer
 
     @cached_property
     def _names_line(self) -> dict[str, NDArray[np.bool_]]:

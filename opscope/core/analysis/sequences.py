@@ -127,15 +127,15 @@ def _streams(ops: Ops, work: DeviceWork) -> Stream:
     return Stream(row, code[row], last - np.arange(len(row)) + 1, op, layer, names)
 
 
-def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, Ints]:
+def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
     """Return the numbers of the layer and direction of each op row; each distinct op is looked up once."""
     known = np.zeros(len(ops.attribution.is_op) + 1, bool)  # the last is for -1
     known[op] = True
     rows = np.flatnonzero(known[:-1])
-    _, _, direction, layer, _ = ops.outline(rows)
-    found = np.full((2, len(known)), NONE, np.int64)
-    found[0, rows], found[1, rows] = layer, direction
-    return found[0][op], found[1][op]
+    place = np.full(len(known), NONE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    of = place[op]
+    return at(ops.layer_numbers(rows, ops.forward_of(rows)), of), at(ops.direction(rows), of)
 
 
 def _repeated(

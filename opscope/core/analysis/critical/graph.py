@@ -30,12 +30,13 @@ from opscope.core.analysis.critical.waits import (
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.tables.columns import compact
+from opscope.core.tables.columns import compact, hand_back
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
 #: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
 RETURN, FORK, BEGIN, DONE, JOIN, LAUNCH, CALL, MARK, WORK, MEET, ARRIVE, LAST = range(12)
+_KINDS: Final = LAST + 1
 #: Stages of lanes (``Graph.stage``).
 STAGES: Final = 3
 #: Predecessors of a node that are no row of the edges: the start of the window, the node before.
@@ -140,11 +141,14 @@ def graph(attribution: Attribution) -> Graph | None:
     if bounds is None:
         return None
     low, high = bounds
+    hand_back()
     threads, work = host(attribution), device_work(attribution)
     waiting, hands = waits(trace, work), bursts(threads)
     met = meetings(attribution, work)
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
     made = _linked(trace, nodes, waiting, hands, met, high)
+    del nodes
+    hand_back()  # 0.3 GB after a million kernels
     _note(trace, made, waiting, hands)
     talking = np.flatnonzero(work.what == COMMUNICATION)
     ranks = {work.keys[lane][0] for lane in np.unique(work.lane[talking]).tolist()}
@@ -207,20 +211,24 @@ class _Nodes:
             (LAST, last, threads.end, last),
         ]
         kind = np.concatenate([np.full(len(one[1]), one[0], np.uint8) for one in parts])
-        lane, time, ref = (
-            np.concatenate([np.asarray(one[place], np.int64) for one in parts])
-            for place in (1, 2, 3)
+        lane, ref = (
+            np.concatenate([np.asarray(one[place], np.int32) for one in parts]) for place in (1, 3)
         )
+        time = np.concatenate([one[2] for one in parts])
+        del parts, process, thread, end
         known = lane >= 0  # a call of no thread has no place
-        kind, lane, time, ref = kind[known], lane[known], time[known] - low, ref[known]
-        order = np.lexsort((kind, time, lane))
+        if not known.all():
+            kind, lane, time, ref = kind[known], lane[known], time[known], ref[known]
+        time -= low
+        order = _ordered(kind, time, lane)
         kind, lane, time, ref = kind[order], lane[order], time[order], ref[order]
+        del order, known
         meet = np.arange(met.many)
         self.host_nodes = len(kind) + met.many
         # device work: each its start; a collective that ranks met in, its end too
         ends = np.zeros(len(work), bool)
         ends[met.place] = True
-        place = np.repeat(np.arange(len(work)), 1 + ends)
+        place = np.repeat(np.arange(len(work), dtype=np.int32), 1 + ends)
         is_end = np.zeros(len(place), bool)
         self.of_work = self.host_nodes + np.arange(len(work)) + np.cumsum(ends) - ends
         self.last_of_work = self.of_work + ends
@@ -234,12 +242,16 @@ class _Nodes:
         )
         self.meet_at = len(kind)
         self.lane = np.concatenate(
-            [lane, len(threads.keys) + meet, len(threads.keys) + met.many + work.lane[place]]
-        ).astype(np.int32)
+            [
+                lane,
+                (len(threads.keys) + meet).astype(np.int32),
+                work.lane[place] + np.int32(len(threads.keys) + met.many),
+            ]
+        )
         self.time = np.concatenate(
             [time, met.entered - low, np.where(is_end, work.end[place], work.start[place]) - low]
         )
-        self.ref = np.concatenate([ref, meet, place]).astype(np.int32)
+        self.ref = np.concatenate([ref, meet.astype(np.int32), place])
         self.duration = np.concatenate(
             [
                 np.zeros(self.host_nodes, np.int64),
@@ -255,6 +267,28 @@ class _Nodes:
         here = np.flatnonzero(self.kind == kind)
         found[self.ref[here]] = here
         return found
+
+
+def _ordered(
+    kind: NDArray[np.uint8], time: Ints, lane: NDArray[np.int32] | None = None
+) -> NDArray[np.intp]:
+    """Return the stable order by ``lane`` if given, then by ``time``, then by ``kind``.
+
+    One sort of a number made of all three merges the runs that are in order already. Of 2.6 M nodes it takes
+    0.03 s, ``np.lexsort`` 0.16 s.
+    """
+    if not len(time):
+        return np.empty(0, np.intp)
+    low = int(time.min())
+    span = (int(time.max()) - low + 1) * _KINDS
+    if span * (1 if lane is None else int(lane.max()) + 1) >= 1 << 62:
+        return np.lexsort((kind, time) if lane is None else (kind, time, lane))
+    key = time - low
+    key *= _KINDS
+    key += kind
+    if lane is not None:
+        key += lane * np.int64(span)
+    return np.argsort(key, kind="stable")
 
 
 def _distinct(rows: NDArray[Any], many: int) -> Ints:
@@ -325,12 +359,14 @@ def _linked(
         np.concatenate([np.asarray(one[place], np.int64) for one in parts]) for place in (0, 1, 2)
     )
     shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
+    del parts, launch
     # a call that waited: its own part is what such calls take when they need not wait
     waited = np.unique(back)
     own[waited] = np.minimum(
         own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended)
     )
     weight = own
+    del ended
     device = slice(nodes.host_nodes, len(time))
     weight[device] = _gaps(nodes, gap)
     weight[arrive] = np.minimum(weight[arrive], time[arrive] - time[meet])
@@ -495,7 +531,7 @@ def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]
             mine = slice(int(nodes.of_work[part.start]), int(nodes.last_of_work[part.stop - 1]) + 1)
             np.maximum.accumulate(key[mine], out=key[mine])
     position = np.empty(len(key), np.int32)
-    position[np.lexsort((nodes.kind, key))] = np.arange(len(key), dtype=np.int32)
+    position[_ordered(nodes.kind, key)] = np.arange(len(key), dtype=np.int32)
     return position
 
 
@@ -503,30 +539,31 @@ def _bind(made: Graph) -> None:
     """Find what each node waited for last, and add what it waited beyond that to the same delay."""
     time, finish = made.time, made.finish
     least = np.iinfo(np.int64).min
-    raw = np.full(len(time), least)
-    raw[1:] = finish[:-1]
-    raw[made.first] = least
-    arrival = np.where(made.first, least, 0)
-    before = np.roll(time, 1)
-    in_lane = before + np.maximum(np.roll(made.duration, 1) + made.weight, 0)
-    arrival[~made.first] = in_lane[~made.first]
-    arrival[made.rooted] = made.weight[made.rooted]
-    raw[made.rooted] = 0
-    bound = np.where(made.rooted, FROM_START, IN_LANE).astype(np.int32)
-    came = finish[made.source] + made.delay
-    best = arrival.copy()
-    np.maximum.at(best, made.target, came)
+    best = (
+        made.weight.copy()
+    )  # when what is before in the lane, or the window's start, lets it begin
+    best[1:] += made.duration[:-1]
+    np.maximum(best, 0, out=best)
+    best[1:] += time[:-1]
+    best[made.first] = least
+    best[made.rooted] = made.weight[made.rooted]
+    arrival = best[made.target]
+    bound = np.full(len(time), IN_LANE, np.int32)
+    bound[made.rooted] = FROM_START
     rank = finish[made.source]
-    wins = np.flatnonzero((came == best[made.target]) & (came > arrival[made.target]))
-    ties = np.flatnonzero(
-        (came == best[made.target]) & (came == arrival[made.target]) & (rank > raw[made.target])
-    )
+    came = rank + made.delay
+    np.maximum.at(best, made.target, came)
+    last = np.flatnonzero(came == best[made.target])
+    target, rank, beyond = made.target[last], rank[last], came[last] > arrival[last]
+    raw = np.where(made.first[target], least, finish[target - 1])  # the end of what is before
+    raw[made.rooted[target]] = 0
+    wins, ties = np.flatnonzero(beyond), np.flatnonzero(~beyond & (rank > raw))
     chosen = np.concatenate([wins, ties])
     chosen = chosen[np.argsort(rank[chosen], kind="stable")]
-    bound[made.target[chosen]] = chosen
-    excess = time - best
+    bound[target[chosen]] = last[chosen]
+    excess = np.subtract(time, best, out=best)
     by_edge = np.flatnonzero(bound >= 0)
     made.delay[bound[by_edge]] += excess[by_edge]
-    others = bound < 0
-    made.weight[others] += excess[others]
+    excess[by_edge] = 0
+    made.weight += excess
     made.bound = bound

@@ -32,7 +32,7 @@ class Host:
     start: Ints
     stop: Ints
     lane: NDArray[np.int32]
-    event: Ints
+    event: NDArray[np.int32]
 
     def lane_of(self, process: Ints, thread: Ints) -> Ints:
         """Return the lane of each (process, thread), -1 for none."""
@@ -52,7 +52,7 @@ def host(attribution: Attribution) -> Host:
     ops = np.flatnonzero(attribution.is_op)
     extents: dict[tuple[int, int], tuple[int, int]] = {}
     busy: set[tuple[int, int]] = set()
-    parts: list[tuple[list[tuple[int, int]], NDArray[Any], Ints, Ints, Ints]] = []
+    parts: list[tuple[list[tuple[int, int]], NDArray[Any], Ints, Ints, NDArray[np.int32]]] = []
     for name in ("ranges", "calls"):
         table = trace[name]
         of = lanes(table)
@@ -63,11 +63,11 @@ def host(attribution: Attribution) -> Host:
                 continue
             first, last = extents.get(key, (int(start[rows[0]]), int(end[rows[0]])))
             extents[key] = min(first, int(start[rows].min())), max(last, int(end[rows].max()))
-        kept = ops if name == "ranges" else np.arange(len(table))
+        kept: Ints | slice = ops if name == "ranges" else slice(None)
         number = of.of[kept]
         busy.update(of.keys[one] for one in np.flatnonzero(np.bincount(number)).tolist())
-        event = kept if name == "ranges" else -2 - kept
-        parts.append((of.keys, number, start[kept], end[kept], event))
+        event = ops if name == "ranges" else np.arange(-2, -2 - len(table), -1)
+        parts.append((of.keys, number, start[kept], end[kept], event.astype(np.int32)))
     # a thread of which only user ranges were recorded shows no work, unless that is all there is
     known = sorted(extents.keys() & busy)
     if not known and not len(trace["kernels"]) and not len(trace["memops"]):
@@ -83,7 +83,9 @@ def host(attribution: Attribution) -> Host:
         for one in zip(
             *(
                 (
-                    np.array([number_of.get(key, NONE) for key in theirs] or [NONE])[number],
+                    np.array([number_of.get(key, NONE) for key in theirs] or [NONE], np.int32)[
+                        number
+                    ],
                     first,
                     last,
                     row,
@@ -103,8 +105,8 @@ def host(attribution: Attribution) -> Host:
         np.array([place[main[one]] for one in order], np.int64),
         start,
         stop,
-        lane.astype(np.int32),
-        event,
+        lane.astype(np.int32, copy=False),
+        event.astype(np.int32, copy=False),
     )
 
 
@@ -159,7 +161,7 @@ def bursts(host: Host) -> Bursts:
         if not others:
             continue
         mine = host.events(main)
-        edges = np.sort(np.concatenate([host.start[mine], host.stop[mine]]))
+        edges = np.sort(np.concatenate([host.start[mine], host.stop[mine]]), kind="stable")
         busy = merge(host.start[mine], host.stop[mine])
         for lane in others:
             theirs = host.events(lane)

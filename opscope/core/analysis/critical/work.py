@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.exchanges import KERNELS
-from opscope.core.tables.columns import at, compact, matching
+from opscope.core.tables.columns import at, compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
 #: What a row of the work is.
@@ -33,7 +33,7 @@ class Work:
     launches up to this one (the start of its call; work without a call was launched before all others).
     """
 
-    row: Ints
+    row: NDArray[np.int32]
     what: NDArray[np.uint8]
     start: Ints
     end: Ints
@@ -63,7 +63,7 @@ def device_work(attribution: Attribution) -> Work:
             np.where(matching(tables[1]["kind"], r"(?i)memset"), SET, COPY),
         ]
     ).astype(np.uint8)
-    row = np.concatenate([np.arange(len(table)) for table in tables])
+    row = np.concatenate([np.arange(len(table), dtype=np.int32) for table in tables])
     start, end = (
         np.concatenate([table[name].fill_null(0).to_numpy() for table in tables])
         for name in ("start", "end")
@@ -75,10 +75,10 @@ def device_work(attribution: Attribution) -> Work:
         for name in _STREAM
     ]
     keys, lane = _numbered(columns)
-    order = np.lexsort((start, lane))
+    order = _by_lane(lane, start)
     lane = lane[order]
     first = np.searchsorted(lane, np.arange(len(keys) + 1))
-    start, end, call = start[order], np.maximum(end, start)[order], call[order].astype(np.int32)
+    end, start, call = np.maximum(end, start)[order], start[order], call[order].astype(np.int32)
     called = at(trace["calls"]["start"].fill_null(0).to_numpy(), call)
     launched = np.where(call >= 0, np.minimum(called, start), _BEFORE)
     for begin, last in pairwise(first):  # a loop over streams
@@ -90,10 +90,21 @@ def device_work(attribution: Attribution) -> Work:
 
 
 def _numbered(columns: list[Ints]) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int32]]:
-    frame = pl.DataFrame(dict(zip(_STREAM, columns, strict=True)))
-    known = frame.unique().sort(_STREAM).with_row_index("lane")
-    lane = frame.join(known, on=_STREAM, how="left", maintain_order="left")["lane"]
-    return known.select(_STREAM).rows(), lane.cast(pl.Int32).to_numpy()
+    """Return the distinct (process, device, context, stream) in order, and the number of each row's."""
+    keys = [np.unique(columns[0])]
+    lane = np.searchsorted(keys[0], columns[0]).astype(np.int32)
+    for column in columns[1:]:
+        of, values, lane = pairs(lane, column)
+        keys = [*(one[of] for one in keys), values]
+    return list(zip(*(one.tolist() for one in keys), strict=True)), lane
+
+
+def _by_lane(lane: NDArray[np.int32], start: Ints) -> Ints:
+    """Return the rows by lane, then by start; each table is nearly in order, which the sorts use."""
+    order = np.argsort(start, kind="stable")
+    small = lane.astype(np.uint16) if int(lane.max(initial=0)) < 1 << 16 else lane
+    found: Ints = order[np.argsort(small[order], kind="stable")]
+    return found
 
 
 def names(work: Work, attribution: Attribution, places: Ints) -> pl.Series:
