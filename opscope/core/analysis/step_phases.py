@@ -41,7 +41,7 @@ class Phases:
 
     def __init__(self, ops: Ops, found: pl.DataFrame) -> None:
         self._ops = ops
-        self._steps = found
+        self.steps = found
         self._launched = _launched(ops)
         self.stretches: dict[int, tuple[Ints, Ints, Ints]] = {}
         #: Where the phases of each process were seen: on the host, or by the kernels on the device.
@@ -112,13 +112,13 @@ class Phases:
 
         A phase that its process was never seen in is null, not 0: nothing shows that the source marks it.
         """
-        many = len(self._steps)
+        many = len(self.steps)
         values = {name: np.zeros(many, np.int64) for name in (*PHASES, OUTSIDE)}
         known = {name: np.zeros(many, bool) for name in values}
-        process = processes_of(self._steps["process"])
+        process = processes_of(self.steps["process"])
         for number, (first, last, code) in self.stretches.items():
             rows = np.flatnonzero(process == number)
-            start, end = (self._steps[n].gather(rows).to_numpy() for n in ("start", "end"))
+            start, end = (self.steps[n].gather(rows).to_numpy() for n in ("start", "end"))
             rest = end - start
             for place, name in enumerate(PHASES):
                 mine = code == place
@@ -144,7 +144,7 @@ class Phases:
             place = np.searchsorted(first, held.time[here], side="right") - 1
             inside = (place >= 0) & (held.time[here] < at(last, place, -1))
             code[here[inside]] = phase[place[inside]]
-        row = step_at(self._steps, held.process, held.time)
+        row = step_at(self.steps, held.process, held.time)
         names = [*PHASES, OUTSIDE]
         frame = pl.DataFrame(
             {"row": row, "code": code, "time": held.end - held.start, "kernel": held.is_kernel}
