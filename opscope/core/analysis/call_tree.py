@@ -288,7 +288,7 @@ def _pruned(
     many = len(rest)
     left = [np.zeros(many, np.int64) for _ in range(4)]
     for values, amounts in zip(
-        left, (forest.size, forest.with_inside(calls), *totals), strict=True
+        left, (forest.size.astype(np.int64), forest.with_inside(calls), *totals), strict=True
     ):
         np.add.at(values, of, amounts[cut])
     rows = np.flatnonzero(kept)

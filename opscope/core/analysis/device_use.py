@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.launches import Launches
 from opscope.core.analysis.summary import ended_steps
-from opscope.core.analysis.windows import captured_steps
+from opscope.core.analysis.windows import bounds, captured_steps
 from opscope.core.tables.columns import grouped, pairs
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge
 from opscope.core.tables.trace import Trace
@@ -79,10 +79,12 @@ class _Device:
     @property
     def made_up(self) -> bool:
         """Whether a reader laid the kernels end to end, as the source only says how long they took."""
+        if self.launched:
+            return False
         order = np.argsort(self.start, kind="stable")
         first, last = self.start[order], self.end[order]
         fills = (int(first[0]), int(last[-1])) == self.bounds
-        return not self.launched and fills and bool((first[1:] == last[:-1]).all())
+        return fills and bool((first[1:] == last[:-1]).all())
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -155,7 +157,7 @@ def device_curve(
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What is integrated over time for one device; all arrays are of its kernels inside the window."""
+    """What is integrated over time for one device; arrays are of its kernels in the window, by start."""
 
     start: Ints
     end: Ints
@@ -170,8 +172,13 @@ class _Sums:
     def of(cls, device: _Device, kernels: pl.DataFrame, launched: Launches) -> _Sums:
         low, high = device.bounds
         start, end = np.maximum(device.start, low), np.minimum(device.end, high)
-        here = (end > start) | ((device.start >= low) & (device.end <= high))
-        rows, code = device.rows[here], launched.code[device.rows[here]]
+        here = np.flatnonzero((end > start) | ((device.start >= low) & (device.end <= high)))
+        start, end = start[here], end[here]
+        if np.any(start[1:] < start[:-1]):  # those of one stream come in order
+            order = np.argsort(start, kind="stable")
+            here, start, end = here[order], start[order], end[order]
+        rows = device.rows[here]
+        code = launched.code[rows]
         table = launched.table
 
         def share(name: str) -> NDArray[np.float64]:
@@ -181,8 +188,8 @@ class _Sums:
         per_sm, blocks = table["blocks_per_sm"], table["blocks"].fill_null(NONE).to_numpy()
         blocks = np.where(per_sm.is_null().to_numpy(), NONE, blocks)
         return cls(
-            start[here],
-            end[here],
+            start,
+            end,
             blocks[code],
             table["sm_count"][int(code[0])] if len(code) else None,
             share("achieved_occupancy"),
@@ -193,14 +200,20 @@ class _Sums:
 
     def between(self, edges: Ints, device: _Device) -> pl.DataFrame:
         """Return the sums between each edge and the next, and the figures that follow."""
-        lasted = _integral(self.start, self.end, edges)
+        times = _Times.of(self.start, self.end, edges)
+        lasted = times.sums()
         inside = _integral(*device.window, edges)
-        busy = _integral(*merge(self.start, self.end), edges)
+        busy = _Times.of(*merge(self.start, self.end), edges).sums()
         sized, rated = self.blocks >= 0, ~np.isnan(self.achieved)
         fits = ~np.isnan(self.theoretical)
-        on_tensor_cores = self._part(self.tensor_core == 1, edges)
-        unsure = self._part(self.tensor_core < 0, edges)
-        known, occupied = self._part(sized, edges), self._part(rated, edges)
+
+        def part(
+            chosen: NDArray[np.bool_], weight: NDArray[np.float64] | None = None
+        ) -> NDArray[np.generic]:
+            return lasted if weight is None and chosen.all() else times.sums(chosen, weight)
+
+        on_tensor_cores, unsure = part(self.tensor_core == 1), part(self.tensor_core < 0)
+        known, occupied = part(sized), part(rated)
         frame = pl.DataFrame(
             {
                 "inside": inside,
@@ -210,12 +223,10 @@ class _Sums:
                 "tensor_core_undetermined_time": unsure,
                 "known": known,
                 "occupied": occupied,
-                "fitting": self._part(fits, edges),
-                "sm_time": _capped(
-                    self.start[sized], self.end[sized], self.blocks[sized], self.sm_count, edges
-                ),
-                "achieved": self._part(rated, edges, self.achieved),
-                "theoretical": self._part(fits, edges, self.theoretical),
+                "fitting": part(fits),
+                "sm_time": self._occupying(times, sized),
+                "achieved": part(rated, self.achieved),
+                "theoretical": part(fits, self.theoretical),
             }
         )
         nothing = pl.lit(None, pl.Int64)
@@ -235,15 +246,58 @@ class _Sums:
             (pl.col("tensor_core_time") if decided else nothing).alias("tensor_core_time"),
         ).with_columns(_over("tensor_core_time", "kernel_time").alias("tensor_core_share"))
 
-    def _part(
-        self, chosen: NDArray[np.bool_], edges: Ints, weight: NDArray[np.float64] | None = None
-    ) -> NDArray[np.generic]:
-        found: NDArray[np.generic] = _integral(
-            self.start[chosen],
-            self.end[chosen],
-            edges,
-            None if weight is None else weight[chosen],
+    def _occupying(self, times: _Times, sized: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the time (ns) of multiprocessors that have a block, over their number.
+
+        At each instant they are the blocks of all that runs, at most ``sm_count``: whole numbers, added up
+        exactly. Of a kernel that runs alone they need no count instant by instant.
+        """
+        if not self.sm_count:
+            return np.zeros(len(times.edges) - 1)
+        reach = np.maximum.accumulate(self.end)
+        apart = self.start[1:] >= reach[:-1]
+        alone = sized & np.append(True, apart)[: len(sized)] & np.append(apart, True)[: len(sized)]
+        rest = np.flatnonzero(sized & ~alone)
+        found = times.sums(alone, np.minimum(self.blocks, self.sm_count))
+        found = found + _capped(
+            self.start[rest], self.end[rest], self.blocks[rest], self.sm_count, times.edges
         )
+        share: NDArray[np.float64] = found / self.sm_count
+        return share
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """How long intervals, by start, are open between each edge and the next; all are inside the edges."""
+
+    edges: Ints
+    cuts: Ints  # those that start in part i are the ones from cuts[i] to cuts[i + 1]
+    first: Ints  # how long each is open in the part in which it starts
+    over: Ints  # those that are open in later parts too
+    since: Ints  # from when
+    end: Ints
+
+    @classmethod
+    def of(cls, start: Ints, end: Ints, edges: Ints) -> _Times:
+        inner = np.searchsorted(start, edges[1:-1])
+        cuts = np.concatenate(([0], inner, [len(start)]))
+        limit = np.repeat(edges[1:], np.diff(cuts))
+        over = np.flatnonzero(end > limit)
+        return cls(edges, cuts, np.minimum(end, limit) - start, over, limit[over], end[over])
+
+    def sums(
+        self, chosen: NDArray[np.bool_] | None = None, weight: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the sum (ns, weighted) between each edge and the next, of all or of those ``chosen``."""
+        scale: NDArray[Any] | None = chosen if weight is None else weight
+        if weight is not None and chosen is not None and not chosen.all():
+            scale = np.where(chosen, weight, 0)
+        each = self.first if scale is None else self.first * scale
+        before = np.concatenate(([0], np.cumsum(each)))
+        found: NDArray[Any] = np.diff(before[self.cuts])
+        if len(self.over):
+            factor = None if scale is None else scale[self.over].astype(before.dtype)
+            found = found + _integral(self.since, self.end, self.edges, factor)
         return found
 
 
@@ -252,14 +306,14 @@ def _over(part: str, whole: str) -> pl.Expr:
 
 
 def _integral(
-    start: Ints, end: Ints, edges: Ints, weight: NDArray[np.float64] | None = None
+    start: Ints, end: Ints, edges: Ints, weight: NDArray[Any] | None = None
 ) -> NDArray[np.generic]:
     """Return how long (ns, weighted) intervals are open between each edge and the next, added up.
 
     Until a time t that is the sum of t - start over what has started, less that of t - end over what has
     ended: two sorted columns and their prefix sums, exact for any overlaps.
     """
-    total = np.zeros(len(edges), np.int64 if weight is None else np.float64)
+    total = np.zeros(len(edges), np.int64 if weight is None else weight.dtype)
     for times, sign in ((start, 1), (end, -1)):
         order = np.argsort(times, kind="stable")
         offset = times[order] - edges[0]
@@ -271,16 +325,10 @@ def _integral(
     return np.diff(total)
 
 
-def _capped(
-    start: Ints, end: Ints, blocks: Ints, sm_count: int | None, edges: Ints
-) -> NDArray[np.float64]:
-    """Return the time (ns) of the device's multiprocessors that have a block, over their number.
-
-    At each instant they are the blocks of all that runs, at most ``sm_count``: whole numbers, added up
-    exactly.
-    """
-    if not sm_count or not len(start):
-        return np.zeros(len(edges) - 1)
+def _capped(start: Ints, end: Ints, blocks: Ints, sm_count: int, edges: Ints) -> Ints:
+    """Return the time (ns) of blocks, at each instant at most ``sm_count``, between the edges."""
+    if not len(start):
+        return np.zeros(len(edges) - 1, np.int64)
     time = np.concatenate((start, end))
     most = np.minimum(blocks, sm_count)
     change = np.concatenate((most, -most))
@@ -291,7 +339,7 @@ def _capped(
     place = np.clip(np.searchsorted(time, edges, side="right") - 1, 0, len(time) - 1)
     past = np.clip(edges, time[0], time[-1]) - time[place]
     until = sums[place] + np.where(edges >= time[0], level[place] * past, 0)
-    found: NDArray[np.float64] = np.diff(until) / sm_count
+    found: Ints = np.diff(until)
     return found
 
 
@@ -354,14 +402,5 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
 
 def _spans(trace: Trace) -> dict[int, tuple[int, int]]:
     """Return the first start and the last end of each process's events."""
-    parts = [
-        trace[name]
-        .select("process", "start", "end")
-        .group_by("process")
-        .agg(pl.col("start").min(), pl.col("end").max())
-        for name in ("ranges", "calls", "kernels", "memops")
-    ]
-    rows = (
-        pl.concat(parts).group_by("process").agg(pl.col("start").min(), pl.col("end").max()).rows()
-    )
+    rows = bounds(trace).rows()
     return {process: (low, high) for process, low, high in rows if low is not None}

@@ -76,7 +76,10 @@ def fusable_kernels(
         return pl.DataFrame(schema=SCHEMA)
     ordered = _ordered(kernels, memops, below)
     whole = int(kernels["duration"].sum())
-    parts = [_chains(ordered, chain, bandwidth, whole) for chain in (POINTWISE, SHORT_ONES)]
+    changes = _changes(ordered)
+    parts = [
+        _chains(ordered, chain, changes, bandwidth, whole) for chain in (POINTWISE, SHORT_ONES)
+    ]
     return pl.concat(parts).sort(
         "saving_most", "chain", "sequence", "direction", descending=[True, False, False, False]
     )
@@ -134,10 +137,16 @@ def _pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
-def _chains(ordered: pl.DataFrame, chain: str, bandwidth: float | None, whole: int) -> pl.DataFrame:
+def _chains(
+    ordered: pl.DataFrame,
+    chain: str,
+    changes: NDArray[np.bool_],
+    bandwidth: float | None,
+    whole: int,
+) -> pl.DataFrame:
     """Return the distinct chains of one kind."""
     member = ordered[chain].to_numpy()
-    goes_on = member & np.roll(member, 1) & ~_changes(ordered)
+    goes_on = member & np.roll(member, 1) & ~changes
     rows = np.flatnonzero(goes_on | (np.roll(goes_on, -1) & member))
     if not len(rows):
         return pl.DataFrame(schema=SCHEMA)

@@ -30,6 +30,7 @@ OUTSIDE: Final = "outside"
 #: In which order tables show them.
 SHOWN: Final = ("input", "forward", "backward", "optimizer", OUTSIDE)
 HOST: Final = "host"
+_TABLES: Final = ("kernels", "memops")
 DEVICE: Final = "device"
 _CODE: Final = np.array(
     [PHASES.index(name) if name in PHASES else NONE for name in DIRECTIONS] + [NONE], np.int64
@@ -41,17 +42,19 @@ class Phases:
 
     def __init__(self, ops: Ops, found: pl.DataFrame) -> None:
         self._ops = ops
-        self._steps = found
+        self.steps = found
         self._launched = _launched(ops)
         self.stretches: dict[int, tuple[Ints, Ints, Ints]] = {}
         #: Where the phases of each process were seen: on the host, or by the kernels on the device.
         self.seen_on: dict[int, str] = {}
-        marked, by_ops, by_kernels = self._marked(), self._by_ops(), self._by_kernels()
+        marked, by_ops = self._marked(), self._by_ops()
+        by_kernels: dict[int, dict[int, Spans]] | None = None
         wanted = found["process"].drop_nulls().unique().sort().to_list()
         for process in wanted:
             where = HOST
             ranges, of_ops = marked.get(process, {}), by_ops.get(process, {})
             if not ranges and not of_ops:
+                by_kernels = self._by_kernels() if by_kernels is None else by_kernels
                 where, of_ops = DEVICE, by_kernels.get(process, {})
             if ranges or of_ops:
                 mine = found.filter(pl.col("process") == process)
@@ -104,21 +107,25 @@ class Phases:
         return _by_code(process, code, start, end)
 
     def _by_kernels(self) -> dict[int, dict[int, Spans]]:
-        held = self._launched
-        return _by_code(held.process, held.code, held.start, held.end)
+        held, trace = self._launched, self._ops.attribution.trace
+        start, end = (
+            np.concatenate([trace[name][edge].fill_null(0).to_numpy() for name in _TABLES])
+            for edge in ("start", "end")
+        )
+        return _by_code(held.process, held.code, start, end)
 
     def host(self) -> dict[str, pl.Series]:
         """Return per phase and outside the time (ns) of each step.
 
         A phase that its process was never seen in is null, not 0: nothing shows that the source marks it.
         """
-        many = len(self._steps)
+        many = len(self.steps)
         values = {name: np.zeros(many, np.int64) for name in (*PHASES, OUTSIDE)}
         known = {name: np.zeros(many, bool) for name in values}
-        process = processes_of(self._steps["process"])
+        process = processes_of(self.steps["process"])
         for number, (first, last, code) in self.stretches.items():
             rows = np.flatnonzero(process == number)
-            start, end = (self._steps[n].gather(rows).to_numpy() for n in ("start", "end"))
+            start, end = (self.steps[n].gather(rows).to_numpy() for n in ("start", "end"))
             rest = end - start
             for place, name in enumerate(PHASES):
                 mine = code == place
@@ -144,10 +151,10 @@ class Phases:
             place = np.searchsorted(first, held.time[here], side="right") - 1
             inside = (place >= 0) & (held.time[here] < at(last, place, -1))
             code[here[inside]] = phase[place[inside]]
-        row = step_at(self._steps, held.process, held.time)
+        row = step_at(self.steps, held.process, held.time)
         names = [*PHASES, OUTSIDE]
         frame = pl.DataFrame(
-            {"row": row, "code": code, "time": held.end - held.start, "kernel": held.is_kernel}
+            {"row": row, "code": code, "time": held.lasted, "kernel": held.is_kernel}
         ).filter(pl.col("row") >= 0)
         return frame.group_by("row", "code").agg(
             pl.col("time").sum().alias("device_time"),
@@ -163,15 +170,16 @@ class Phases:
 
 
 class _Launched:
-    """The kernels and copies of a trace. ``time``: of the launch, -1 if unknown; ``code``: the phase."""
+    """The kernels and copies of a trace. ``lasted``: their durations; ``time``: of the launch, -1 if unknown
+    (both in ns); ``code``: the phase."""
 
-    __slots__ = ("code", "end", "is_kernel", "process", "start", "time")
+    __slots__ = ("code", "is_kernel", "lasted", "process", "time")
 
     def __init__(
         self, columns: Sequence[Sequence[NDArray[Any]]], is_kernel: NDArray[np.bool_]
     ) -> None:
         joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
-        self.process, self.start, self.end, self.time, self.code = joined
+        self.process, self.lasted, self.time, self.code = joined
         self.is_kernel = is_kernel
 
 
@@ -180,7 +188,7 @@ def _launched(ops: Ops) -> _Launched:
     trace = attribution.trace
     calls = trace["calls"]["start"].fill_null(NONE).to_numpy()
     columns = []
-    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+    for name, launched in zip(_TABLES, (attribution.kernels, attribution.memops), strict=True):
         table = trace[name]
         process = processes_of(table["process"])
         start, end = (table[one].fill_null(0).to_numpy() for one in ("start", "end"))
@@ -193,8 +201,8 @@ def _launched(ops: Ops) -> _Launched:
         code = np.full(len(op), NONE, np.int64)
         has = op >= 0
         code[has] = _CODE[ops.direction(op[has])]
-        columns.append((process, start, end, time, code))
-    many = [len(trace[name]) for name in ("kernels", "memops")]
+        columns.append((process, end - start, time, code))
+    many = [len(trace[name]) for name in _TABLES]
     return _Launched(columns, np.repeat([True, False], many))
 
 

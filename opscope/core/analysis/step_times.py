@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.windows import OUTSIDE_WINDOW, inside
+from opscope.core.analysis.windows import OUTSIDE_WINDOW, bounds, inside
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at
@@ -111,14 +111,10 @@ def _whole(trace: Trace) -> pl.DataFrame:
         trace["ranges"].filter(pl.col("thread").is_not_null())["process"],
         trace["calls"]["process"],
     ]
-    every = pl.concat(
-        trace[name].select("process", "start", "end")
-        for name in ("ranges", "calls", "kernels", "memops")
-    )
+    hosts = pl.concat([one.unique() for one in on_host])
     found = (
-        every.filter(pl.col("process").is_in(pl.concat(on_host).unique().implode()))
-        .group_by("process")
-        .agg(pl.col("start").min(), pl.col("end").max())
+        bounds(trace)
+        .filter(pl.col("process").is_in(hosts.implode()))
         .filter(pl.col("end") > pl.col("start"))
         .sort("process")
     )

@@ -15,7 +15,7 @@ import polars as pl
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_phases import OUTSIDE, SHOWN, Phases
-from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, happened, split_of, steps_of
+from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, happened, split_of
 
 #: The modified z-score above which a step is slow, and how far above the median it must be at least.
 SCORE: Final = 3.5
@@ -59,9 +59,9 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
 
     ``PARTS`` and ``other_part`` add up to ``time`` (a null counts as 0: its time is in later parts), and so
     do the phases and ``outside_phases``. ``exchanged`` returns ``distributed.exchanged`` of the trace;
-    ``phases`` are those of ``steps_of(ops)``.
+    ``phases`` are those of ``step_times.steps_of(ops)``, the steps.
     """
-    found = steps_of(ops)
+    found = phases.steps
     parts = split_of(found, happened(ops, exchanged))
     in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
     table = found.with_columns(*parts, *(one.alias(name) for name, one in in_phases))

@@ -50,6 +50,23 @@ def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     return steps.filter(pl.Series(inside(trace, steps), dtype=pl.Boolean))
 
 
+def bounds(trace: Trace) -> pl.DataFrame:
+    """Return the first start and the last end (ns) of each process's events, on host and device."""
+    ends = (pl.col("start").min(), pl.col("end").max())
+    parts = []
+    for name in ("ranges", "calls", "kernels", "memops"):
+        table = trace[name].select("process", "start", "end")
+        process = table["process"]
+        alike = len(table) > 0 and not process.null_count() and process.min() == process.max()
+        # most traces are of one process: a minimum is many times faster than a group of a million
+        parts.append(
+            table.select(pl.col("process").first(), *ends)
+            if alike
+            else table.group_by("process").agg(*ends)
+        )
+    return pl.concat(parts).group_by("process").agg(*ends)
+
+
 def captured_time(trace: Trace) -> int | None:
     """Return how long (ns) the device was captured in any process; None if throughout the run."""
     windows = trace["windows"].filter(pl.col("source").is_not_null())

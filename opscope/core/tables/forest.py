@@ -25,8 +25,8 @@ class Forest:
     """
 
     def __init__(self, parent: NDArray[np.signedinteger[Any]]) -> None:
-        few = parent.dtype == np.int32  # half as much memory, and to read
-        self.parent: NDArray[Any] = parent if few else parent.astype(np.int64)
+        # half the memory, which stays with every profile
+        self.parent: NDArray[np.int32] = parent.astype(np.int32, copy=False)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -50,9 +50,9 @@ class Forest:
         return level
 
     @cached_property
-    def levels(self) -> list[Ints]:
+    def levels(self) -> list[NDArray[np.int32]]:
         """The nodes of each level, in the order of their parents, siblings in their own order."""
-        order = _sorted(self.level)
+        order = _sorted(self.level).astype(np.int32)
         edges = np.flatnonzero(np.diff(self.level[order])) + 1
         found = np.split(order, edges) if len(order) else []
         for number, nodes in enumerate(found):
@@ -62,17 +62,17 @@ class Forest:
         return found
 
     @cached_property
-    def size(self) -> Ints:
+    def size(self) -> NDArray[np.int32]:
         """How many nodes each node's tree has, itself included."""
-        many = np.ones(len(self), np.int64)
+        many = np.ones(len(self), np.int32)
         for nodes in self.levels[:0:-1]:
             np.add.at(many, self.parent[nodes], many[nodes])
         return many
 
     @cached_property
-    def place(self) -> Ints:
+    def place(self) -> NDArray[np.int32]:
         """Each node's place in an order in which its descendants directly follow it."""
-        place = np.zeros(len(self), np.int64)
+        place = np.zeros(len(self), np.int32)
         for number, nodes in enumerate(self.levels):
             before = np.cumsum(self.size[nodes]) - self.size[nodes]  # siblings and cousins
             if not number:
@@ -144,7 +144,9 @@ class Forest:
         descendants reach beyond it.
         """
         found = np.zeros(len(self), bool)
-        node = np.empty(len(self), np.int64)
+        if not len(self) or not (self.parent != NONE).any():
+            return found
+        node = np.empty(len(self), np.int32)
         node[self.place] = np.arange(len(self))
         by_code = node[_sorted(code[node])]
         wide = len(self) + 1

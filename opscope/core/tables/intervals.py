@@ -6,7 +6,7 @@ All intervals are half-open, ``[start, end)``, in integer ns. No function loops 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
         place[moving] = place[place[moving]]
 
 
-def depth(parent: NDArray[np.signedinteger]) -> Ints:
+def depth(parent: NDArray[np.signedinteger[Any]]) -> Ints:
     """Return how many ancestors each node of a forest has. Parents come before their children."""
     level = (parent >= 0).astype(np.int64)
     jump = parent.copy()

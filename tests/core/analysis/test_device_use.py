@@ -247,3 +247,19 @@ def test_figures_equal_a_count_instant_by_instant_and_curves_add_up(rows, bucket
     if known:
         mean = (curve["achieved_occupancy"].fill_null(0) * weight).sum()
         assert mean == pytest.approx(row["achieved_occupancy"] * known)
+
+
+def test_the_mean_of_one_occupancy_is_that_occupancy_in_a_part_far_from_the_start_too(trace_of):
+    """Sums from the start of the run would lose it: they are 10^11 times a part's."""
+    apart = 10**10
+    trace = trace_of(
+        kernels=[kernel(n * apart, n * apart + 37, 3) for n in range(3000)],
+        calls=[call(0, 1, 1)],
+        devices=[GPU],
+    )
+    profile = Profile(trace)
+    whole = profile.device_use()["achieved_occupancy"].item()
+    assert 0 < whole < 1
+    means = profile.device_curve(buckets=500)["achieved_occupancy"].drop_nulls()
+    assert len(means) == 500
+    assert means.to_list() == pytest.approx([whole] * 500, rel=1e-9)
