@@ -9,6 +9,7 @@ from opscope.core.capture import session
 from opscope.core.capture.session import Capture
 
 from . import observe, profile
+from .guarded import Guarded
 from .steprange import StepRange
 
 
@@ -17,7 +18,8 @@ class Stepping:
 
     Without ``path`` it only counts steps, for a capture made by something else (``opscope run``, Nsight
     Systems). If ``repeat`` is not 1, the windows are written to ``path`` with ``-0``, ``-1`` … before its
-    suffix. Raises ValueError as StepRange does.
+    suffix. A capture that cannot start or be written is logged, and the training goes on. Raises ValueError
+    as StepRange does.
     """
 
     def __init__(
@@ -33,9 +35,9 @@ class Stepping:
         self.number = -1
         self._path = None if path is None else Path(path)
         self._repeat, self._backend, self._force = repeat, backend, force
-        self._range: StepRange | None = None
+        self._range: Guarded | None = None
         if path is not None:
-            self._range = StepRange(start, stop, warmup, repeat, self._make)
+            self._range = Guarded(StepRange(start, stop, warmup, repeat, self._make))
         self._open = False
         #: The value of ``session.steps_by_user`` before ``begin``; None while this object counts no steps.
         self._others: bool | None = None
@@ -52,6 +54,7 @@ class Stepping:
         if model is not None:
             session.trains(model)
         if self._range is not None:
+            self._range.begin()
             observe()
         if self._others is None:
             self._others = session.steps_by_user

@@ -10,6 +10,7 @@ from pathlib import Path
 from opscope.core.capture.session import Capture
 
 from . import observe, profile
+from .guarded import Guarded
 from .steprange import State, StepRange
 
 _log = logging.getLogger(__name__)
@@ -38,10 +39,9 @@ class Windows:
         self._path = Path(path)
         self._backend = backend
         self._force = force
-        self._range = StepRange(start, stop, warmup, repeat, make or self._profile)
+        self._range = Guarded(StepRange(start, stop, warmup, repeat, make or self._profile))
         self._next = 0
         self._reached = False
-        self._broken = False
         self._warned = False
         observe()
 
@@ -52,7 +52,8 @@ class Windows:
 
     def begin(self) -> None:
         """A training begins: step 0 is next."""
-        self._next, self._reached, self._broken = 0, False, False
+        self._next, self._reached = 0, False
+        self._range.begin()
         self._at(0, 1)
 
     def comes(self, number: int, many: int, why: str) -> None:
@@ -75,14 +76,11 @@ class Windows:
     def finish(self) -> None:
         """The training is over, for whatever reason. A second call does nothing."""
         trained, self._next = self._next, 0
-        try:
-            self._range.finish()
-        except Exception:  # noqa: BLE001 - a capture that fails must not stop the training
-            self._fail()
-        if trained and not (self._reached or self._broken):
+        self._range.finish()
+        if trained and not (self._reached or self._range.broken):
             _log.warning(
                 "the training ended after %d steps: steps [%d, %s) were not reached, nothing is captured",
-                trained, self._range.start, self._range.stop,
+                trained, self._range.steps.start, self._range.steps.stop,
             )  # fmt: skip
 
     def _profile(self, window: int) -> Capture:
@@ -92,14 +90,5 @@ class Windows:
         return profile(path, self._backend, self._force)
 
     def _at(self, number: int, many: int) -> None:
-        if self._broken:
-            return
-        try:
-            self._range.at(number, many)
-        except Exception:  # noqa: BLE001 - the same
-            self._fail()
+        self._range.at(number, many)
         self._reached |= self.state is State.CAPTURING
-
-    def _fail(self) -> None:
-        self._broken = True
-        _log.exception("opscope: the steps of a training are not captured further")

@@ -82,6 +82,16 @@ def test_what_was_captured_before_an_error_is_kept(tmp_path):
     assert session.capturing() is None
 
 
+def test_a_capture_that_cannot_start_does_not_stop_the_training(tmp_path, caplog):
+    path = tmp_path / "run.opscope"
+    path.write_text("the user's own file")
+    trainer = train(OpscopeCallback(path, 1, 3, backend="recorder"))
+    assert trainer.global_step == 6
+    assert caplog.text.count("are not captured further") == 1
+    assert path.read_text() == "the user's own file"
+    assert session.capturing() is None
+
+
 def test_its_actions_are_ranges(tmp_path):
     path = tmp_path / "run.opscope"
     with opscope.capture(path, backend="recorder"):

@@ -16,6 +16,7 @@ import transformers
 from accelerate import Accelerator
 
 from opscope.callbacks.transformers import OpscopeCallback
+from opscope.core.capture import session
 
 pytestmark = pytest.mark.usefixtures("unobserved")
 
@@ -34,10 +35,10 @@ def steps(path):
     return ranges.filter(pl.col("category") == "step")["text"].cast(pl.String).to_list()
 
 
-def test_a_step_is_the_trainers_with_all_that_it_accumulates(tmp_path):
-    path = tmp_path / "run.opscope"
+def train(folder, callback):
+    """Return the number of steps that the Trainer ran."""
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path / "out"),
+        output_dir=str(folder / "out"),
         max_steps=5,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
@@ -48,13 +49,29 @@ def test_a_step_is_the_trainers_with_all_that_it_accumulates(tmp_path):
         logging_strategy="no",
     )
     data = [{"x": torch.randn(4)} for _ in range(40)]
-    callback = OpscopeCallback(path, start=1, stop=3, backend="recorder")
-    transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback]).train()
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[callback])
+    trainer.train()
+    return trainer.state.global_step
+
+
+def test_a_step_is_the_trainers_with_all_that_it_accumulates(tmp_path):
+    path = tmp_path / "run.opscope"
+    train(tmp_path, OpscopeCallback(path, start=1, stop=3, backend="recorder"))
     assert steps(path) == ["step 1", "step 2"]
     ops = opscope.load(path).ops().with_columns(pl.col("op", "layer").cast(pl.String))
     linear = ops.filter(pl.col("op") == "aten::addmm")
     assert len(linear) == 4
     assert linear["layer"].unique().to_list() == ["Model.net"]
+
+
+def test_a_capture_that_cannot_start_does_not_stop_the_training(tmp_path, caplog):
+    path = tmp_path / "run.opscope"
+    path.write_text("the user's own file")
+    callback = OpscopeCallback(path, 1, 3, backend="recorder")
+    assert train(tmp_path, callback) == 5
+    assert caplog.text.count("are not captured further") == 1
+    assert path.read_text() == "the user's own file"
+    assert session.capturing() is None
 
 
 def test_accelerates_optimizer_tells_the_steps(tmp_path):
