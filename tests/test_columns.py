@@ -270,18 +270,24 @@ def test_every_attribute_of_a_profile_is_public_provisional_or_not():
     assert sorted(named) == sorted(there)
 
 
-def test_a_name_that_a_module_imports_under_another_is_not_taken_for_its_own():
-    """callbacks/keras.py has a StepRange, and imports another as ``_Range``."""
+def test_a_name_that_a_module_imports_under_another_is_not_taken_for_its_own(tmp_path, monkeypatch):
+    """A module has a StepRange, and imports another as ``_Range``."""
     if not SCRIPTS.is_dir():
         pytest.skip("the source distribution has no scripts")
     import runpy
 
-    docstring = runpy.run_path(str(SCRIPTS / "make_api_doc.py"))["docstring"]
-    own = docstring("opscope.callbacks.keras", "StepRange")
-    assert own.startswith("Captures training steps [start, stop) of ``fit``")
-    assert docstring("opscope.callbacks.keras", "_Range") == docstring(
-        "opscope.callbacks.steprange", "StepRange"
+    package = tmp_path / "aliased"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "other.py").write_text('class StepRange:\n    """The other."""\n')
+    own = (
+        'from .other import StepRange as _Range\n\n\nclass StepRange(_Range):\n    """Its own."""\n'
     )
+    (package / "one.py").write_text(own)
+    monkeypatch.syspath_prepend(tmp_path)
+    docstring = runpy.run_path(str(SCRIPTS / "make_api_doc.py"))["docstring"]
+    assert docstring("aliased.one", "StepRange") == "Its own."
+    assert docstring("aliased.one", "_Range") == "The other."
 
 
 def test_a_line_that_begins_with_a_name_in_backquotes_does_not_end_a_description(monkeypatch):

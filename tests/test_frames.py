@@ -37,13 +37,19 @@ def profile(trace_of) -> Profile:
     )  # fmt: skip
 
 
+def optional(parameter: inspect.Parameter) -> bool:
+    """Whether a call may leave the parameter out."""
+    given = parameter.default is not inspect.Parameter.empty
+    return given or parameter.kind is inspect.Parameter.VAR_POSITIONAL
+
+
 def frames(profile: Profile) -> dict[str, pl.DataFrame]:
     """Every public method's frame that needs no argument."""
     found = {}
     for name, method in inspect.getmembers(profile, inspect.ismethod):
         parameters = inspect.signature(method).parameters.values()
-        kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
-        if not name.startswith("_") and all(one.kind in kinds for one in parameters):
+        own = [one for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        if name not in ("save", "select") and not name.startswith("_") and all(map(optional, own)):
             found[name] = method()
     return found
 
