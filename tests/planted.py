@@ -1,7 +1,7 @@
 """What a training with a planted slow loader and a fast one beside it must show, in every framework.
 
-A batch of the slow loader sleeps ``SLOW_S``, a step of the fast one ``STEP_S``: a busy machine makes both longer,
-and would have to make a fetch of the fast loader a hundred times longer to change a verdict.
+A batch of the slow loader sleeps ``SLOW_S``, a step of the fast one ``STEP_S``. On a busy machine, where steps and
+fetches take longer, both sleep longer in proportion, so that no verdict changes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,39 @@ SLOW_S, STEP_S = 0.05, 0.3
 BATCHES, FAST_BATCHES = 6, 4
 
 
+#: The longest that a sleep in proportion may be: the first step may compile for long.
+_MOST_S = 3.0
+_ended: dict[str, float] = {}
+#: How long the last step took that ``step_took`` was told.
+_last_step = 0.0
+
+
 def work() -> None:
-    """What a step of the fast loader does beside its training."""
-    time.sleep(STEP_S)
+    """What a step of the fast loader does beside its training: 25 times what came since the last one."""
+    time.sleep(_in_proportion("work", STEP_S, 25))
+    _ended["work"] = time.monotonic()
+
+
+def slowly(seconds: float = SLOW_S) -> None:
+    """What a batch of the slow loader takes, in the program's thread: as long as its last step, at least."""
+    time.sleep(_in_proportion("slowly", seconds, 1))
+    _ended["slowly"] = time.monotonic()
+
+
+def _in_proportion(what: str, least: float, times: float) -> float:
+    passed = time.monotonic() - _ended.get(what, time.monotonic())
+    return max(least, min(passed * times, _MOST_S))
+
+
+def step_took(seconds: float) -> None:
+    """Tell ``slower_than_steps`` how long a step took without the wait for its batch."""
+    global _last_step
+    _last_step = seconds
+
+
+def slower_than_steps(seconds: float) -> None:
+    """What a batch takes that is read ahead on another thread: twice as long as a step."""
+    time.sleep(max(seconds, min(2 * _last_step, _MOST_S)))
 
 
 def check(profile, slow: str, fast: str | None, source: str | None = None) -> None:

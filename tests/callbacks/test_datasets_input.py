@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,7 +20,7 @@ def rows(many: int):
 
 
 def slowly(row):
-    time.sleep(planted.SLOW_S)
+    planted.slowly()
     return row
 
 
@@ -74,7 +72,7 @@ def test_a_trainers_slow_loader_is_found(tmp_path):
             return planted.BATCHES
 
         def __getitem__(self, index):
-            time.sleep(planted.SLOW_S)
+            planted.slowly()
             return {"x": torch.ones(4)}
 
     class Model(torch.nn.Module):

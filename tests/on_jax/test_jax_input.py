@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -38,7 +37,7 @@ def test_the_slow_loader_of_a_keras_fit_is_found_and_no_other(recorded):
             return planted.BATCHES
 
         def __getitem__(self, index):
-            time.sleep(planted.SLOW_S)
+            planted.slowly()
             return np.ones((2, 4), np.float32), np.ones((2, 1), np.float32)
 
     class Work(keras.layers.Layer):  # what callbacks do is in no step
@@ -68,7 +67,8 @@ class Images:
         return self.many
 
     def __getitem__(self, index):
-        time.sleep(self.seconds)
+        if self.seconds:
+            planted.slowly(self.seconds)
         return np.full(4, index, np.float32)
 
 

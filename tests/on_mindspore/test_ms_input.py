@@ -22,7 +22,8 @@ class Images:
         return self.batches
 
     def __getitem__(self, index):
-        time.sleep(self.seconds)
+        if self.seconds:
+            planted.slower_than_steps(self.seconds)
         return np.ones(4, np.float32), np.ones(1, np.float32)
 
 
@@ -44,13 +45,23 @@ def batches(many: int, seconds: float = 0.0):
 
 def slow_loop(step) -> None:
     for x, y in batches(planted.BATCHES + 10, 4 * planted.SLOW_S).create_tuple_iterator():
+        begun = time.monotonic()
         step(x, y)
+        planted.step_took(time.monotonic() - begun)
 
 
 def fast_loop(step) -> None:
     for x, y in batches(planted.FAST_BATCHES).create_tuple_iterator():
         step(x, y)
         planted.work()
+
+
+class Told(ms.train.Callback):
+    def on_train_step_begin(self, run_context):
+        self.begun = time.monotonic()
+
+    def on_train_step_end(self, run_context):
+        planted.step_took(time.monotonic() - self.begun)
 
 
 def made():
@@ -83,7 +94,8 @@ def test_the_slow_dataset_of_a_training_is_found(recorded):
     def train():
         net, loss, optimizer = made()
         model = ms.train.Model(net, loss, optimizer)
-        model.train(2, batches(planted.BATCHES + 10, 4 * planted.SLOW_S), dataset_sink_mode=False)
+        slow = batches(planted.BATCHES + 10, 4 * planted.SLOW_S)
+        model.train(2, slow, callbacks=[Told()], dataset_sink_mode=False)
 
     profile = recorded(train)
     loader = profile.data_preparation().row(0, named=True)

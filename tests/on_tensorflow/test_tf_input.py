@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -18,7 +16,8 @@ from tests import planted  # noqa: E402
 def batches(many: int, seconds: float = 0.0):
     def made():
         for _ in range(many):
-            time.sleep(seconds)
+            if seconds:
+                planted.slowly(seconds)
             yield np.ones((2, 4), np.float32), np.ones((2, 1), np.float32)
 
     shapes = (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1)))
