@@ -112,13 +112,14 @@ class Phases(ExecutorHooks):
     def _grad(self, original: Any) -> Any:
         @functools.wraps(original)
         def grad(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.on:
-                return original(executor, *args, **kwargs)
-            state = self._starts(BACKWARD)
-            try:
-                return original(executor, *args, **kwargs)
-            finally:
-                self._stops(state, BACKWARD)
+            with results.backward_pass():
+                if not self.on:
+                    return original(executor, *args, **kwargs)
+                state = self._starts(BACKWARD)
+                try:
+                    return original(executor, *args, **kwargs)
+                finally:
+                    self._stops(state, BACKWARD)
 
         return grad
 

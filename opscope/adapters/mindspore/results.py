@@ -10,8 +10,10 @@ the function, cannot compile ours, and would compile anew for each tensor. So it
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from opscope.core.schema import FLOATS
@@ -22,6 +24,18 @@ from .state import Entry, State
 
 #: By id: the tensors that live and have a hook of ours, and the handles of the hooks.
 _hooked: Final[dict[int, tuple[weakref.ref[Any], Any]]] = {}
+
+
+class _Passes:
+    """How many backward passes run, on all threads, and whether hooks come off after the last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = 0
+        self.unhook = False
+
+
+_passes: Final = _Passes()
 
 
 def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
@@ -58,9 +72,32 @@ def unhook(values: Iterable[Any]) -> None:
 
 
 def unhook_all() -> None:
-    """Take our hooks off all tensors."""
+    """Take our hooks off all tensors; while a backward pass runs, once the last one has ended.
+
+    MindSpore 2.7 crashes if a hook is taken off while it calls the hooks.
+    """
+    if _passes.running:
+        _passes.unhook = True
+        return
     for key in list(_hooked):
         _take_off(key)
+
+
+@contextmanager
+def backward_pass() -> Iterator[None]:
+    """Keep the hooks on all tensors while a backward pass runs."""
+    with _passes.lock:
+        _passes.running += 1
+    try:
+        yield
+    finally:
+        with _passes.lock:
+            _passes.running -= 1
+            unhook = _passes.unhook and not _passes.running
+            if unhook:
+                _passes.unhook = False
+        if unhook:
+            unhook_all()
 
 
 def _take_off(key: int) -> None:
