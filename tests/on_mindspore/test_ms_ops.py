@@ -71,6 +71,13 @@ def test_dtypes(recorded, dtype, name):
     assert profile.ops()["inputs"].to_list()[-1] == f"{name}[2,3]"
 
 
+@pytest.mark.parametrize("change", ["astype", "to"])
+def test_a_changed_dtype_is_a_cast(recorded, change):
+    tensor = Tensor(ones(3, 4))
+    row = one(recorded(lambda: getattr(tensor, change)(ms.float16)), "Cast")
+    assert (row["inputs"], row["outputs"]) == ("f32[3,4]", "f16[3,4]")
+
+
 def test_a_tensor_that_is_not_contiguous_has_its_strides():
     x = mint.transpose(ones(3, 4), 0, 1)
     assert not x.is_contiguous()

@@ -37,7 +37,7 @@ _MODULES: Final = (
 HAS_NODES: Final = hasattr(Tensor, "_grad_node")
 _FUNCTIONS: Final = "pyboost_"
 #: Methods of tensors that run no op.
-_PLAIN: Final = frozenset({"type_as", "_to"})
+_PLAIN: Final = frozenset({"type_as"})
 
 
 class EntryPoints:
@@ -151,7 +151,7 @@ def _op(name: str) -> str:
     inplace = name.endswith("_") and not name.endswith("__")
     if name.startswith("__i") and word != "invert":
         word, inplace = word[1:], True
-    word = {"truediv": "div", "floordivide": "floordiv"}.get(word, word)
+    word = {"truediv": "div", "floordivide": "floordiv", "to": "cast"}.get(word, word)
     names = _names()
     if inplace and "inplace" + word in names:
         return names["inplace" + word]
