@@ -15,4 +15,6 @@ REPORT = Report(
     empty="no kernel, copy or set is on the critical path",
     shown=["share", "time", "name", "kind", "pieces"],
     table=with_notes,
+    # its graph takes as long as all other reports together, and most memory
+    written=False,
 )

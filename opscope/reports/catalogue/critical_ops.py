@@ -15,4 +15,6 @@ REPORT = Report(
     empty=EMPTY,
     shown=["share", "time", "op", "kind", "pieces"],
     table=with_notes,
+    # its graph takes as long as all other reports together, and most memory
+    written=False,
 )
