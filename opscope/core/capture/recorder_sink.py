@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from opscope.core.recording_format import (
 from . import cpu_samples
 from . import process as processes
 from .idle import IdleWriter
+from .living_threads import living_threads
 from .own_cost import Spending, record_ns
 
 _log = logging.getLogger(__name__)
@@ -418,10 +418,8 @@ class Recorder:
 
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
-        living_threads: list[_Thread] = []
-        # Not the frames themselves: this function's own frame is among them. It would keep itself alive, and
-        # all objects of its callers, until the garbage collector finds the cycle.
-        living = set(sys._current_frames())
+        kept: list[_Thread] = []
+        living = living_threads()
         for thread in self._threads:
             records = bytes(
                 thread.log
@@ -432,9 +430,9 @@ class Recorder:
                 chunks.append(RECORD.pack(CHUNK - thread.index, len(records) // RECORD_BYTES))
                 chunks.append(records)
             if records or thread.thread in living:
-                living_threads.append(thread)
+                kept.append(thread)
         # new threads wait for the lock in new_thread, so none is lost here
-        self._threads = living_threads
+        self._threads = kept
         for source in self.sources:
             events, strings, threads = source.take()
             chunks.append(events)
