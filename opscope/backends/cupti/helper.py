@@ -1,0 +1,184 @@
+"""The native helper that takes CUPTI's buffers: built on first use, then called by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from opscope.adapters.shared import compiled
+
+SOURCE: Final = Path(__file__).with_name("native") / "live.c"
+#: Bytes of a buffer, the most buffers, and the most bytes of a recording's activity.
+BUFFER_BYTES: Final = 1 << 20
+MOST_BUFFERS: Final = 256
+MOST_BYTES: Final = 8 << 30
+_U32, _U64, _SIZE, _INT, _POINTER = (
+    ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p,
+)  # fmt: skip
+
+
+class State(ctypes.Structure):
+    """The helper's counts since ``begin`` (``struct state`` of live.c)."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "requested", "refused", "completed", "outstanding", "waiting", "records", "bytes", "buffers",
+                "lost_buffers", "lost_records", "names", "unread_names", "foreign", "nodes", "lost_nodes",
+                "first_call", "last_call", "wrong_sizes",
+            )
+        ),
+        *((name, ctypes.c_int32) for name in ("error", "full", "dead", "fatal")),
+    )  # fmt: skip
+
+
+class Helper:
+    """The helper of this process. ``begin`` and ``end`` may be repeated, one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = library = ctypes.CDLL(str(path))
+        for name, arguments, result in (
+            ("configure", (_SIZE, _SIZE, _U64, _POINTER, _POINTER, _POINTER), None),
+            ("layout", (_U32, _U32, _U32), None),
+            ("begin", (), _INT),
+            ("open", (_INT, _INT), None),
+            ("turn", (_INT, _U32), ctypes.c_int64),
+            ("end", (_U32,), _INT),
+            ("state", (ctypes.POINTER(State),), None),
+            ("injected", (_U32,), _INT),
+            ("attend", (), None),
+            ("system_threads", (_INT,), None),
+        ):
+            call = getattr(library, f"opscope_cupti_{name}")
+            call.argtypes, call.restype = arguments, result
+
+    def address(self, name: str) -> int:
+        """Return the address of a callback: ``requested``, ``completed``, ``called``, ``clock``, ``unix``."""
+        found = ctypes.cast(getattr(self._library, f"opscope_cupti_{name}"), ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def configure(
+        self,
+        version: int,
+        calls: Mapping[str, int | None],
+        buffer_bytes: int = BUFFER_BYTES,
+        buffers: int = MOST_BUFFERS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Set the bounds, the calls of CUPTI by name, and the layouts of its version. Before ``begin``.
+
+        Raises layouts.UnknownVersion.
+        """
+        self._library.opscope_cupti_configure(
+            buffer_bytes, buffers, most_bytes,
+            calls.get("cuptiActivityGetNextRecord"), calls.get("cuptiGetGraphNodeId"),
+            calls.get("cuptiGetGraphId"),
+        )  # fmt: skip
+        for kind, size, text in places(version):
+            self._library.opscope_cupti_layout(kind, size, text)
+
+    def begin(self) -> None:
+        """Hand out buffers from now on. Raises OSError if a thread cannot be started or it has begun."""
+        error = int(self._library.opscope_cupti_begin())
+        if error:
+            what = (
+                "an earlier recording has not ended" if error == errno.EBUSY else os.strerror(error)
+            )
+            raise OSError(error, what)
+
+    def open(self, raw: int, lines: int) -> None:
+        """Write what waits, and what comes, to these files, until ``end``."""
+        self._library.opscope_cupti_open(raw, lines)
+
+    def turn(self, raw: int, seconds: float) -> int | None:
+        """Write what comes to another file of buffers; return how many buffers lie in those before.
+
+        None if the disk takes longer: then the file before stays in use. ``most_bytes`` bounds each file.
+        """
+        many = int(self._library.opscope_cupti_turn(raw, int(seconds * 1000)))
+        return None if many < 0 else many
+
+    def end(self, seconds: float) -> bool:
+        """Write what waits and end; return False if the disk took longer: then the files stay in use."""
+        return bool(self._library.opscope_cupti_end(int(seconds * 1000)))
+
+    def system_threads(self, yes: bool) -> None:
+        """Say whether CUPTI's records have the system's thread ids."""
+        self._library.opscope_cupti_system_threads(int(yes))
+
+    def attend(self) -> None:
+        """Say that Python records this process: the helper must not do so alone when CUDA begins."""
+        self._library.opscope_cupti_attend()
+
+    def injected(self, seconds: float = 0) -> bool:
+        """Wait until CUDA's driver has called this library; return whether it has."""
+        return bool(self._library.opscope_cupti_injected(int(seconds * 1000)))
+
+    def state(self) -> State:
+        """Return the counts."""
+        state = State()
+        self._library.opscope_cupti_state(ctypes.byref(state))
+        return state
+
+
+def places(version: int) -> list[tuple[int, int, int]]:
+    """Return (kind, bytes of a record, offset of a pointer to text or 0) for a version of CUPTI.
+
+    Where the version's number does not decide, a kind has several sizes, the likeliest first. Raises
+    layouts.UnknownVersion.
+    """
+    # lazy: a process whose helper is only asked whether CUDA has begun needs no NumPy
+    import numpy as np
+
+    from opscope.core.cupti import layouts
+
+    found: dict[tuple[int, int, int], None] = {}
+    for layout in layouts.candidates(version):
+        for kind in np.flatnonzero(layout.slots[:-1]).tolist():
+            size = int(layout.slots[kind]) * layouts.SLOT
+            found[kind, size, 0] = None
+            dtype: Any = layout.dtypes.get(kind)
+            fields = {} if dtype is None else dtype.fields or {}
+            for name in layouts.strings(kind):
+                if name in fields:
+                    found[kind, size, int(fields[name][1])] = None
+    return list(found)
+
+
+def load(path: Path | None = None) -> Helper:
+    """Return the helper, from ``path``, else from the cache, built if it is not there.
+
+    There is one in a process: what CUDA's driver has loaded is it. Raises compiled.BuildError, OSError.
+    """
+    if path is None:
+        injected = Path(os.environ.get("CUDA_INJECTION64_PATH", ""))
+        if injected.name.startswith(f"{SOURCE.stem}-") and injected == _cached():
+            path = injected
+    return _loaded(compiled.built(SOURCE) if path is None else path)
+
+
+@cache
+def _loaded(path: Path) -> Helper:
+    return Helper(path)
+
+
+def _cached() -> Path | None:
+    try:
+        return compiled.cached(compiled.library_name(SOURCE))
+    except compiled.BuildError:  # not Linux
+        return None
+
+
+def can_load() -> bool:
+    """Whether the helper is built or a compiler can build it."""
+    return _cached() is not None or (
+        sys.platform.startswith("linux") and compiled.compiler_of(SOURCE) is not None
+    )

@@ -1,0 +1,134 @@
+"""Hear from CUDA's driver that the program initialises CUDA, whichever framework does.
+
+The driver loads the library that ``CUDA_INJECTION64_PATH`` names when CUDA is initialised, and calls it.
+``opscope run`` names the helper there. The helper only takes note, and a thread here waits for that: the call
+may come on a thread that has Python's lock or on one that has not, while others wait for the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from opscope.adapters.shared import compiled
+
+from . import helper
+from .driver import VARIABLE
+
+_log = logging.getLogger(__name__)
+#: The helper is asked again after this many seconds; the driver's call ends the wait at once.
+_WAIT_S: Final = 0.5
+
+
+#: What the helper must know to record a program that is no Python (live_injected.h).
+LIBRARY: Final = "OPSCOPE_CUPTI_LIBRARY"
+LAYOUTS: Final = "OPSCOPE_CUPTI_LAYOUTS"
+HOST: Final = "OPSCOPE_CUPTI_HOST"
+
+
+def settings(
+    environ: Mapping[str, str], path: Path, *, host: str, alone: bool = True
+) -> dict[str, str]:
+    """Return the environment variables with which CUDA's driver loads the helper in a program.
+
+    ``path`` is the libcupti, ``host`` the host's name in the recording. ``alone``: programs other than
+    Python are recorded too. Empty where another tool is to be loaded there. Raises BuildError if the helper
+    cannot be built.
+    """
+    if environ.get(VARIABLE) and not is_ours(environ):
+        return {}
+    found = {VARIABLE: str(compiled.built(helper.SOURCE))}
+    if alone:
+        version = _version(path)
+        found |= {LIBRARY: str(path), HOST: host, LAYOUTS: _layouts(version)}
+    return found
+
+
+def _version(path: Path) -> int | None:
+    """Ask a libcupti for its version in a process of its own: it must not load into opscope's."""
+    code = (
+        "import sys; from pathlib import Path; from opscope.backends.cupti.api import Cupti; "
+        "print(Cupti(Path(sys.argv[1])).version())"
+    )
+    folder = str(Path(__file__).resolve().parents[3])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *filter(None, sys.path)])}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            capture_output=True, text=True, timeout=60, check=False, env=env,
+        )  # fmt: skip
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _layouts(version: int | None) -> str:
+    from opscope.core.cupti.layouts import UnknownVersion  # lazy: it needs NumPy
+
+    if version is None:
+        return ""
+    try:
+        places = helper.places(version)
+    except UnknownVersion:
+        return ""
+    return ",".join(f"{version}:{kind}:{size}:{text}" for kind, size, text in places)
+
+
+def is_ours(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the driver loads opscope's helper."""
+    return Path(environ.get(VARIABLE, "")).name.startswith(f"{helper.SOURCE.stem}-")
+
+
+def attend(environ: Mapping[str, str]) -> None:
+    """Have the helper not record this process by itself, if the driver will load it: Python records it."""
+    if is_ours(environ):
+        # by its path: another Python's cache may be elsewhere
+        helper.load(Path(environ[VARIABLE])).attend()
+
+
+def begun(whoever: bool = False) -> bool:
+    """Whether the program has initialised CUDA, as far as the driver told it.
+
+    ``whoever``: also where another profiler than CUPTI comes first.
+    """
+    if not is_ours() or (not whoever and _is_of_another()):
+        return False
+    return helper.load(Path(os.environ[VARIABLE])).injected()
+
+
+def _is_of_another(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the program uses PyTorch and nobody asked for CUPTI: PyTorch's own profiler comes first."""
+    return "torch" in sys.modules and environ.get("OPSCOPE_RUN_BACKEND", "auto") == "auto"
+
+
+def when_begun(what: Callable[[], None], whoever: bool = False) -> None:
+    """Call ``what`` on a thread of its own once the program initialises CUDA. Does nothing if not told.
+
+    ``whoever`` as in ``begun``.
+    """
+    if not is_ours():
+        return
+    try:
+        native = helper.load(Path(os.environ[VARIABLE]))
+    except (OSError, RuntimeError) as error:
+        _log.warning("opscope: when CUDA begins is not known: %s", error)
+        return
+
+    def wait() -> None:
+        while not native.injected(_WAIT_S):
+            continue
+        if whoever or not _is_of_another():
+            what()
+
+    def start() -> None:
+        threading.Thread(target=wait, name="opscope-cuda", daemon=True).start()
+
+    start()
+    if hasattr(os, "register_at_fork"):  # a forked child has no copy of the thread
+        os.register_at_fork(after_in_child=start)

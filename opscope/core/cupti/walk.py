@@ -1,0 +1,369 @@
+"""Find the records in buffers of CUPTI's activity: each kind has its own size, and no index tells where.
+
+A record's place follows from the sizes of all before it. So many walkers go at once, moved by NumPy one
+record at a time. One begins at each buffer; in a large buffer others begin at places that look like a record
+with a possible time. Each walks to where the next one began. If it arrives at that very place, the next began
+right; if not, the next is left out, and what is between is walked record by record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.cupti.layouts import (
+    KINDS,
+    SLOT,
+    Layout,
+    UnknownVersion,
+    candidates,
+    every,
+    known,
+    of_sizes,
+)
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
+_Ints: TypeAlias = NDArray[np.int64]
+
+#: Fewer slots than this are walked record by record: 0.1 µs each.
+_SMALL: Final = 1 << 12
+#: Slots from one walker to the next. Fewer give more walkers, each of which takes as long to place as to move
+#: by ten records; more give more moves, which take 3 µs besides what each walker takes.
+_PIECE: Final = 1024
+#: Moves of the walkers between two looks at which of them have arrived.
+_MOVES: Final = 16
+#: Times of a buffer's records differ by less than this many units of 2^32 ns: 4.3 hours.
+_HIGH: Final = 3600
+#: Buffers by which it is seen whether a version's records have the version's own layout.
+_FIRST: Final = 4
+#: Bytes of each buffer by which a layout is chosen, at most.
+_TRIED: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The records of a buffer: their ``places`` (in slots of 8 bytes), their ``kinds``, and ``end``, the slot
+    after the last. ``unread``: bytes after it. ``unknown``: the kind that stopped the walk; None if
+    nothing did, or if the last record is not whole."""
+
+    places: _Ints
+    kinds: NDArray[np.uint32]
+    end: int
+    unread: int
+    unknown: int | None
+
+
+@dataclass(frozen=True)
+class Region:
+    """The records of several buffers in one piece of memory; places and ends are in slots of it.
+
+    ``reached``: for each buffer the slot after its last record. ``kinds`` are those of ``places``.
+    """
+
+    places: _Ints
+    kinds: NDArray[np.uint32]
+    reached: _Ints
+
+
+def walk(buffer: Buffer, layout: Layout) -> Walked:
+    """Return the records of a buffer. It ends at the first kind without a layout, and never fails."""
+    data = np.frombuffer(buffer, np.uint8)
+    many = len(data) // SLOT
+    found = walk_region(data, np.zeros(1, np.int64), np.array([many]), layout)
+    end = int(found.reached[0])
+    return Walked(
+        found.places, found.kinds, end, len(data) - end * SLOT, stopper(data, end, many, layout)
+    )
+
+
+def walk_region(data: NDArray[np.uint8], begins: _Ints, ends: _Ints, layout: Layout) -> Region:
+    """Return the records of the buffers that lie at slots [begins, ends) of ``data``, in order."""
+    many = len(data) // SLOT
+    words = data[: many * SLOT].view("<u4")
+    if not words.flags.aligned:
+        words = words.copy()
+    if int((ends - begins).sum()) < _SMALL:
+        sizes = _sizes(layout)
+        lists = [
+            _plain(words, begin, end, end, sizes)
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+        places = np.array([place for found, _ in lists for place in found], np.int64)
+        reached = np.array([end for _, end in lists], np.int64)
+    else:
+        places, reached = _Walkers(words, begins, ends, layout).arrived()
+    return Region(places, words[places * 2], reached)
+
+
+def stopper(data: NDArray[np.uint8], reached: int, end: int, layout: Layout) -> int | None:
+    """Return the kind that stopped a walk before slot ``end``; None if it is a record that is not whole."""
+    if reached >= end:
+        return None
+    kind = int(data[reached * SLOT : reached * SLOT + 4].view("<u4")[0])
+    return None if kind < KINDS and layout.slots[kind] else kind
+
+
+def records(buffer: Buffer, version: int) -> dict[int, NDArray[Any]]:
+    """Return by kind the records of a buffer that CUPTI ``version`` filled, as structured arrays (copies).
+
+    Raises UnknownVersion if no known layout of that version fits the records.
+    """
+    layout = chosen(version, [buffer])
+    return taken(buffer, walk(buffer, layout), layout)
+
+
+def taken(
+    buffer: Buffer, walked: Walked | Region, layout: Layout, wanted: Iterable[int] | None = None
+) -> dict[int, NDArray[Any]]:
+    """Return by kind the walked records of kinds with fields, as structured arrays (copies).
+
+    ``wanted``: the kinds; None: all.
+    """
+    data = np.frombuffer(buffer, np.uint8)
+    found: dict[int, NDArray[Any]] = {}
+    held = np.flatnonzero(np.bincount(walked.kinds, minlength=1)).tolist()
+    for kind in held if wanted is None else wanted:
+        dtype = layout.dtypes.get(kind)
+        if dtype is None:
+            continue
+        many = (len(data) - dtype.itemsize) // SLOT + 1
+        # as plain bytes: copies of structured types go field by field
+        plain = np.dtype((np.void, dtype.itemsize))
+        whole: NDArray[Any] = np.ndarray((many,), plain, data, strides=(SLOT,))
+        found[kind] = whole[walked.places[walked.kinds == kind]].view(dtype)
+    return found
+
+
+def chosen(
+    version: int, buffers: Iterable[Buffer], sizes: Mapping[int, int] | None = None
+) -> Layout:
+    """Return the layout of a version's records; where its number does not decide, the first that fits them.
+
+    ``sizes``: bytes of the records of some kinds, as CUPTI told them: they count more than the version, and
+    records of kinds without a layout can then be passed over. Without them, a version whose first records do
+    not fit its own layout has the newest one that fits. Raises UnknownVersion if no layout fits.
+    """
+    told = {
+        kind: size // SLOT
+        for kind, size in (sizes or {}).items()
+        if 0 <= kind < KINDS - 1 and size > 0 and size % SLOT == 0
+    }
+    own = candidates(version)
+    # first those that have the told sizes by themselves
+    ordered = sorted(
+        own, key=lambda one: any(one.slots[kind] not in (0, told[kind]) for kind in told)
+    )
+    with_told = [of_sizes(layout, told) for layout in ordered]
+    layouts = [layout for layout in with_told if layout is not None]
+    if own[0].exact and layouts:
+        first = list(islice(buffers, _FIRST))
+        others = [] if told else every()
+        fitting = (one for one in (*layouts, *others) if all(fits(each, one) for each in first))
+        return next(fitting, layouts[0])  # none: the records are damaged
+    tried = list(buffers)
+    layouts = [layout for layout in layouts if all(fits(buffer, layout) for buffer in tried)]
+    if layouts:
+        return layouts[0]
+    number, cuda = known()[-1]
+    raise UnknownVersion(
+        f"the records of CUPTI's version {version} have none of the known layouts (the newest is that of "
+        f"version {number}, CUDA {cuda})"
+    )
+
+
+def fits(buffer: Buffer, layout: Layout) -> bool:
+    """Whether a buffer's first records have known kinds, fill the buffer, and have possible times."""
+    whole = np.frombuffer(buffer, np.uint8)
+    data = whole[:_TRIED]
+    walked = walk(data, layout)
+    if walked.unknown is not None or (walked.unread and len(data) == len(whole)):
+        return False
+    high = data[: len(data) // SLOT * SLOT].view("<u4")
+    at = layout.times[walked.kinds]
+    places = walked.places[at > 0] * 2 + at[at > 0]
+    times = high[places + 1].astype(np.int64)
+    times = times[(times != 0) | (high[places] != 0)]  # 0: a time that CUPTI did not take
+    if len(times) and int(np.ptp(times)) > _HIGH:
+        return False
+    for kind, found in taken(data, walked, layout).items():
+        names = layout.dtypes[kind].names or ()
+        if "end" in names and (found["end"] < found["start"]).any():
+            return False
+    return True
+
+
+def _sizes(layout: Layout) -> dict[int, int]:
+    """By kind the size of a record in slots."""
+    return {kind: size for kind, size in enumerate(layout.slots.tolist()) if size}
+
+
+def _plain(
+    words: NDArray[np.uint32], at: int, stop: int, end: int, sizes: Mapping[int, int]
+) -> tuple[list[int], int]:
+    """Walk record by record from slot ``at`` up to ``stop``; returns the places, and the slot reached.
+
+    Ends before a kind without a layout, and before a record that does not end by ``end``.
+    """
+    kinds = words.data
+    places = []
+    while at < stop:
+        size = sizes.get(kinds[2 * at], 0)
+        if not size or at + size > end:
+            break
+        places.append(at)
+        at += size
+    return places, at
+
+
+class _Walkers:
+    """Walkers over the buffers at [begins, ends) of a region, all in slots."""
+
+    def __init__(
+        self, words: NDArray[np.uint32], begins: _Ints, ends: _Ints, layout: Layout
+    ) -> None:
+        self._words, self._layout, self._ends = words, layout, ends
+        self._sizes = _sizes(layout)
+        self._time = _first_time(words, int(begins[0]), layout)
+        many = np.maximum((ends - begins) // _PIECE, 1)
+        buffer = np.repeat(np.arange(len(begins)), many)
+        number = np.arange(len(buffer)) - np.repeat(np.cumsum(many) - many, many)
+        start = begins[buffer] + number * _PIECE
+        inner = np.flatnonzero(number)
+        start[inner] = self._likely(start[inner], ends[buffer[inner]])
+        known = start >= 0
+        #: for each walker where it began, whether it is its buffer's last, and where it should arrive
+        buffer, self._start = buffer[known], start[known]
+        self._last = np.append(buffer[1:] != buffer[:-1], True)
+        self._stop = np.where(self._last, ends[buffer], np.append(self._start[1:], 0))
+
+    def arrived(self) -> tuple[_Ints, _Ints]:
+        """Return the places of all records, and for each buffer the slot after its last record."""
+        places, first, exits = self._moved()
+        begins = np.flatnonzero(np.append(True, self._last[:-1]))
+        ends = np.flatnonzero(self._last) + 1
+        reached = exits[ends - 1]
+        if (exits == self._stop).all():
+            return places, reached
+        keep = np.ones(len(places), bool)
+        over = np.flatnonzero((ends - begins == 1) & (reached > self._ends))
+        last = first[ends[over]] - 1  # a walker alone is right; its last record is not whole
+        reached[over], keep[last] = places[last], False
+        # a walker did not arrive at its stop: the next one began wrong, or it met what is no record
+        late = np.append(0, np.cumsum(exits != self._stop))
+        mended: list[int] = []
+        for buffer in np.flatnonzero((late[ends] > late[begins]) & (ends - begins > 1)).tolist():
+            begin, end = int(begins[buffer]), int(ends[buffer])
+            right, more, reached[buffer] = self._resolved(
+                begin, end, int(self._ends[buffer]), exits
+            )
+            mended += more
+            for walker in range(begin, end):
+                if walker not in right:
+                    keep[first[walker] : first[walker + 1]] = False
+            of = slice(first[begin], first[end])
+            keep[of] &= places[of] < reached[buffer]
+        return np.sort(np.concatenate((places[keep], np.array(mended, np.int64)))), reached
+
+    def _moved(self) -> tuple[_Ints, _Ints, _Ints]:
+        """Walk; returns the places of each walker's records one after another, where each walker's begin
+        among them (one more for the end), and the slot that each reached: its stop, or beyond, or no record.
+        """
+        sizes = self._layout.slots * 2
+        at, stop, walker = self._start * 2, self._stop * 2, np.arange(len(self._start))
+        exits = np.empty(len(at), np.int64)
+        counts = np.zeros(len(at), np.int64)
+        blocks = []
+        while len(at):
+            seen = np.empty((_MOVES + 1, len(at)), np.int64)
+            for move in range(_MOVES):
+                seen[move] = at
+                at = at + sizes.take(self._words.take(at, mode="clip"), mode="clip")
+            seen[_MOVES] = at
+            took = (seen[:-1] < stop) & (seen[1:] != seen[:-1])
+            many = took.sum(0)
+            exits[walker] = seen[many, np.arange(len(at))]
+            blocks.append((walker, counts[walker], seen[:-1], took))
+            counts[walker] += many
+            on = (many == _MOVES) & (at < stop)
+            at, stop, walker = at[on], stop[on], walker[on]
+        first = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        places = np.empty(int(first[-1]), np.int64)
+        for of, before, seen, took in blocks:
+            target = first[of] + before + np.arange(_MOVES)[:, None]
+            places[target[took]] = seen[took]
+        return places // 2, first, exits // 2
+
+    def _resolved(
+        self, begin: int, end: int, limit: int, exits: _Ints
+    ) -> tuple[set[int], list[int], int]:
+        """Return the walkers of a buffer that began right, the places of the records between them, and the
+        slot after the last whole record, ``limit`` at most."""
+        starts = self._start[begin:end].tolist()
+        right: set[int] = set()
+        mended: list[int] = []
+        at = starts[0]
+        while True:
+            place = bisect_left(starts, at)
+            if place < len(starts) and starts[place] == at:
+                right.add(begin + place)
+                stop = int(exits[begin + place])
+                if stop > limit:  # the last record is not whole
+                    return right, mended, self._to(at, limit, limit)[1]
+            else:
+                upto = starts[place] if place < len(starts) else limit
+                places, stop = self._to(at, upto, limit)
+                mended += places
+            if stop == limit or not self._to(stop, stop + 1, limit)[0]:
+                return right, mended, stop
+            at = stop
+
+    def _to(self, at: int, stop: int, limit: int) -> tuple[list[int], int]:
+        return _plain(self._words, at, stop, limit, self._sizes)
+
+    def _likely(self, at: _Ints, ends: _Ints) -> _Ints:
+        """For each slot, the next one that looks like the beginning of a record with a time; -1 for none.
+
+        Another record, or the buffer's end, comes after it.
+        """
+        if not len(at):
+            return at
+        wide = int(self._layout.slots.max())
+        places = at[:, None] + np.arange(wide)
+        sizes, good, timed = self._plausible(places, ends[:, None])
+        good &= timed
+        row, column = np.nonzero(good)
+        after = places[row, column] + sizes[row, column]
+        good[row, column] = (after == ends[row]) | self._plausible(after, ends[row])[1]
+        first = good.argmax(1)
+        return np.where(good.any(1), at + first, -1)
+
+    def _plausible(
+        self, at: _Ints, ends: _Ints
+    ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
+        """The size of the record at each slot, whether it can be one, and whether it has a time.
+
+        It can if it is whole, and if its time is near that of the first record.
+        """
+        words, layout = self._words, self._layout
+        kinds = words.take(at * 2, mode="clip")
+        sizes = layout.slots.take(kinds, mode="clip")
+        place = layout.times.take(kinds, mode="clip")
+        high = words.take(at * 2 + place + 1, mode="clip") - np.uint32(self._time)
+        timed = place > 0
+        return sizes, (sizes > 0) & (at + sizes <= ends) & (~timed | (high < _HIGH)), timed
+
+
+def _first_time(words: NDArray[np.uint32], begin: int, layout: Layout) -> int:
+    """The upper half of the first time after a slot, less half of ``_HIGH``."""
+    many = len(words) // 2
+    for place in _plain(words, begin, min(many, begin + _SMALL), many, _sizes(layout))[0]:
+        time = int(layout.times[min(int(words[2 * place]), KINDS - 1)])
+        if time and words[2 * place + time + 1]:
+            return max(0, int(words[2 * place + time + 1]) - _HIGH // 2)
+    return 0

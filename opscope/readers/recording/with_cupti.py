@@ -1,0 +1,235 @@
+"""Join a process's ranges with CUPTI's activity records of the same process, on the recorder's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.cupti import files, kinds
+from opscope.core.cupti.layouts import Layout, UnknownVersion
+from opscope.core.cupti.walk import chosen
+from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
+from opscope.core.tables.trace import Trace, table_schema
+from opscope.readers.errors import BadInput
+from opscope.readers.recording import cupti_tables, ring
+from opscope.readers.recording.beside import REACH_NS, joined
+from opscope.readers.recording.cupti_devices import devices
+from opscope.readers.recording.cupti_files import (
+    Buffers,
+    Facts,
+    Note,
+    add_segment,
+    read_buffers,
+    read_facts,
+)
+from opscope.readers.recording.cupti_memory import allocations
+from opscope.readers.recording.cupti_records import Columns, decoded
+from opscope.readers.recording.kineto_threads import unseen, with_os_threads
+from opscope.readers.recording.onclock import moved, to_unix
+from opscope.readers.recording.windows import launched_within
+from opscope.readers.sound import sound_trace
+
+#: Tables taken from CUPTI's records.
+_TAKEN: Final = ("devices", "calls", "kernels", "memops", "syncs", "allocations")
+#: The kinds of records that each table is made of, any of which gives the table.
+_KINDS: Final[Mapping[str, tuple[int, ...]]] = {
+    "kernels": (kinds.KERNEL, kinds.CONCURRENT_KERNEL),
+    "memops": (kinds.MEMCPY, kinds.MEMSET),
+    "calls": (kinds.RUNTIME, kinds.DRIVER),
+    "syncs": (kinds.SYNCHRONIZATION,),
+    "allocations": (kinds.MEMORY2,),
+}
+#: With a larger clock error, work at the edge of a range may be counted in a neighbouring range.
+_ACCEPTED_NS: Final = 1_000
+_EVER: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Activity:
+    """CUPTI's records of a process as a trace on CUPTI's own clock, and the facts beside them.
+
+    ``nodes``: nodes of CUDA graphs as they were made, on the recorder's clock.
+    """
+
+    trace: Trace
+    facts: Facts
+    nodes: pl.DataFrame | None
+    clone_nodes: pl.DataFrame | None
+
+
+def load(path: Path) -> Activity:
+    """Return what CUPTI recorded, by the part's ``cupti.jsonl``; its buffers lie beside it.
+
+    Raises BadInput if a file cannot be read, or if the layout of this version's records is not known.
+    """
+    facts = read_facts(path)
+    raw = path.with_name(files.RAW)
+    notes: list[Note] = [("info", f"CUPTI: {text}", 1) for text in facts.notes]
+    read = [(0, read_buffers(raw, notes))]
+    for segment in ring.segments(path.parent):
+        before = add_segment(facts, segment / files.FACTS)
+        read.append((before, read_buffers(segment / files.RAW, notes)))
+    layout = _layout(facts, raw, [buffers for _, buffers in read])
+    columns = {} if layout is None else decoded(read, layout, notes, facts.changed)
+    tables = _tables(columns, facts, notes)
+    notes += cupti_tables.overhead(columns)
+    if facts.dropped:
+        what = "records that CUPTI dropped for want of room: kernels, copies or calls are missing"
+        notes.append(("warning", what, facts.dropped))
+    used = {
+        device
+        for name in ("kernels", "memops")
+        if name in tables
+        for device in tables[name]["device"].drop_nulls().unique().to_list()
+    }
+    tables["devices"], told = devices(columns, facts, used)
+    tables["notes"] = pl.DataFrame(
+        notes + told,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
+    nodes = cupti_tables.graph_nodes(columns, facts)
+    origin = {"format": "cupti", "version": facts.version, "paths": [str(raw)]}
+    for name, frame in tables.items():
+        if name not in ("notes", "devices"):
+            tables[name] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
+    trace = sound_trace(tables, origin)
+    return Activity(trace, facts, nodes, cupti_tables.source_nodes(columns, nodes))
+
+
+def merge(ranges: Trace, activity: Activity) -> Trace:
+    """Return the recorder's part ``ranges`` with the tables of ``activity``, all on the recorder's clock.
+
+    The facts' pairs of readings give the offset of the clocks, else the Unix clock does. A note says which,
+    and its error. Durations are unchanged.
+    """
+    trace, facts = activity.trace, activity.facts
+    clock, note = _clock(ranges, facts)
+    numbers = pl.DataFrame(
+        facts.threads, schema={"number": pl.Int64, "thread": pl.Int64}, orient="row"
+    )
+    calls, unclear = with_os_threads(trace["calls"], ranges, clock, numbers)
+    known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
+    if trace.has("calls"):
+        trace = trace.replace(calls=calls)
+    changed = {"threads": known}
+    nodes = [] if activity.nodes is None else [activity.nodes]
+    if activity.clone_nodes is not None:
+        nodes.append(moved(activity.clone_nodes, clock))
+    if nodes:
+        frame = pl.concat(nodes, how="diagonal")
+        changed["graph_nodes"] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
+    if ranges.has("allocations") and trace.has("allocations"):
+        # what a framework's allocator took is more than what it asked the driver for
+        trace = Trace({**trace.tables}, trace.present - {"allocations"}, trace.origin)
+        trace.note(
+            "info", "CUPTI's records of memory are left out: the framework's own were recorded"
+        )
+    merged = joined(ranges, trace, _TAKEN, clock, "cupti", changed)
+    if "ring" in ranges.origin:
+        merged = _since(merged, ranges.origin["recorded"][0])
+    merged.origin["kernels"] = trace.origin
+    merged.note(*note)
+    if unclear:
+        what = "GPU runtime calls whose thread is not known: several threads share CUPTI's number"
+        merged.note("warning", what, unclear)
+    return merged
+
+
+def _since(trace: Trace, begin: int | None) -> Trace:
+    """The trace of a ring without what was launched, or called, before its ``begin``."""
+    if begin is None:
+        return trace
+    changed = {
+        name: launched_within(trace[name], trace["calls"], begin, _EVER)
+        for name in ("kernels", "memops")
+        if trace.has(name)
+    }
+    for name, time in (("calls", "start"), ("syncs", "start"), ("allocations", "time")):
+        if trace.has(name) and name in _TAKEN:
+            changed[name] = trace[name].filter(pl.col(time) >= begin)
+    return trace.replace(**changed)
+
+
+def _layout(facts: Facts, raw: Path, read: Sequence[Buffers]) -> Layout | None:
+    """The layout of the records; None if no buffer was written. Raises BadInput."""
+    if not any(len(buffers.begins) for buffers in read):
+        return None
+    every = chain.from_iterable(buffers.each() for buffers in read)
+    try:
+        return chosen(facts.version, every, facts.sizes)
+    except UnknownVersion as error:
+        raise BadInput(raw, str(error)) from None
+
+
+def _tables(
+    columns: dict[int, Columns], facts: Facts, notes: list[Note]
+) -> dict[str, pl.DataFrame]:
+    found = {
+        "kernels": cupti_tables.kernels(columns, facts),
+        "memops": cupti_tables.memops(columns),
+        "calls": cupti_tables.calls(columns, facts.version),
+        "syncs": cupti_tables.syncs(columns),
+        "allocations": allocations(columns),
+    }
+    # a table without a row says that nothing happened; where no kind of it was enabled, it is not known
+    empty = {name: pl.DataFrame(schema=table_schema(name)) for name in found}
+    tables = {
+        name: empty[name] if frame is None else frame
+        for name, frame in found.items()
+        if frame is not None or not facts.kinds.isdisjoint(_KINDS[name])
+    }
+    for name in ("kernels", "memops"):
+        if name in tables:
+            tables[name] = _timed(name, tables[name], notes)
+    if "kernels" in tables:
+        kernels = tables["kernels"]
+        if "attrs" in kernels.columns:
+            whole = kernels["attrs"].str.contains('"graph_trace"', literal=True).fill_null(False)
+            if many := int(whole.sum()):
+                what = (
+                    "CUDA graph launches traced as a whole: their device time is counted, their kernels "
+                    "are not known"
+                )
+                notes.append(("warning", what, many))
+        missing = kernels["name"].null_count()
+        if missing:
+            notes.append(("warning", "kernels whose name was not recorded", missing))
+    return tables
+
+
+def _timed(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """Without work whose times CUPTI could not take: it writes 0 for both."""
+    untimed = (pl.col("start") == 0) & (pl.col("end") == 0)
+    timed = frame.filter(~untimed)
+    if len(timed) < len(frame):
+        what = f"{name} without times, which CUPTI could not take: left out"
+        notes.append(("warning", what, len(frame) - len(timed)))
+    return timed
+
+
+def _clock(ranges: Trace, facts: Facts) -> tuple[ClockFit, tuple[str, str]]:
+    """The clock that the records are moved by, and what to note."""
+    if not facts.clocks:
+        guess = -to_unix(ranges)
+        return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (
+            "warning",
+            "no pair of readings of CUPTI's and the recorder's clock: kernels are placed by the Unix clock",
+        )
+    pairs = np.array(facts.clocks, np.int64)
+    theirs, ours, uncertain = pairs[np.argsort(pairs[:, 0], kind="stable")].T
+    width = np.abs(uncertain)
+    fitted = fit(ours - width, ours + width, theirs, theirs, NEAR_DRIFT)
+    good = fitted.error_ns <= _ACCEPTED_NS and fitted.slack_ns >= 0
+    edges = "" if good else "; work at the edges of ranges may be counted in a neighbouring range"
+    return fitted, (
+        "info" if good else "warning",
+        f"kernels are placed on the recorder's clock to within {fitted.error_ns} ns by {fitted.readings} "
+        f"pairs of readings{edges}",
+    )
