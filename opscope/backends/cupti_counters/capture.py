@@ -1,0 +1,290 @@
+"""Measure hardware counters of every kernel by CUPTI's range profiling, beside the recorder.
+
+CUPTI runs each kernel alone, and several times over where the counters need it, so times of such a run are
+not the program's: none are recorded of kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final
+
+from opscope.adapters.shared.compiled import BuildError
+from opscope.backends import kineto_capture
+from opscope.backends.beside import Beside
+from opscope.backends.cupti import library as libraries
+from opscope.backends.cupti import others
+from opscope.backends.cupti.api import MULTIPLE_SUBSCRIBERS, Cupti, CuptiError
+from opscope.backends.window import EXACT, Bounds, Window
+from opscope.core.capture.session import SessionError
+from opscope.core.cupti import calls as call_names
+from opscope.core.cupti import counter_files as files
+from opscope.core.cupti import kinds
+from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
+
+from . import launches
+from .calls import CountersRefused, Library
+from .driver import Driver
+from .range_profiling import MOST, Measured, RangeProfiler
+
+_log = logging.getLogger(__name__)
+#: A context's first launch waits so long for its counters, at most: whoever launches may hold Python's lock.
+PATIENCE_S: Final = 3.0
+#: Launches are noted beyond those that are measured, to see that they are not.
+_NOTED: Final = 16 * MOST
+_LAUNCHES: Final = re.compile(f"{LAUNCH}|{GRAPH_LAUNCH}")
+_SIDES: Final = ((files.RUNTIME, kinds.RUNTIME), (files.DRIVER, kinds.DRIVER))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A context that is measured, since ``began`` (ns)."""
+
+    context: int
+    device: int
+    profiler: RangeProfiler
+    began: int
+
+
+class CounterCapture(Beside):
+    """Captures ranges with the recorder and counters ``names`` of each kernel with CUPTI, into ``folder``.
+
+    ``path`` is the ``libcupti`` to use, by default the one that fits this process.
+    """
+
+    gives = "hardware counters"
+    profiler = "CUPTI's range profiling"
+    gpu = True
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        names: Sequence[str],
+        bounds: Bounds = EXACT,
+        path: Path | None = None,
+    ) -> None:
+        super().__init__(folder, bounds)
+        self._names = tuple(names)
+        self._path = path
+        self._cupti: Cupti | None = None
+        self._library: Library | None = None
+        self._native: launches.Launches | None = None
+        self._driver: Driver | None = None
+        self._version = 0
+        self._handle: Any = None
+        self._counted: dict[int, _Counted] = {}
+        self._notes: list[str] = []
+
+    def warmup(self) -> None:
+        """Load the library and the helper. Raises SessionError if one of them is not to be had."""
+        torch = kineto_capture.loaded_torch(self._give_way)
+        if self._cupti is not None:
+            return
+        path = path_of(self._path, torch)
+        try:
+            self._library = Library(path)
+            cupti = Cupti(path)
+            self._version = cupti.version()
+            self._native = launches.load()
+            self._driver = Driver()
+        except (CuptiError, CountersRefused, BuildError) as error:
+            raise SessionError(str(error)) from error
+        except OSError as error:
+            raise SessionError(f"opscope's helper for counters cannot be used: {error}") from error
+        self._cupti = cupti
+
+    def _begin(self) -> None:
+        cupti, native = self._cupti, self._native
+        assert cupti is not None
+        assert native is not None
+        self._counted, self._notes = {}, []
+        try:
+            self._handle = cupti.subscribe(native.callback)
+        except CuptiError as error:
+            told = ""
+            if error.code == MULTIPLE_SUBSCRIBERS:
+                told = others.guess(cupti.other_subscriber(native.callback))
+            raise SessionError(f"{error}{told}") from error
+        try:
+            native.begin(_NOTED, PATIENCE_S)
+            for domain, kind in _SIDES:
+                for number, name in enumerate(call_names.names(kind, self._version)):
+                    if _LAUNCHES.search(name):
+                        self._enable(cupti, domain, number)
+        except (CuptiError, OSError) as error:
+            self._let_go()
+            raise SessionError(str(error)) from error
+        watcher = threading.Thread(target=self._watch, name="opscope-counters", daemon=True)
+        watcher.start()
+
+    def _enable(self, cupti: Cupti, domain: int, number: int) -> None:
+        try:
+            cupti.call("cuptiEnableCallback", 1, self._handle, domain, number)
+        except CuptiError as error:
+            if error.code != _NO_SUCH_CALL:  # a call that this version does not have
+                raise
+
+    def _watch(self) -> None:
+        """Have each context measured from its first launch on, which waits for that."""
+        native, keeper = self._native, self._keeper
+        assert native is not None
+        assert keeper is not None
+        while True:
+            context = native.asked(1.0)
+            if context == launches.ENDED:
+                return
+            if context:
+                keeper.submit(functools.partial(self._count, context))
+
+    def _count(self, context: int) -> None:
+        """Begin to measure a context; runs on the keeper's thread."""
+        driver, library, native = self._driver, self._library, self._native
+        assert driver is not None
+        assert library is not None
+        assert native is not None
+        try:
+            with driver.current(context):
+                device = driver.device()
+                profiler = RangeProfiler(library, context, self._names, device)
+                try:
+                    profiler.start()
+                except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+                    profiler.close()
+                    raise
+                self._counted[context] = _Counted(context, device, profiler, perf_counter_ns())
+        except CountersRefused as error:
+            self._refused(str(error))
+        finally:
+            native.answer(context)
+
+    def _refused(self, why: str) -> None:
+        """Tell, once for each reason, why kernels are not measured."""
+        what = f"hardware counters not measured: {why}"
+        if what in self._notes:
+            return
+        self._notes.append(what)
+        _log.warning("opscope: %s", what)
+
+    # ------------------------------------------------------------------------------- the window
+
+    def _touch(self) -> bool:
+        return False  # the launches are on the recorder's clock
+
+    def _is_taken(self) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and hasattr(torch, "autograd") and kineto_capture.is_taken(torch)
+
+    def _events(self) -> int:
+        return 0 if self._native is None else self._native.counts()[0]
+
+    def _fills(self, window: Window) -> bool:
+        if self._events() >= MOST:
+            window.over = f"{MOST:,} kernels were measured, and there is no room for more"
+        return window.over is not None
+
+    def _settle(self) -> None:
+        driver = self._driver
+        for one in list(self._counted.values()):
+            assert driver is not None
+            with driver.current(one.context):
+                driver.synchronize()
+
+    # ---------------------------------------------------------------------------------- the end
+
+    def _end(self, folder: Path | None) -> None:
+        if self._native is None or self._handle is None:
+            return
+        found: list[tuple[_Counted, int, Measured]] = []
+        for one in self._counted.values():
+            ended = perf_counter_ns()
+            try:
+                found.append((one, ended, self._stopped(one)))
+            except CountersRefused as error:
+                self._refused(str(error))
+        self._counted = {}
+        self._let_go()
+        if folder is not None:
+            files.write(folder, self._lines(found))
+
+    def _stopped(self, one: _Counted) -> Measured:
+        assert self._driver is not None
+        with self._driver.current(one.context):
+            try:
+                return one.profiler.stop()
+            finally:
+                one.profiler.close()
+
+    def _let_go(self) -> None:
+        native, cupti, handle = self._native, self._cupti, self._handle
+        assert native is not None
+        assert cupti is not None
+        native.end()
+        self._handle = None
+        try:
+            cupti.call("cuptiUnsubscribe", handle)
+        except CuptiError as error:
+            self._notes.append(str(error))
+
+    def _lines(self, found: list[tuple[_Counted, int, Measured]]) -> Iterator[dict[str, Any]]:
+        native, driver = self._native, self._driver
+        assert native is not None
+        assert driver is not None
+        yield {"version": self._version, "counters": list(self._names)}
+        _, lost, late = native.counts()
+        if lost:
+            self._notes.append(f"{lost:,} launches were not noted: there was no room")
+        if late:
+            self._notes.append(
+                f"{late:,} contexts launched before their counters were ready: their first kernels are not"
+                " measured"
+            )
+        for one, ended, measured in found:
+            about = {
+                "context": one.context, "device": one.device, "began": one.began, "ended": ended,
+                "passes": one.profiler.passes, "dropped": measured.dropped,
+            }  # fmt: skip
+            yield {"measured": about}
+            for rows in files.pieces(measured.in_order()):
+                rows = [files.finite(row) for row in rows]
+                yield {"values": {"context": one.context, "rows": rows}}
+        noted = native.taken()
+        names = {int(number): native.name(int(number)) for number in set(noted["name"].tolist())}
+        for some in files.pieces([(str(number), text) for number, text in names.items() if text]):
+            yield {"names": dict(some)}
+        for some in files.pieces(noted.tolist()):
+            yield {"launches": some}
+        for device in sorted({one.device for one, _, _ in found}):
+            try:
+                yield {"devices": [driver.described(device)]}
+            except CountersRefused as error:
+                self._notes.append(f"what device {device} is, is not known: {error}")
+        for note in self._notes:
+            yield {"note": note}
+
+    def in_child(self) -> bool:
+        """Continue in a forked child, where CUDA cannot be used: it is recorded without counters."""
+        self._handle, self._counted = None, {}
+        return super().in_child()
+
+
+#: CUPTI_ERROR_INVALID_PARAMETER: what cuptiEnableCallback gives for a number that it does not know.
+_NO_SUCH_CALL: Final = 1
+
+
+def path_of(path: Path | None, torch: Any) -> Path:
+    """Return the ``libcupti`` for this process. Raises SessionError with what to do if there is none."""
+    if path is not None:
+        return path
+    found, why = libraries.here(torch)
+    if found is None:
+        raise SessionError(why)
+    return found.path

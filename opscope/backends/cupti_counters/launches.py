@@ -1,0 +1,107 @@
+"""The launches of a process, as CUPTI's callbacks tell them: a helper in C, built on first use."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.adapters.shared import compiled
+
+SOURCE: Final = Path(__file__).with_name("native") / "launches.c"
+#: A launch (``struct launch`` of launches.c): times in ns of the recorder's clock, ``call`` is CUPTI's domain
+#: of callbacks << 24 | the call's number, ``name`` the number of the kernel's name (0: not known).
+LAUNCH: Final = np.dtype(
+    [
+        ("start", "<u8"), ("end", "<u8"), ("context", "<u8"), ("thread", "<u4"), ("correlation", "<u4"),
+        ("call", "<u4"), ("name", "<u4"),
+    ]
+)  # fmt: skip
+#: What ``asked`` gives once the notes have ended.
+ENDED: Final = 1
+
+
+class Launches:
+    """The helper of this process. ``begin`` and ``end`` may be repeated, one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = library = ctypes.CDLL(str(path))
+        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+        calls: dict[str, tuple[tuple[Any, ...], Any]] = {
+            "begin": ((u64, u32), ctypes.c_int),
+            "asked": ((u32,), u64),
+            "answer": ((u64,), None),
+            "end": ((), None),
+            "counts": ((ctypes.c_void_p,), None),
+            "take": ((ctypes.c_void_p, u64), u64),
+            "name": ((u32,), ctypes.c_char_p),
+        }
+        for name, (arguments, result) in calls.items():
+            call = getattr(library, f"opscope_counters_{name}")
+            call.argtypes, call.restype = arguments, result
+
+    @property
+    def callback(self) -> int:
+        """The address of the subscriber's callback."""
+        found = ctypes.cast(self._library.opscope_counters_called, ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def begin(self, most: int, patience_s: float) -> None:
+        """Note launches, at most ``most``; the first of a context waits for its answer, that long at most.
+
+        Raises OSError if notes are being taken already.
+        """
+        error = int(self._library.opscope_counters_begin(most, int(patience_s * 1000)))
+        if error:
+            raise OSError(error, os.strerror(error))
+
+    def asked(self, seconds: float) -> int:
+        """Return a context whose first launch waits; 0 if none does in this time, ``ENDED`` after the end."""
+        return int(self._library.opscope_counters_asked(int(seconds * 1000)))
+
+    def answer(self, context: int) -> None:
+        """Let the launches of a context go on."""
+        self._library.opscope_counters_answer(context)
+
+    def end(self) -> None:
+        """Take no more notes; those that there are stay until ``begin``."""
+        self._library.opscope_counters_end()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many launches are noted and were not for want of room, and contexts that were late."""
+        found = (ctypes.c_uint64 * 4)()
+        self._library.opscope_counters_counts(ctypes.byref(found))
+        return int(found[0]), int(found[1]), int(found[2])
+
+    def taken(self) -> NDArray[Any]:
+        """Return the launches noted, as records of ``LAUNCH`` in the order of their ends."""
+        held, _, _ = self.counts()
+        found = np.zeros(held, LAUNCH)
+        many = self._library.opscope_counters_take(found.ctypes.data, held)
+        return found[:many]
+
+    def name(self, number: int) -> str | None:
+        """Return a kernel's name, as the compiler wrote it; None if it is not known."""
+        text = self._library.opscope_counters_name(number)
+        return None if text is None else bytes(text).decode("utf-8", "replace")
+
+
+@cache
+def load() -> Launches:
+    """Return the helper. Raises compiled.BuildError, OSError."""
+    return Launches(compiled.built(SOURCE))
+
+
+def can_load() -> bool:
+    """Whether the helper is built or a compiler can build it."""
+    try:
+        name = compiled.library_name(SOURCE)
+    except compiled.BuildError:  # not Linux
+        return False
+    return compiled.cached(name) is not None or compiled.compiler_of(SOURCE) is not None

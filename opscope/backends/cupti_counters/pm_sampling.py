@@ -1,0 +1,135 @@
+"""Counters of a whole device by time (PM sampling): no kernel is run again, and none is told apart."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import calls
+from .calls import CountersRefused, Library, room
+from .host import Host, availability, chip
+
+#: Bytes of the device's own buffer, and samples that one image holds.
+BUFFER: Final = 64 << 20
+SAMPLES: Final = 10_000
+#: The unit of the interval is ns of the GPU's time (CUpti_PmSampling_TriggerMode).
+_BY_TIME: Final = 1
+_FULL: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Samples in order: start and end (ns, CUPTI's clock) and the values in the order of ``names``.
+
+    ``lost``: whether the device's buffer overflowed, so that samples are missing.
+    """
+
+    names: tuple[str, ...]
+    start: list[int]
+    end: list[int]
+    values: list[list[float]]
+    lost: bool
+
+
+class PmSampler:
+    """Samples counters ``names`` of a device every ``interval`` ns. Raises CountersRefused.
+
+    The counters must fit in one pass, since time does not come twice.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        names: Sequence[str],
+        device: int = 0,
+        interval: int = 100_000,
+        samples: int = SAMPLES,
+    ) -> None:
+        self._library = library
+        self._object: Any = None
+        name = chip(library, device)
+        image = availability(library, calls.PM_AVAILABILITY, deviceIndex=device)
+        self._host = Host(library, calls.SAMPLES, name, image, names)
+        self._found = Samples(self._host.names, [], [], [], False)
+        self._lost = False
+        try:
+            if self._host.passes != 1:
+                raise CountersRefused(
+                    f"these counters need {self._host.passes} passes; sampling has one: name fewer"
+                )
+            enabled = library.call(calls.PM_ENABLE, deviceIndex=device)
+            self._object = enabled.pPmSamplingObject
+            config = self._host.config
+            library.call(
+                calls.PM_CONFIG,
+                pPmSamplingObject=self._object,
+                configSize=len(config),
+                pConfig=ctypes.addressof(config),
+                hardwareBufferSize=BUFFER,
+                samplingInterval=interval,
+                triggerMode=_BY_TIME,
+            )
+            size = library.call(
+                calls.PM_DATA_SIZE,
+                pPmSamplingObject=self._object,
+                pMetricNames=ctypes.addressof(self._host.array),
+                numMetrics=len(names),
+                maxSamples=samples,
+            ).counterDataSize
+            self._image = room(size)
+        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+            self.close()
+            raise
+
+    @property
+    def held(self) -> int:
+        """How many samples have been taken out so far."""
+        return len(self._found.start)
+
+    def start(self) -> None:
+        """Begin to sample. Raises CountersRefused."""
+        self._library.call(calls.PM_START, pPmSamplingObject=self._object)
+
+    def drain(self) -> None:
+        """Take the samples that there are out of the device's buffer; to be called often enough."""
+        for _ in range(1000):  # a device that never ends its records must not hold the program
+            self._library.call(
+                calls.PM_DATA,
+                pPmSamplingObject=self._object,
+                counterDataSize=len(self._image),
+                pCounterData=ctypes.addressof(self._image),
+            )
+            where = {
+                "pCounterDataImage": ctypes.addressof(self._image),
+                "counterDataImageSize": len(self._image),
+            }
+            done = self._library.call(calls.PM_DECODE, pPmSamplingObject=self._object, **where)
+            self._lost |= bool(done.overflow)
+            many = int(self._library.call(calls.PM_COUNT, **where).numCompletedSamples)
+            for place in range(many):
+                when = self._library.call(
+                    calls.PM_SAMPLE, pPmSamplingObject=self._object, **where, sampleIndex=place
+                )
+                self._found.start.append(int(when.startTimestamp))
+                self._found.end.append(int(when.endTimestamp))
+                self._found.values.append(self._host.values(self._image, place))
+            if done.decodeStopReason != _FULL:
+                return
+
+    def stop(self) -> Samples:
+        """Stop, and return all samples. Raises CountersRefused."""
+        self._library.call(calls.PM_STOP, pPmSamplingObject=self._object)
+        self.drain()
+        found = self._found
+        return Samples(found.names, found.start, found.end, found.values, self._lost)
+
+    def close(self) -> None:
+        """Give the sampler back. A second call does nothing."""
+        held, self._object = self._object, None
+        try:
+            if held:
+                self._library.call(calls.PM_DISABLE, pPmSamplingObject=held)
+        finally:
+            self._host.close()

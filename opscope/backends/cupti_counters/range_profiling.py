@@ -1,0 +1,142 @@
+"""Counters of each kernel by CUPTI's range profiler: kernels run alone, once for each pass."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import calls
+from .calls import CountersRefused, Library, room
+from .host import Host, availability, chip
+
+#: Kernels that one recording measures at most; an image takes some hundred bytes for each.
+MOST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, one entry a kernel, in the order of the launches.
+
+    ``ranges``: CUPTI's names of the ranges (numbers), ``values``: of each its counters in the order of
+    ``names``; ``dropped``: kernels for which there was no room.
+    """
+
+    names: tuple[str, ...]
+    ranges: list[str]
+    values: list[list[float]]
+    dropped: int
+
+    def in_order(self) -> list[list[float]]:
+        """Return the values by the numbers that CUPTI names ranges by; as they come if it names them else."""
+        if not all(name.isdecimal() for name in self.ranges):
+            return self.values
+        order = sorted(range(len(self.ranges)), key=lambda place: int(self.ranges[place]))
+        return [self.values[place] for place in order]
+
+
+class RangeProfiler:
+    """Measures counters ``names`` of every kernel that a CUDA context launches from ``start`` to ``stop``.
+
+    ``context`` is a ``CUcontext``, which must be current in the calling thread. Raises CountersRefused.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        context: int,
+        names: Sequence[str],
+        device: int = 0,
+        most: int = MOST,
+    ) -> None:
+        self._library, self._most = library, most
+        self._object: Any = None
+        image = availability_of(library, context, device)
+        self._host = Host(library, calls.RANGES, image[0], image[1], names)
+        try:
+            enabled = library.call(calls.RANGE_ENABLE, ctx=context)
+            self._object = enabled.pRangeProfilerObject
+            size = library.call(
+                calls.RANGE_DATA_SIZE,
+                pRangeProfilerObject=self._object,
+                pMetricNames=ctypes.addressof(self._host.array),
+                numMetrics=len(names),
+                maxNumOfRanges=most,
+                maxNumRangeTreeNodes=most,
+            ).counterDataSize
+            self._image = room(size)
+            self._clear()
+        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+            self.close()
+            raise
+
+    @property
+    def passes(self) -> int:
+        """How many times each kernel runs."""
+        return self._host.passes
+
+    def start(self) -> None:
+        """Begin to measure. Raises CountersRefused."""
+        config = self._host.config
+        self._library.call(
+            calls.RANGE_CONFIG,
+            pRangeProfilerObject=self._object,
+            configSize=len(config),
+            pConfig=ctypes.addressof(config),
+            counterDataImageSize=len(self._image),
+            pCounterDataImage=ctypes.addressof(self._image),
+            range=calls.AUTO_RANGE,
+            replayMode=calls.KERNEL_REPLAY,
+            maxRangesPerPass=self._most,
+            numNestingLevels=1,
+            minNestingLevel=1,
+            passIndex=0,
+            targetNestingLevel=1,
+        )
+        self._library.call(calls.RANGE_START, pRangeProfilerObject=self._object)
+
+    def stop(self) -> Measured:
+        """Stop, and return what was measured. Raises CountersRefused."""
+        stopped = self._library.call(calls.RANGE_STOP, pRangeProfilerObject=self._object)
+        if not stopped.isAllPassSubmitted:
+            raise CountersRefused("the program ended before all passes of its last kernel had run")
+        done = self._library.call(calls.RANGE_DECODE, pRangeProfilerObject=self._object)
+        where = {
+            "pCounterDataImage": ctypes.addressof(self._image),
+            "counterDataImageSize": len(self._image),
+        }
+        many = int(self._library.call(calls.RANGE_COUNT, **where).numTotalRanges)
+        if many > self._most:
+            raise CountersRefused(f"CUPTI says that it has {many:,} ranges of {self._most:,}")
+        ranges, values = [], []
+        for place in range(many):
+            named = self._library.call(
+                calls.RANGE_NAME, **where, rangeIndex=place, rangeDelimiter=b"/"
+            )
+            ranges.append((named.rangeName or b"").decode("utf-8", "replace"))
+            values.append(self._host.values(self._image, place))
+        return Measured(self._host.names, ranges, values, int(done.numOfRangeDropped))
+
+    def close(self) -> None:
+        """Give the profiler back. A second call does nothing."""
+        held, self._object = self._object, None
+        try:
+            if held:
+                self._library.call(calls.RANGE_DISABLE, pRangeProfilerObject=held)
+        finally:
+            self._host.close()
+
+    def _clear(self) -> None:
+        self._library.call(
+            calls.RANGE_DATA,
+            pRangeProfilerObject=self._object,
+            counterDataSize=len(self._image),
+            pCounterData=ctypes.addressof(self._image),
+        )
+
+
+def availability_of(library: Library, context: int, device: int) -> tuple[bytes, Any]:
+    """Return the chip's name and the image of the counters that it has."""
+    name = chip(library, device)
+    return name, availability(library, calls.AVAILABILITY, ctx=context)

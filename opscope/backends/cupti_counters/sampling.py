@@ -1,0 +1,205 @@
+"""Sample hardware counters of whole devices by time (CUPTI's PM sampling), beside the recorder.
+
+No kernel is run again and none is told apart: the values are of all that ran on the device in an interval.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from opscope.backends import kineto_capture
+from opscope.backends.beside import Beside
+from opscope.backends.cupti.api import Cupti, CuptiError
+from opscope.backends.cupti.clocks import OURS, Clocks
+from opscope.backends.window import EXACT, Bounds, Window
+from opscope.core.capture.session import SessionError
+from opscope.core.cupti import counter_files as files
+
+from .calls import FOR_SAMPLES, CountersRefused, Library
+from .capture import path_of
+from .driver import Driver
+from .pm_sampling import PmSampler, Samples
+
+_log = logging.getLogger(__name__)
+#: Time between samples (ns): a sample costs some µs of Python's time.
+INTERVAL: Final = 1_000_000
+#: Samples that are kept in memory, of all devices: a quarter of an hour of one device.
+MOST: Final = 1_000_000
+
+
+class SamplingCapture(Beside):
+    """Captures ranges with the recorder and samples counters ``names`` of devices, into ``folder``.
+
+    ``path`` is the ``libcupti`` to use, by default the one that fits this process.
+    """
+
+    gives = "hardware counters"
+    profiler = "CUPTI's PM sampling"
+    gpu = True
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        names: Sequence[str],
+        bounds: Bounds = EXACT,
+        path: Path | None = None,
+        interval: int = INTERVAL,
+    ) -> None:
+        super().__init__(folder, bounds)
+        self._names, self._path, self._interval = tuple(names), path, interval
+        self._cupti: Cupti | None = None
+        self._library: Library | None = None
+        self._driver: Driver | None = None
+        self._clocks: Clocks | None = None
+        self._samplers: dict[int, PmSampler] = {}
+        self._tried: set[int] = set()
+        self._version = 0
+        self._notes: list[str] = []
+
+    def warmup(self) -> None:
+        """Load the library. Raises SessionError if it is not to be had."""
+        torch = kineto_capture.loaded_torch(self._give_way)
+        if self._cupti is not None:
+            return
+        path = path_of(self._path, torch)
+        try:
+            self._library = Library(path, FOR_SAMPLES)
+            cupti = Cupti(path)
+            self._version = cupti.version()
+            self._driver = Driver()
+        except (CuptiError, CountersRefused) as error:
+            raise SessionError(str(error)) from error
+        self._cupti = cupti
+
+    def _begin(self) -> None:
+        assert self._cupti is not None
+        self._samplers, self._tried, self._notes = {}, set(), []
+        self._clocks = Clocks(self._cupti.timestamp, registered=False)
+        try:
+            self._clocks.read()
+        except CuptiError as error:
+            raise SessionError(str(error)) from error
+        self._look()
+        if self._tried and not self._samplers:  # later no other way could take its place
+            raise SessionError(self._notes[-1])
+
+    def _look(self) -> None:
+        """Begin to sample the devices that the program has begun to use."""
+        assert self._driver is not None
+        assert self._library is not None
+        for device in self._driver.in_use():
+            if device in self._tried:
+                continue
+            self._tried.add(device)
+            try:
+                sampler = PmSampler(self._library, self._names, device, self._interval)
+                try:
+                    sampler.start()
+                except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+                    sampler.close()
+                    raise
+                self._samplers[device] = sampler
+            except CountersRefused as error:
+                self._notes.append(f"hardware counters not measured: {error}")
+                _log.warning("opscope: %s", self._notes[-1])
+
+    def _tick(self) -> None:
+        if self._window is not None and os.getpid() == self._pid:
+            assert self._clocks is not None
+            try:
+                self._look()
+                for sampler in self._samplers.values():
+                    sampler.drain()
+                self._clocks.read()
+            except (CountersRefused, CuptiError) as error:
+                self._window.over = f"sampling failed: {error}"
+        super()._tick()
+
+    def _touch(self) -> bool:
+        return False  # CUPTI's clock is read itself
+
+    def _settle(self) -> None:
+        return  # what runs on is not of the samples
+
+    def _is_taken(self) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and hasattr(torch, "autograd") and kineto_capture.is_taken(torch)
+
+    def _events(self) -> int:
+        return sum(sampler.held for sampler in self._samplers.values())
+
+    def _fills(self, window: Window) -> bool:
+        if self._events() >= MOST:
+            window.over = f"{MOST:,} samples were taken, and there is no room for more"
+        return window.over is not None
+
+    def _end(self, folder: Path | None) -> None:
+        found: dict[int, Samples] = {}
+        for device, sampler in self._samplers.items():
+            try:
+                found[device] = sampler.stop()
+                sampler.close()
+            except CountersRefused as error:
+                self._notes.append(f"hardware counters of device {device} are lost: {error}")
+        self._samplers = {}
+        if folder is not None and self._clocks is not None:
+            files.write(folder, self._lines(found, self._clocks))
+
+    def _lines(self, found: dict[int, Samples], clocks: Clocks) -> Iterator[dict[str, Any]]:
+        yield {"version": self._version, "counters": list(self._names)}
+        with contextlib.suppress(CuptiError):
+            clocks.read()
+        times = [time for one in found.values() for time in (one.start[:1] + one.end[-1:])]
+        if times and not clocks.choose(min(times), max(times), at_end=True):
+            self._notes.append(
+                "the samples' times lie outside the recording on every clock that was tried"
+            )
+        pairs = clocks.take()
+        for device, samples in found.items():
+            # a value is of the interval that ends there
+            at = on_clock(samples.end, pairs) if clocks.chosen != OURS else samples.end
+            rows = [
+                [time, *files.finite(values)]
+                for time, values in zip(at, samples.values, strict=True)
+            ]
+            for some in files.pieces(rows):
+                yield {"samples": {"device": device, "rows": some}}
+            if samples.lost:
+                self._notes.append(
+                    f"device {device}: its buffer of samples was full, and some are lost"
+                )
+            assert self._driver is not None
+            try:
+                yield {"devices": [self._driver.described(device)]}
+            except CountersRefused as error:
+                self._notes.append(f"what device {device} is, is not known: {error}")
+        if not found and not self._notes:
+            self._notes.append("no device was used: no counters were sampled")
+        for note in self._notes:
+            yield {"note": note}
+
+    def in_child(self) -> bool:
+        """Continue in a forked child, where CUDA cannot be used: it is recorded without counters."""
+        self._samplers = {}
+        return super().in_child()
+
+
+def on_clock(times: Sequence[int], pairs: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Return times (ns) on the recorder's clock, by pairs of readings (theirs, ours, uncertainty)."""
+    if not pairs or not times:
+        return list(times)
+    theirs, ours, _ = np.array(sorted(pairs), np.int64).T
+    at = np.array(times, np.int64)
+    # the clocks' difference changes by µs an hour: a float holds it beside the first one exactly
+    offset = ours - theirs
+    drift = np.interp(at - theirs[0], theirs - theirs[0], offset - offset[0])
+    moved: list[int] = (at + offset[0] + np.rint(drift).astype(np.int64)).tolist()
+    return moved

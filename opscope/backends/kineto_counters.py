@@ -1,0 +1,106 @@
+"""Hardware counters by torch.profiler: what to ask Kineto for, and why it may give none.
+
+Kineto measures counters with CUPTI's range profiler, one range a kernel, and records no kernels meanwhile:
+the profiler runs each kernel alone and many times over. It is asked through ``profiler_metrics`` of
+``torch.profiler``'s ``experimental_config``. Kineto has it for CUDA up to 12: built for CUDA 13, it takes the
+request and returns nothing, and PyTorch's sources of 2026 no longer pass it on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from opscope.core.counter_permission import REMEDY, forbidden
+
+#: The environment variable with the counters that ``opscope run --counters`` asks for.
+WANTED: Final = "OPSCOPE_COUNTERS"
+_SASS: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+#: Words that stand for several counters.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "flops": tuple(
+            _SASS.format(precision + kind) for precision in "dfh" for kind in ("add", "mul", "fma")
+        ),
+        "tensor": ("sm__inst_executed_pipe_tensor.sum",),
+        "dram": ("dram__bytes_read.sum", "dram__bytes_write.sum"),
+    }
+)
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
+#: The first CUDA for which Kineto has no range profiler.
+_FIRST_WITHOUT: Final = 13
+_NCU: Final = (
+    "measure them with Nsight Compute (ncu --csv --page raw -o … ) and join them: opscope report FILE"
+    " --counters ncu.csv"
+)
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Return the counters that ``text`` names, comma-separated; ``flops`` and the like are groups.
+
+    Raises ValueError for what is no counter's name.
+    """
+    found: list[str] = []
+    for word in filter(None, map(str.strip, text.split(","))):
+        if word in GROUPS:
+            found += GROUPS[word]
+        elif _NAME.match(word):
+            found.append(word)
+        else:
+            groups = ", ".join(GROUPS)
+            raise ValueError(f"{word!r} is no counter's name; groups of counters are {groups}")
+    if not found:
+        raise ValueError(f"no counter is named; groups of counters are {', '.join(GROUPS)}")
+    return tuple(dict.fromkeys(found))
+
+
+def wanted(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the counters that this process shall measure; none usually."""
+    text = environ.get(WANTED, "")
+    return parse(text) if text else ()
+
+
+def refusal(torch: Any) -> str | None:
+    """Return why this PyTorch cannot measure counters here; None if nothing speaks against it."""
+    version = getattr(torch, "version", None)
+    if getattr(version, "hip", None):
+        return "torch.profiler measures counters on NVIDIA's GPUs only: use rocprofv3 here"
+    cuda = str(getattr(version, "cuda", None) or "")
+    major = cuda.partition(".")[0]
+    if not major.isdigit():
+        return "this PyTorch is not built for CUDA"
+    if int(major) >= _FIRST_WITHOUT:
+        return (
+            f"this PyTorch is built for CUDA {cuda}, for which Kineto has no range profiler and returns no"
+            f" counters; {_NCU}"
+        )
+    if _experimental(torch) is None:
+        return "this PyTorch has no profiler_metrics (torch._C._profiler._ExperimentalConfig)"
+    return REMEDY if forbidden() else None
+
+
+def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arguments of ``torch.profiler.profile`` by which it measures ``names`` of each kernel."""
+    make = _experimental(torch)
+    assert make is not None
+    return {
+        "experimental_config": make(profiler_metrics=list(names), profiler_measure_per_kernel=True)
+    }
+
+
+def _experimental(torch: Any) -> Any:
+    module = getattr(getattr(torch, "_C", None), "_profiler", None)
+    return getattr(module, "_ExperimentalConfig", None)
+
+
+def why_none() -> str:
+    """Return why a run that was asked for counters may have none, as far as this machine tells."""
+    if forbidden():
+        return REMEDY
+    return (
+        "PyTorch measured none: no kernel ran on an NVIDIA GPU, the GPU has no counter of that name, another"
+        f" profiler holds CUPTI, or PyTorch is built for CUDA {_FIRST_WITHOUT}; {_NCU}"
+    )

@@ -1,0 +1,147 @@
+"""``opscope counters``: list hardware counters by kernel and op, or of each kernel execution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+_TOTALS = "name,op,counter,counted_kernels,counted,mean_count,least_count,most_count"
+_EACH = "start,duration,device,stream,name,op_stack,layer,step"
+#: Counters that a table of executions shows: those with the greatest sums.
+_SHOWN = 3
+Roofline = Annotated[
+    bool,
+    typer.Option("--roofline", help="The measured roofline beside the model's, by op."),
+]
+Hta = Annotated[
+    bool,
+    typer.Option(
+        "--hta", help="With --each: the columns of Holistic Trace Analysis, and its times in µs."
+    ),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        help="Only counters that have this text in their name, in any case.",
+        metavar="TEXT",
+        show_default=False,
+    ),
+]
+
+
+def counters(
+    file: common.Files,
+    ncu: common.CountersFile = None,
+    sort: common.Sort = "",
+    top: common.Top = None,
+    each: common.Each = False,
+    roofline: Roofline = False,
+    hta: Hta = False,
+    search: Search = None,
+    columns: common.Chosen = None,
+    csv: common.Csv = False,
+    json: common.Json = False,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
+    gpu: common.Gpu = None,
+    model: common.Model = None,
+    strict: common.Strict = False,
+    width: common.Width = None,
+) -> None:
+    """List hardware counters by kernel and op, in the order of the first launch.
+
+    With --each every kernel execution is a row, with the ops around its launch and a column per counter.
+    """
+    common.one_form(csv, json)
+    if hta and not each:
+        common.fail("--hta needs --each: Holistic Trace Analysis has one row per kernel execution")
+    if roofline and (each or search):
+        common.fail("--roofline cannot be combined with --each or --search")
+    profile = common.load(file, gpu, strict, model=model, counters=ncu)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+    if roofline and not (csv or json or columns or sort):
+        from opscope.reports import console
+
+        rows = (common.TOP if top is None else top) or None
+        common.show(console.tables(profile, ["counter_roofline"], rows), width)
+        return
+    frame, shown, title = _frame(profile, each, roofline, hta, search)
+    _write(frame, shown, title, sort, top, columns, csv, json, width)
+
+
+def _frame(
+    profile: Profile, each: bool, roofline: bool, hta: bool, search: str | None
+) -> tuple[pl.DataFrame, list[str], str]:
+    """Return the frame, the columns that a table shows of it, and the table's title."""
+    if roofline:
+        frame = profile.counter_roofline()
+        return frame, frame.columns, "Roofline measured and modelled"
+    if not each:
+        totals = profile.counter_totals()
+        if search is not None:
+            named = totals["counter"].str.to_lowercase().str.contains(search.lower(), literal=True)
+            totals = totals.filter(named)
+        return totals, _TOTALS.split(","), "Hardware counters"
+    from opscope.core.analysis.counters import COLUMNS  # loads Polars
+
+    frame = profile.counters(names="hta" if hta else "opscope")
+    known = {*COLUMNS, "cat", "pid", "ts", "dur", "top_level_op", "bottom_level_op"}
+    measured = [name for name in frame.columns if name not in known]
+    if search is not None:
+        wanted = [name for name in measured if search.lower() in name.lower()]
+        frame = frame.drop([name for name in measured if name not in wanted])
+        measured = wanted
+    most = sorted(measured, key=lambda name: -float(frame[name].fill_null(0).sum()))[:_SHOWN]
+    about = ["ts", "dur", "pid", "name", "op_stack"] if hta else _EACH.split(",")
+    return frame, [*about, *most], "Kernels with hardware counters"
+
+
+def _write(
+    frame: pl.DataFrame,
+    shown: list[str],
+    title: str,
+    sort: str,
+    top: int | None,
+    columns: str | None,
+    csv: bool,
+    json: bool,
+    width: int | None,
+) -> None:
+    import polars as pl
+
+    from opscope.reports.counters import EMPTY, FORMS, value
+    from opscope.reports.layout import Column
+    from opscope.reports.tables import totals
+
+    keys = common.split(columns) if columns else (frame.columns if csv or json else shown)
+    for key in (*([sort] if sort else []), *keys):
+        if key not in frame.columns:
+            from opscope.reports.suggest import unknown
+
+            common.fail(unknown("column", key, frame.columns))
+    if sort:
+        frame, _ = common.arrange(frame, sort, None)
+    if csv or json:
+        listed = [name for name in keys if frame.schema[name] == pl.List(pl.String)]
+        flat = frame.with_columns(pl.col(listed).list.join(" | ")) if csv and listed else frame
+        common.raw(flat.select(keys), csv, top)
+        return
+    formed = {form.key for form in FORMS}
+    forms = [*FORMS, *(Column(key, key.removesuffix(".sum"), value) for key in keys
+             if key not in formed and frame.schema[key] == pl.Float64)]  # fmt: skip
+    rows = (common.TOP if top is None else top) or None
+    common.show([totals(title, frame, keys, rows, EMPTY, forms=forms)], width)

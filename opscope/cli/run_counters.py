@@ -1,0 +1,106 @@
+"""``opscope run --counters``: hardware counters of each kernel, by the first way that this machine has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opscope import backends
+from opscope.backends import kineto_counters
+from opscope.backends.cupti_counters import ways
+
+from . import common
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+Names = Annotated[
+    str | None,
+    typer.Option(
+        "--counters",
+        help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' times"
+        " (NVIDIA's GPUs): CUPTI's names, or flops, tensor, dram.",
+        metavar="NAMES",
+        show_default=False,
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--counters-by",
+        help="How to measure them: ranges (CUPTI, CUDA 12.6 or later), torch (PyTorch's profiler, CUDA 12 at"
+        " most), sampling (CUPTI, whole devices by time); auto takes the first that can begin.",
+        metavar="WAY",
+        show_default=False,
+    ),
+]
+#: The backends that may be named beside --counters, and the way that each means.
+_BACKENDS = {"auto": ways.AUTO, "kineto": "torch", "cupti": "ranges"}
+
+
+def settings(names: str | None, by: str | None, backend: str) -> dict[str, str]:
+    """Return the settings for the program's processes; ends the command if it cannot be done."""
+    if names is None:
+        if by is not None:
+            common.fail("--counters-by needs --counters: which counters are measured")
+        return {}
+    if backend not in _BACKENDS:
+        common.fail(
+            f"--counters cannot be measured by --backend {backend}: CUPTI or PyTorch's profiler measure them"
+            " (cupti, kineto)"
+        )
+    meant = _BACKENDS[backend]
+    if by not in (None, ways.AUTO, *ways.WAYS):
+        common.fail(f"--counters-by {by}: choose one of: {', '.join((ways.AUTO, *ways.WAYS))}")
+    if by is not None and meant not in (ways.AUTO, by):
+        common.fail(
+            f"--backend {backend} measures counters by {meant}, and --counters-by says {by}"
+        )
+    try:
+        chosen = kineto_counters.parse(names)
+    except ValueError as error:
+        common.fail(f"--counters: {error}")
+    return {kineto_counters.WANTED: ",".join(chosen), ways.BY: by or meant}
+
+
+def tell(profile: Profile | None, names: str) -> None:
+    """Say in a line on stderr what was measured, by which way and why that one; or why nothing was.
+
+    ``names`` is what the user asked for.
+    """
+    trace = None if profile is None else profile.trace
+    told: list[dict[str, Any]] = [] if trace is None else trace.origin.get("backends", [])
+    way = ways.told(told)
+    by = "" if way is None else f", by {way[0]} ({way[1]})"
+    rows = 0 if trace is None else trace["counters"].select("process", "range_id").unique().height
+    sampled = 0 if trace is None else _samples(trace, kineto_counters.parse(names))
+    if rows:
+        common.say(f"hardware counters of {rows:,} kernels{by}: opscope counters FILE shows them")
+    elif sampled:
+        common.say(
+            f"{sampled:,} samples of hardware counters{by}: the profile's table samples has them, and no"
+            " kernel has its own"
+        )
+    else:
+        common.say(f"no hardware counters{by}: {_why_none(trace, told)}")
+
+
+def _samples(trace: Any, names: tuple[str, ...]) -> int:
+    """The number of times at which a device's counters were sampled."""
+    named = trace["samples"]["name"].cast(str).is_in(names)
+    return int(trace["samples"].filter(named).select("process", "device", "time").unique().height)
+
+
+def _why_none(trace: Any, told: list[dict[str, Any]]) -> str:
+    refused = ways.refusal(backends.here(in_process=False))
+    if refused is not None:
+        return refused
+    notes = [] if trace is None else trace["notes"]["what"].to_list()
+    said = [
+        text.partition(mark)[2]
+        for text in notes
+        for mark in ("hardware counters not measured: ", "hardware counters not captured: ")
+        if mark in text
+    ]
+    return "; ".join(dict.fromkeys(said or ways.failed(told))) or kineto_counters.why_none()
