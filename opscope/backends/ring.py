@@ -1,0 +1,250 @@
+"""The ``ring`` backend: keeps the last seconds or steps of the program, and writes them when asked.
+
+Kernels are in it where CUPTI can be used, whose buffers lie in the ring's segments (``cupti/ring.py``).
+Frameworks' own profilers keep all their events in memory until they end, so a ring has none of theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.core.capture import ring_dump, session
+from opscope.core.capture.ring_bounds import Bounds
+from opscope.core.capture.ring_recorder import ATTACH, EXCEPTION, RingRecorder
+
+from .machine import Machine
+
+if TYPE_CHECKING:
+    from .cupti.ring import RingActivity
+
+_log = logging.getLogger(__name__)
+
+#: Why a ring has no kernels, before the reason that CUPTI cannot be used.
+RANGES_ALONE: Final = (
+    "the last of the program is kept as ranges only, without kernels: PyTorch's profiler keeps all in memory,"
+    " and CUPTI cannot be used"
+)
+#: Why the backend of a ring's kernels is CUPTI.
+BY_SEGMENTS: Final = "of what records kernels it alone gives up old ones, as a ring must"
+#: Seconds that the end of a capture waits for a dump that is being made into a profile.
+PATIENCE_S: Final = 600.0
+
+
+class RingCapture:
+    """Captures the last of this process and of its forked children into ``folder``, until ``stop``.
+
+    ``on_dump(folder, what)`` is called with each dump, on the thread that made it. ``lazy``: make the
+    process's part only when it records something. ``kernels``: whether CUPTI records the GPU's work where it
+    can, from when the program uses CUDA; or the ``RingActivity`` that does.
+    """
+
+    ring = True
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        bounds: Bounds,
+        on_dump: Callable[[Path, dict[str, Any]], None] | None = None,
+        lazy: bool = False,
+        kernels: bool | RingActivity = True,
+    ) -> None:
+        self.folder = Path(folder)
+        self.bounds = bounds
+        self.recorder: RingRecorder | None = None
+        #: Why the capture ends, for its profile: what made it, and a line.
+        self.ended_by: tuple[str, str] | None = None
+        self.is_busy: Callable[[], bool] = lambda: False
+        self._printed: object = None
+        self._on_dump = on_dump
+        self._lazy = lazy
+        self._kernels = kernels
+        self._activity: RingActivity | None = None
+
+    def warmup(self) -> None:
+        """Do nothing: the recorder starts fast."""
+
+    def start(self) -> None:
+        """Begin. Raises OSError if the folder cannot be made."""
+        self._printed = getattr(sys, "last_value", None)
+        recorder = RingRecorder(self.folder, self.bounds, self._on_dump)
+        recorder.is_busy = self.is_busy
+        recorder.start(lazy=self._lazy)
+        session.listen(recorder)
+        self.recorder = recorder
+        self._begin_kernels(recorder)
+
+    def _begin_kernels(self, recorder: RingRecorder) -> None:
+        """Have CUPTI record beside the ring, now or once the program uses CUDA; else note why not."""
+        if self._kernels is False:
+            return
+        if self._kernels is not True:
+            self._activity = self._kernels
+            self._join()
+            return
+        from . import choice  # lazy: it is not needed for a recording without a GPU
+
+        machine = choice.here()
+        why = why_ranges_alone(machine)
+        if why is not None:
+            recorder.note("info", f"kernels are not captured: {why}")
+        if machine.gpu != "nvidia" or why is not None:
+            return
+        from . import begins  # lazy: likewise
+        from .cupti import injection
+        from .cupti.ring import RingActivity
+
+        self._activity = RingActivity()
+        if begins.cuda_in_use() or injection.begun(whoever=True):
+            self._join()
+        else:
+            begins.when_cuda_begins(self._join)
+            injection.when_begun(self._join, whoever=True)
+
+    def _join(self) -> None:
+        """Begin to record kernels; what speaks against it is noted, and the ring goes on."""
+        recorder, activity = self.recorder, self._activity
+        if recorder is None or activity is None or activity.joined:
+            return
+        try:
+            activity.join(recorder)
+            recorder.fact(backend="cupti", reason=BY_SEGMENTS, better=[])
+        except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+            _log.warning("opscope: kernels are not recorded: %s", error)
+            if recorder.running:
+                recorder.note("warning", f"kernels are not captured: {error}")
+                recorder.fact(gpu=True)
+
+    def stop(self) -> None:
+        """End. Afterwards ``readers.recording.reader.collect(folder)`` reads the last of it."""
+        recorder = session.recorder()
+        session.listen(None)
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.leave()
+        if recorder is None:
+            return
+        if isinstance(recorder, RingRecorder):
+            ended = self.ended_by or self._program_ended_by()
+            if ended is not None:
+                recorder.because(*ended)
+        cuda = sys.modules.get("torch.cuda")
+        if cuda is not None and cuda.is_initialized():
+            recorder.fact(gpu=True)  # which counts where no kernels were recorded
+        recorder.stop()
+
+    def in_child(self) -> bool:
+        """Continue in a forked child, which keeps a ring of its own beside its parent's."""
+        self.recorder = None  # the child's own is made without dumps
+        activity, self._activity = self._activity, None
+        if activity is not None:
+            activity.in_child()
+        return True
+
+    def _program_ended_by(self) -> tuple[str, str] | None:
+        """The exception that left the program, if one has since the start and Python has printed it."""
+        error = getattr(sys, "last_value", None)
+        if error is None or error is self._printed:
+            return None
+        return EXCEPTION, described(error)
+
+    def __repr__(self) -> str:
+        return f"RingCapture({str(self.folder)!r})"
+
+
+def why_ranges_alone(machine: Machine) -> str | None:
+    """Return why a ring has no kernels on this machine; None if it has, or there is no GPU to have any."""
+    from .cupti import CUPTI  # lazy: not needed for a recording without a GPU
+
+    if machine.gpu is None:
+        return None
+    if machine.under_nsys:
+        return f"{RANGES_ALONE}: Nsight Systems runs this process, and one tool at a time records kernels"
+    found = CUPTI.available(machine)
+    return None if found.works else f"{RANGES_ALONE}: {found.why}"
+
+
+def described(error: BaseException) -> str:
+    """Return a line about an exception, without its text, which may hold what the user must not share."""
+    return f"an exception left it: {type(error).__name__}"
+
+
+class Profiles:
+    """Makes each dump a profile beside ``target``, one after the other, on a thread that ends with the last.
+
+    ``NAME-slow-1.opscope`` is the first slow step's. ``say`` is called with a line for each.
+    """
+
+    def __init__(self, target: Path, say: Callable[[str], None]) -> None:
+        self._target = target
+        self._say = say
+        self._waiting: list[tuple[Path, dict[str, Any]]] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, dump: Path, what: dict[str, Any]) -> None:
+        """Make this dump a profile, as soon as those before it are."""
+        with self._lock:
+            self._waiting.append((dump, what))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="opscope-dump", daemon=True)
+                self._thread.start()
+
+    def is_busy(self) -> bool:
+        """Whether a dump is being made into a profile."""
+        return self._thread is not None
+
+    def wait(self, seconds: float = PATIENCE_S) -> None:
+        """Wait until all dumps are profiles."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+    def name(self, what: dict[str, Any]) -> Path:
+        """Return the first free name for a profile of this dump."""
+        return dump_name(self._target, str(what["made_by"]))
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                dump, what = self._waiting.pop(0)
+            try:
+                self._make(dump, what)
+            except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
+                _log.warning("opscope: %s could not be made into a profile: %s", dump, error)
+
+    def _make(self, dump: Path, what: dict[str, Any]) -> None:
+        # lazy: loads Polars, which recording a program does not need
+        from . import recording_folder
+
+        written = recording_folder.to_profile(dump, self.name(what), force=False)
+        if written is not None:
+            self._say(f"{what['why']}: wrote {written}")
+
+
+def dump_name(target: Path, made_by: str) -> Path:
+    """Return the first free name of the profile of a dump: ``NAME-slow-1.opscope``."""
+    number = 1
+    while True:
+        path = target.with_name(f"{target.stem}-{made_by}-{number}{target.suffix}")
+        if not path.exists():
+            return path
+        number += 1
+
+
+def left_over(root: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the complete dumps that nothing has made into profiles."""
+    found = []
+    for _, _, path in ring_dump.dumps(root):
+        what = ring_dump.ready(path)
+        if what is not None and what.get("made_by") != ATTACH:  # whoever attached makes that one
+            found.append((path, what))
+    return found

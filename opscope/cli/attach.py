@@ -1,0 +1,349 @@
+"""``opscope attach``: record a part of a program that runs, and print where its time went."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from opscope.core.capture import attach_place
+from opscope.core.capture.attach_place import Place
+from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
+from opscope.core.capture.attach_server import ask
+
+from . import common, inject
+
+#: Steps that are recorded unless told otherwise, and the seconds after which a program without steps is
+#: let go.
+STEPS: Final = 10
+LIMIT_S: Final = 120.0
+#: Seconds between two looks whether a capture is over, and for the answer to ``start``, which may compile.
+_LOOK_S: Final = 0.2
+_START_S: Final = 300.0
+
+
+def attach(
+    pid: Annotated[
+        int | None,
+        typer.Argument(
+            help="The program's process, or its launcher's (torchrun). Without: list the programs.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=1, help=f"Record this many whole steps.  [{STEPS}]"),
+    ] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option("--duration", min=0.001, max=MOST_SECONDS, help="Record this many seconds."),
+    ] = None,
+    dump: Annotated[
+        bool,
+        typer.Option(
+            "--dump", help="Write what the program keeps (opscope run --last), and go on."
+        ),
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print what the program is doing, and do nothing.")
+    ] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End a recording that another opscope attach began.")
+    ] = False,
+    inject_it: Annotated[
+        bool,
+        typer.Option(
+            "--inject",
+            help="Make a program attachable that was not started so: Python 3.14 runs opscope.init in it.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The profile to write.  [beside the program's recording]",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
+    ] = True,
+    top: common.Top = None,
+    width: common.Width = None,
+) -> None:
+    """Record some steps of the running program PID, and print the report. The program goes on.
+
+    It must be this user's, and started by `opscope run --attachable` or with opscope.init(attach=True).
+    """
+    if dump + status + stop > 1:
+        common.fail("--dump, --status and --stop: choose one")
+    if not attach_place.SUPPORTED:
+        common.fail("opscope attach needs Linux")
+    if pid is None:
+        _list()
+        return
+    if inject_it:
+        _injected(pid)
+    targets = _targets(pid)
+    if status:
+        for place in targets:
+            typer.echo(_told(place, _ask(place, {"command": "status"})))
+        return
+    if stop:
+        for place in targets:
+            answer = _ask(place, {"command": "stop"})
+            common.say(f"{place.pid}: stopped; opscope report {answer['folder']}")
+        return
+    if dump:
+        folders, first = _dumped(targets)
+        name = f"{first['name_of']}-dump"
+    else:
+        folders, first = _recorded(targets, steps, duration)
+        name = f"{first['name_of']}-attach"
+    target = _target(output, Path(first["place"]), name, force)
+    _profile(folders, target, first, force and output is not None, (report, top, width))
+
+
+# ------------------------------------------------------------------------------- which programs
+
+
+def _targets(pid: int) -> list[Place]:
+    """Return the programs that ``pid`` means: itself, or all ranks that it started; ends the command if
+    there is none."""
+    found = {place.pid: place for place in attach_place.places()}
+    below = {one: list(_ancestors(one)) for one in found if pid == one or pid in _ancestors(one)}
+    if not below:
+        common.fail(_why_not(pid))
+    ranks = {one: _rank(found[one]) for one in below}
+    ranked = [one for one, rank in ranks.items() if rank is not None]
+    if not ranked:
+        return [found[pid]] if pid in below else [found[one] for one in sorted(below)]
+    # a process that a rank started has its number in its environment too, and is none
+    tops = [
+        one
+        for one in ranked
+        if not any(other in below[one] and ranks[other] == ranks[one] for other in ranked)
+    ]
+    return [found[one] for one in sorted(tops, key=lambda one: (ranks[one], one))]
+
+
+def _rank(place: Place) -> int | None:
+    try:
+        rank = ask(place, {"command": "status"}).get("rank")
+    except (OSError, Refused):
+        return None
+    return rank if isinstance(rank, int) else None
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    """Yield the parent of a process, its parent, and so on; stops where the system does not tell."""
+    for _ in range(64):
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        pid = int(text[text.rindex(")") + 1 :].split()[1])
+        if pid <= 1:
+            return
+        yield pid
+
+
+def _why_not(pid: int) -> str:
+    if not os.path.exists(f"/proc/{pid}"):
+        return f"{pid}: no such process"
+    if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+        return f"{pid} is another user's process: only its user may attach to it"
+    return (
+        f"{pid} is not attachable: start it with `opscope run --attachable` or with"
+        " opscope.init(attach=True) (Python 3.14: --inject)"
+    )
+
+
+def _list() -> None:
+    rows = 0
+    for place in attach_place.places():
+        try:
+            answer = ask(place, {"command": "status"}, 2.0)
+        except (OSError, Refused) as error:
+            typer.echo(f"{place.pid}: does not answer: {error}")
+            continue
+        rows += 1
+        typer.echo(_told(place, answer))
+    if not rows:
+        common.say(
+            "no attachable program of this user runs; `opscope run --attachable` starts one, and"
+            " opscope.init(attach=True) makes one"
+        )
+
+
+def _told(place: Place, answer: dict[str, Any]) -> str:
+    rank = answer.get("rank")
+    words = [
+        f"{place.pid} {answer.get('name')}",
+        *([f"rank {rank}"] if rank is not None else []),
+        str(answer.get("state")),
+    ]
+    if answer.get("state") == "recording":
+        words.append(f"{answer.get('steps')} steps so far")
+    return ", ".join([*words, f"records into {answer.get('place')}"])
+
+
+def _injected(pid: int) -> None:
+    try:
+        inject.into(pid)
+    except inject.Impossible as error:
+        common.fail(str(error))
+
+
+# -------------------------------------------------------------------------------- recording
+
+
+def _ask(place: Place, request: dict[str, Any], seconds: float = 30.0) -> dict[str, Any]:
+    """Return the program's answer; ends the command if it has none."""
+    try:
+        answer = ask(place, request, seconds)
+    except Refused as error:
+        common.fail(f"{place.pid}: {error}")
+    except ConnectionRefusedError:
+        common.fail(f"{place.pid}: the program has ended")
+    except OSError as error:
+        common.fail(f"{place.pid}: no answer: {error}")
+    name = str(answer.get("name") or "program")
+    return {**answer, "name_of": Path(Path(name).name).stem or "program"}
+
+
+def _recorded(
+    targets: Sequence[Place], steps: int | None, duration: float | None
+) -> tuple[list[Path], dict[str, Any]]:
+    """Record in all programs at once; return the folders of their recordings, and the first answer."""
+    if steps is None and duration is None:
+        steps = STEPS
+    request = {"command": "start", "steps": steps, "seconds": duration or LIMIT_S}
+    begun: dict[Place, dict[str, Any]] = {}
+    for place in targets:
+        begun[place] = _ask(place, request, _START_S)
+    what = f"{steps} steps" if steps is not None else f"{duration:g} s"
+    who = ", ".join(str(place.pid) for place in targets)
+    common.say(f"recording {what} of {who} (by {next(iter(begun.values()))['backend']})")
+    try:
+        for place, first in begun.items():
+            _await(place, first["capture"], steps)
+    except KeyboardInterrupt:
+        for place in begun:
+            _stop_quietly(place)
+        common.say("interrupted: what was recorded by then is written")
+    return [Path(first["folder"]) for first in begun.values()], next(iter(begun.values()))
+
+
+def _await(place: Place, number: int, steps: int | None) -> None:
+    """Wait until the capture is over, or the program is."""
+    while True:
+        try:
+            answer = ask(place, {"command": "status"})
+        except (ConnectionRefusedError, FileNotFoundError):
+            common.say(f"{place.pid}: the program ended while it was recorded")
+            return
+        if answer.get("capture") != number:
+            return
+        if answer.get("ended") is not None:
+            if steps is not None and answer.get("steps", 0) < steps:
+                common.say(
+                    f"{place.pid}: {answer['steps']} of {steps} steps were recorded: it ended"
+                    f" {answer['ended']}"
+                )
+            return
+        time.sleep(_LOOK_S)
+
+
+def _stop_quietly(place: Place) -> None:
+    try:
+        ask(place, {"command": "stop"})
+    except (OSError, Refused):  # it is over already
+        return
+
+
+def _dumped(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
+    """Have the rings written, each once: the ranks of a run share one."""
+    folders: list[Path] = []
+    first: dict[str, Any] = {}
+    rings: set[str] = set()
+    for place in targets:
+        answer = _ask(place, {"command": "status"})
+        ring = answer.get("ring")
+        if ring is not None and ring in rings:
+            continue
+        answer = _ask(place, {"command": "dump"}, _START_S)
+        rings.add(str(ring))
+        dump = Path(answer["dump"])
+        root = dump.parent.parent
+        # the recording's folder goes with the program, so the dump moves out of it at once
+        moved = root / f".{dump.parent.name.strip('.')}-{dump.name}"
+        dump.rename(moved)
+        folders.append(moved)
+        first = first or {**answer, "place": str(root)}
+    return folders, first
+
+
+# ---------------------------------------------------------------------------------- profile
+
+
+def _target(output: Path | None, place: Path, name: str, force: bool) -> Path:
+    """Return the profile's path; ends the command if it exists and is not to be replaced."""
+    if output is None:
+        number = 1
+        while (path := place / f"{name}-{number}.opscope").exists():
+            number += 1
+        return path
+    path = output if output.suffix == ".opscope" else output.with_name(f"{output.name}.opscope")
+    if path.exists() and not (force and (path / "meta.json").is_file()):
+        common.fail(
+            f"{path} exists" + ("; --force replaces it" if not force else " and is no profile")
+        )
+    return path
+
+
+def _profile(
+    folders: Sequence[Path],
+    target: Path,
+    first: dict[str, Any],
+    force: bool,
+    shown: tuple[bool, int | None, int | None],
+) -> None:
+    """Make one profile of all recordings, and print the report; a recording goes only once that stands."""
+    from opscope.backends import recording_folder
+    from opscope.core.process_specs import PRIVATE
+
+    from .collected import Task, collect_profile, names_for, print_report
+
+    whole = folders[0]
+    for other in folders[1:]:
+        for part in recording_folder.parts(other):
+            shutil.move(part, whole / part.name)
+        recording_folder.discard(other)
+    private = os.environ.get(PRIVATE) == "1"
+    task = Task(whole, target, names_for(target), [str(first["name"])], force, private, "auto")
+    try:
+        found = collect_profile(
+            task, "nothing was recorded: no framework that opscope supports ran meanwhile"
+        )
+    except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
+        common.fail(
+            f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(whole)}",
+            1,
+        )
+    recording_folder.discard(whole)
+    if found is None:
+        raise typer.Exit(1)
+    report, top, width = shown
+    if report and found[0] is not None and sys.stderr is not None:
+        print_report(found[0], found[1], top, width)

@@ -1,0 +1,32 @@
+"""Make a Python process of ``opscope run --attachable`` one that ``opscope attach`` reaches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+#: The folder to record into where somebody attaches; whether nothing is recorded before.
+PLACE, ALONE = "OPSCOPE_RUN_ATTACH", "OPSCOPE_RUN_ATTACH_ALONE"
+
+
+def settings(attachable: bool, place: Path, alone: bool) -> dict[str, str]:
+    """Return the option as environment variables."""
+    return {
+        PLACE: os.fspath(place) if attachable else "",
+        ALONE: "1" if attachable and alone else "",
+    }
+
+
+def alone(env: Mapping[str, str]) -> bool:
+    """Whether the process records nothing until somebody attaches."""
+    return bool(env.get(ALONE))
+
+
+def start(env: Mapping[str, str]) -> None:
+    """Let others attach, if the run says so."""
+    place = env.get(PLACE)
+    if place:
+        from opscope.backends.attachable_program import attachable
+
+        attachable(place)

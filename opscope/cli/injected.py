@@ -1,0 +1,54 @@
+"""Have CUDA's driver load opscope's helper for CUPTI into the programs of ``opscope run``, where it helps."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from opscope import backends
+from opscope.adapters import modes
+
+from . import ahead, common
+
+
+def settings(
+    backend: str,
+    mode: str,
+    command: list[str],
+    *,
+    private: bool,
+    part: bool,
+    inside: bool = False,
+) -> dict[str, str]:
+    """Return the environment variables for it; none where CUPTI is not what records.
+
+    That is so for ``--backend cupti``, where ``auto`` means it, and in simple mode for a program that is not
+    this Python, as nothing else in a process records its kernels. ``part``: only a part of the run is
+    recorded, which the helper cannot do by itself. ``inside``: CUPTI is used from within Python
+    programs, whatever the backend, and by them alone.
+    Prints why it cannot be done.
+    """
+    foreign = not ahead.is_ours(command[0])
+    machine = backends.here(in_process=False, simple=mode == modes.SIMPLE)
+    if backend == "auto":
+        wanted = (machine.simple and foreign) or backends.choose(machine=machine).name == "cupti"
+    else:
+        wanted = backend == "cupti"
+    wanted = wanted or inside
+    if not wanted or not backends.known.load("cupti").available(machine).works:
+        return {}
+    from opscope.backends.cupti import injection, library
+    from opscope.core import redaction
+    from opscope.core.capture import process
+
+    found, _ = library.here(foreign=foreign)
+    if found is None:
+        return {}
+    host = socket.gethostname()
+    if private:
+        host = redaction.private_host(host, process.boot())
+    try:
+        return injection.settings(os.environ, found.path, host=host, alone=not (part or inside))
+    except RuntimeError as error:  # BuildError
+        common.say(f"kernels of programs that are not Python are not recorded: {error}")
+        return {}

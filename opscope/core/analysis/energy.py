@@ -1,0 +1,103 @@
+"""The energy that GPUs took while they were sampled, and that of a step."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.schema import GPU_ENERGY, GPU_POWER
+from opscope.core.tables.trace import Trace
+
+ENERGY: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "device": pl.Int32,
+    "sampled_time": pl.Int64,
+    "energy": pl.Float64,
+    "power": pl.Float64,
+    "max_power": pl.Float64,
+    "counted_steps": pl.Int64,
+    "step_energy": pl.Float64,
+    "reason": pl.String,
+}
+NO_COUNTER: Final = "NVML gives no energy of this GPU, and too few samples of its power to add up"
+FROM_POWER: Final = "NVML gives no energy of this GPU: its power was added up over the samples"
+NO_STEPS: Final = "no step ended while the GPU was sampled"
+
+
+def energy(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process and GPU that was sampled (``ENERGY``; ns, J, W).
+
+    ``steps``: process, start and end (ns) and weight of each, the steps that one row stands for. A row that
+    lies in the sampled time in part counts in part.
+    """
+    names = trace["samples"]["name"].cast(pl.String)
+    used = trace["samples"].filter(
+        names.is_in([GPU_ENERGY, GPU_POWER])
+        & pl.col("value").is_not_null()
+        & pl.col("device").is_not_null()
+    )
+    by_rank = dict(trace["processes"].select("process", "rank").rows())
+    rows: list[dict[str, Any]] = []
+    for (process, device), part in used.sort("time").group_by(
+        "process", "device", maintain_order=True
+    ):
+        series = {
+            name: part.filter(pl.col("name").cast(pl.String) == name)
+            for name in (GPU_ENERGY, GPU_POWER)
+        }
+        counted = series[GPU_ENERGY]
+        watts: Any = series[GPU_POWER]["value"].max()
+        row: dict[str, Any] = {
+            "process": process,
+            "rank": by_rank.get(process),
+            "device": device,
+            "max_power": watts,
+            "reason": None,
+        }
+        if len(counted) > 1:
+            row["energy"] = _rises(counted["value"].to_numpy())
+        elif len(series[GPU_POWER]) > 1:
+            counted = series[GPU_POWER]
+            time, value = counted["time"].to_numpy(), counted["value"].to_numpy()
+            row |= {"energy": _area(value, time) / 1e9, "reason": FROM_POWER}
+        else:
+            rows.append(row | {"reason": NO_COUNTER})
+            continue
+        begin, end = counted["time"][0], counted["time"][-1]
+        row |= {"sampled_time": end - begin}
+        row["power"] = row["energy"] / (end - begin) * 1e9 if end > begin else None
+        many = _within(steps.filter(pl.col("process") == process), begin, end)
+        if many >= 1:
+            row |= {"counted_steps": round(many), "step_energy": row["energy"] / many}
+        else:
+            row["reason"] = NO_STEPS
+        rows.append(row)
+    return pl.DataFrame(rows, schema=ENERGY).sort("process", "device")
+
+
+def light_steps(trace: Trace) -> pl.DataFrame:
+    """Return the steps of light mode as ``energy`` takes them."""
+    return trace["light_blocks"].select("process", "start", "end", weight=pl.col("steps"))
+
+
+def _rises(value: NDArray[np.float64]) -> float:
+    """Return by how much a counter rose; a driver that begins anew counts from 0."""
+    steps = np.diff(value)
+    return float(np.where(steps >= 0, steps, value[1:]).sum())
+
+
+def _within(steps: pl.DataFrame, begin: int, end: int) -> float:
+    if not len(steps):
+        return 0.0
+    starts, ends = steps["start"].to_numpy(), steps["end"].to_numpy()
+    inside = np.minimum(ends, end) - np.maximum(starts, begin)
+    share = np.clip(inside / np.maximum(ends - starts, 1), 0, 1)
+    return float((share * steps["weight"].to_numpy()).sum())
+
+
+def _area(value: NDArray[np.float64], time: NDArray[np.int64]) -> float:
+    return float(((value[1:] + value[:-1]) / 2 * np.diff(time)).sum())

@@ -1,0 +1,157 @@
+"""What light mode tells of a training: the time of its steps by phase, and its slowest steps."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.light_format import PHASES
+from opscope.core.tables.trace import Trace
+
+WHOLE: Final = "step"
+TOTALS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "phase": pl.String,
+    "steps": pl.Int64,
+    "total": pl.Int64,
+    "share": pl.Float64,
+    "mean": pl.Int64,
+    "median": pl.Int64,
+    "p90": pl.Int64,
+    "p99": pl.Int64,
+    "max": pl.Int64,
+    "reason": pl.String,
+}
+#: Why nothing is known of a phase that was never seen: its time, if there is any, is in the others.
+UNSEEN: Final = {
+    "input": "no wait for a data loader was seen; one inside the graph (TensorFlow) cannot be",
+    "forward": "no backward pass was seen, before which it lies",
+    "backward": "no backward pass was seen; it is not where a step is one compiled program",
+    "optimizer": "no step of an optimizer was seen; it is not where a step is one compiled program",
+    "collective": "the program called none itself; those inside the backward pass are part of that",
+}
+STEPS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "step": pl.Int64,
+    "start": pl.Int64,
+    "duration": pl.Int64,
+    **{f"{name}_phase": pl.Int64 for name in PHASES[:4]},
+    "collective_phase": pl.Int64,
+    "outside_phases": pl.Int64,
+    "full": pl.Boolean,
+}
+_QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def is_light(trace: Trace) -> bool:
+    """Whether light mode made any of the trace."""
+    return len(trace["light"]) > 0
+
+
+def ranks(trace: Trace) -> pl.DataFrame:
+    """Return process and rank."""
+    return trace["processes"].select("process", "rank")
+
+
+def totals(trace: Trace) -> pl.DataFrame:
+    """Return one row per process and phase, and one for the whole step before them (``TOTALS``; ns)."""
+    if not is_light(trace):
+        return pl.DataFrame(schema=TOTALS)
+    sums = (
+        trace["light_blocks"]
+        .group_by("process")
+        .agg(pl.col("duration", *PHASES).sum(), pl.col("longest").max(), pl.col("steps").sum())
+    )
+    lengths = trace["light_lengths"].with_columns(pl.col("phase").cast(pl.String))
+    by_rank = dict(ranks(trace).rows())
+    rows: list[dict[str, Any]] = []
+    for one in sums.sort("process").to_dicts():
+        for phase in (WHOLE, *PHASES):
+            total = one["duration" if phase == WHOLE else phase]
+            counted = lengths.filter(
+                (pl.col("process") == one["process"]) & (pl.col("phase") == phase)
+            )
+            who = {
+                "process": one["process"],
+                "rank": by_rank.get(one["process"]),
+                "phase": phase,
+                "steps": one["steps"],
+            }
+            if phase in UNSEEN and not total:
+                rows.append(who | {"reason": UNSEEN[phase]})
+                continue
+            row = who | {
+                "total": total,
+                "share": total / one["duration"] if one["duration"] else None,
+                "mean": total // one["steps"] if one["steps"] else None,
+                "max": one["longest"] if phase == WHOLE else None,
+            }
+            rows.append(row | {name: quantile(counted, at) for name, at in _QUANTILES.items()})
+    return pl.DataFrame(rows, schema=TOTALS)
+
+
+def quantile(counted: pl.DataFrame, share: float) -> int | None:
+    """Return the length (ns) that ``share`` of the steps do not exceed, within 1 %; None of no steps."""
+    ordered = counted.sort("length")
+    total = int(ordered["steps"].sum())
+    if not total:
+        return None
+    reached = ordered.filter(pl.col("steps").cum_sum() >= share * total)
+    return int(reached["length"][0]) if len(reached) else None
+
+
+def kept_steps(trace: Trace) -> pl.DataFrame:
+    """Return the whole steps that were kept, the slowest first (``STEPS``; ns)."""
+    frame = trace["light_steps"].join(ranks(trace), on="process", how="left")
+    seen = (
+        trace["light_blocks"]
+        .group_by("process")
+        .agg(*(pl.col(name).sum().gt(0).alias(f"_{name}") for name in UNSEEN))
+    )
+    frame = frame.join(seen, on="process", how="left").with_columns(
+        pl.when(pl.col(f"_{name}")).then(pl.col(name)).alias(name) for name in UNSEEN
+    )
+    return (
+        frame.rename({name: f"{name}_phase" for name in PHASES[:5]} | {"other": "outside_phases"})
+        .sort("full", "duration", "process", "start", descending=[False, True, False, False])
+        .select(*STEPS)
+        .cast(STEPS)  # type: ignore[arg-type]
+    )
+
+
+COST: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "steps": pl.Int64,
+    "full_steps": pl.Int64,
+    "step_cost": pl.Int64,
+    "step_cost_error": pl.Int64,
+    "step_cost_share": pl.Float64,
+    "writing_share": pl.Float64,
+    "spells": pl.Int64,
+    "spells_recorded": pl.Int64,
+    "reason": pl.String,
+}
+
+
+def cost(trace: Trace) -> pl.DataFrame:
+    """Return one row per process: what light mode took of a step, and of all the time (``COST``; ns)."""
+    sums = trace["light_blocks"].group_by("process").agg(pl.col("duration").sum())
+    frame = (
+        trace["light"]
+        .join(ranks(trace), on="process", how="left")
+        .join(sums, on="process", how="left")
+    )
+    return (
+        frame.with_columns(
+            (pl.col("step_cost") * pl.col("steps") / pl.col("duration")).alias("step_cost_share"),
+            (pl.col("writing") / (pl.col("end") - pl.col("start"))).alias("writing_share"),
+            pl.col("not_recorded").alias("reason"),
+        )
+        .sort("process")
+        .select(*COST)
+        .cast(COST)  # type: ignore[arg-type]
+    )

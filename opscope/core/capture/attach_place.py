@@ -1,0 +1,177 @@
+"""Where attachable programs have their sockets: a folder that only its user can enter.
+
+A socket is named by its process: ``PID-START.sock``, with the time that the process started, as numbers of
+processes are used again. Folder and socket are reached through a descriptor of the folder that was
+checked (``core/owned_folder.py``), so nobody can put another folder in its place meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from opscope.core import owned_folder
+
+from . import process
+
+#: The environment variable that names another folder for the sockets.
+FOLDER: Final = "OPSCOPE_ATTACH_DIR"
+_SOCKET: Final = re.compile(r"(\d+)-(\d+)\.sock")
+_CREDENTIALS: Final = struct.Struct("3i")
+#: Whether this system tells who is at the other end of a socket.
+SUPPORTED: Final = hasattr(socket, "SO_PEERCRED") and os.path.isdir("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A program's socket: its folder, its name there, and the process."""
+
+    folder: Path
+    name: str
+    pid: int
+    start_time: int
+
+    @property
+    def path(self) -> Path:
+        """The socket's path, for people."""
+        return self.folder / self.name
+
+
+def folders() -> list[Path]:
+    """Return the folders in which sockets may be, the one for new sockets first."""
+    chosen = os.environ.get(FOLDER)
+    if chosen:
+        return [Path(chosen).absolute()]
+    user = os.geteuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    found = [Path(runtime, "opscope-attach")] if runtime and os.path.isdir(runtime) else []
+    found.append(Path(f"/run/user/{user}/opscope-attach"))
+    found += [Path("/tmp"), Path(tempfile.gettempdir()).resolve()]
+    named = [
+        path if path.name == "opscope-attach" else path / f"opscope-attach-{user}" for path in found
+    ]
+    return list(dict.fromkeys(path for path in named if path.parent.is_dir()))
+
+
+def prepare() -> tuple[Path, int]:
+    """Return the folder for a new socket, made if it is missing, and its checked descriptor.
+
+    Raises OSError, the last one, if none will do.
+    """
+    failed: OSError | None = None
+    for folder in folders():
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return folder, owned_folder.open_folder(folder, private=True)
+        except OSError as error:
+            failed = error
+    raise failed or OSError("there is no folder for sockets")
+
+
+def own(folder: Path) -> Place:
+    """Return the place of this process's socket."""
+    who = process.current()
+    return Place(folder, f"{who.pid}-{who.start_time}.sock", who.pid, who.start_time)
+
+
+def through(descriptor: int, name: str) -> str:
+    """Return the path of ``name`` in the folder of this descriptor; it is short, as a socket's has to be."""
+    return f"/proc/self/fd/{descriptor}/{name}"
+
+
+def listen(descriptor: int, place: Place) -> socket.socket:
+    """Return the listening socket at ``place``. Raises OSError.
+
+    It gets its name once it listens: before, whoever looks would take it for a dead program's.
+    """
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    new = f"{place.name}.new"
+    try:
+        remove(descriptor, new)
+        found.bind(through(descriptor, new))
+        os.chmod(new, 0o600, dir_fd=descriptor)
+        found.listen(8)
+        os.rename(new, place.name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        found.setblocking(False)
+    except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        found.close()
+        raise
+    return found
+
+
+def connect(place: Place, seconds: float) -> socket.socket:
+    """Return a connection to the program at ``place``, which is this user's.
+
+    Raises ConnectionRefusedError if the program is gone, PermissionError if it is another user's, OSError.
+    """
+    with owned_folder.opened(place.folder, private=True) as folder:
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            found.settimeout(seconds)
+            found.connect(through(folder, place.name))
+            _, user, _ = peer(found)
+            if user != os.geteuid():
+                raise PermissionError(f"{place.path} belongs to another user's program")
+        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+            found.close()
+            raise
+        return found
+
+
+def peer(connection: socket.socket) -> tuple[int, int, int]:
+    """Return the process, user and group at the other end, as the kernel noted them."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, group = _CREDENTIALS.unpack(data)
+    return pid, user, group
+
+
+def remove(descriptor: int, name: str) -> None:
+    """Remove a socket; one that is gone is no error."""
+    try:
+        os.unlink(name, dir_fd=descriptor)
+    except FileNotFoundError:
+        return
+
+
+def places() -> Iterator[Place]:
+    """Yield the sockets of this user's programs that live; those of dead ones are removed.
+
+    A socket is dead if nothing listens: its process may be in another container, whose numbers are its own.
+    """
+    for folder in folders():
+        try:
+            descriptor = owned_folder.open_folder(folder, private=True)
+        except OSError:
+            continue
+        try:
+            for name in sorted(os.listdir(descriptor)):
+                found = _SOCKET.fullmatch(name)
+                if found is None:
+                    continue
+                place = Place(folder, name, int(found[1]), int(found[2]))
+                try:
+                    connect(place, 1.0).close()
+                except ConnectionRefusedError:
+                    remove(descriptor, name)
+                    continue
+                except OSError:  # it is busy, or gone meanwhile
+                    if not _exists(descriptor, name):
+                        continue
+                yield place
+        finally:
+            os.close(descriptor)
+
+
+def _exists(descriptor: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except OSError:
+        return False
+    return True

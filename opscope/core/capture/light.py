@@ -1,0 +1,478 @@
+"""The clock of light mode: what each step took, and its phases. No op is recorded, and nothing is looked up.
+
+A hook notes the time and adds what passed since the last note to the phase that was open: two readings of
+the clock and a few additions. Whole steps are appended to a buffer, which the writer's thread takes
+(``light_recording``). What lies directly before a backward pass, from the end of the last wait for input or
+of the last other phase on, is the forward phase: hooking the model's call would cost at each module. So it is
+within an optimizer's step that calls a closure, as those of Lightning do.
+
+In one step of ``ONE_IN`` each hook also measures itself. That time and the cost of a hook's call, which is
+measured beforehand, make opscope's own cost, and its spread the error.
+
+``LightClock`` serves where nothing can be compiled. ``backends/light_clock.py`` has the same in C.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import threading
+from collections.abc import Callable
+from math import floor, sqrt
+from statistics import median
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any, Final, Protocol
+
+from opscope.core.light_format import (
+    BACKWARD,
+    COLLECTIVE,
+    FORWARD,
+    FULL,
+    INPUT,
+    OPTIMIZER,
+    OTHER,
+    RECORD,
+    STEP,
+)
+
+__all__ = [
+    "AWAY",
+    "BACKWARD",
+    "COLLECTIVE",
+    "INPUT",
+    "OPTIMIZER",
+    "Clock",
+    "Cost",
+    "LightClock",
+    "Watch",
+]
+
+#: What ``enter`` returns on a thread whose steps are not measured.
+AWAY: Final = -1
+#: One step in this many measures the hooks; a power of two. The first steps do, too.
+ONE_IN: Final = 64
+_MASK: Final = ONE_IN - 1
+_FIRST: Final = 16
+#: Bytes of steps that may wait for the writer's thread; beyond, all that wait are dropped, and counted.
+MAX_WAITING: Final = 16 << 20
+#: Steps that measured themselves whose cost is kept.
+KEPT: Final = 512
+#: The phases that are the forward phase if a backward pass follows.
+_OUTSIDE_OF_FORWARD: Final = (OTHER, OPTIMIZER)
+#: No step takes longer (ns): the limit of slow steps while there is none.
+NEVER: Final = 1 << 62
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+class Watch(Protocol):
+    """What decides, between two steps, whether steps are to be recorded in full."""
+
+    def slow(self, took: int) -> None:
+        """A step took longer than the limit."""
+
+    def usual(self) -> None:
+        """A step took no longer, after one that did."""
+
+
+class Cost:
+    """What the hooks of a step cost, by the steps in which they measured themselves (ns).
+
+    The latest ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures
+    milliseconds of others' work, and a few of those outweigh thousands of steps in a mean.
+    """
+
+    __slots__ = ("count", "recent", "total")
+
+    def __init__(self) -> None:
+        self.count = self.total = 0
+        self.recent: list[int] = []
+
+    def add(self, ns: int) -> None:
+        if self.count < KEPT:
+            self.recent.append(ns)
+        else:
+            self.recent[self.count % KEPT] = ns
+        self.count += 1
+        self.total += ns
+
+    def middle(self) -> tuple[float, float] | None:
+        """Return the median and how far its 95 % interval reaches, by order statistics; None below two."""
+        ordered = sorted(self.recent)
+        many = len(ordered)
+        if many < 2:
+            return None
+        found = median(ordered)
+        low = max(0, floor(many / 2 - 0.98 * sqrt(many)) - 1)
+        return float(found), float(max(ordered[many - 1 - low] - found, found - ordered[low]))
+
+
+class Clock(Protocol):
+    """The steps of the first thread that has any, and their phases. No method raises."""
+
+    #: Whether everything is recorded besides, so that steps are not as they are otherwise.
+    full: bool
+    #: A step above ``limit`` (ns) is told to ``watch``.
+    limit: int
+    watch: Watch | None
+    #: Whether ``session`` shall ask ``between`` between two steps.
+    due: bool
+    between: Callable[[], None]
+    #: Called once, when the first step begins.
+    started: Callable[[], None] | None
+
+    @property
+    def cost(self) -> Cost:
+        """What the hooks measured of themselves in the steps that did."""
+
+    @property
+    def measured_calls(self) -> int:
+        """Calls of hooks in those steps."""
+
+    @property
+    def measured_turns(self) -> int:
+        """Turns of steps among them whose way to this clock was not measured."""
+
+    @property
+    def dropped(self) -> int:
+        """Steps that nobody took in time."""
+
+    def enter(self, phase: int, /) -> int:
+        """Begin a phase; return the one to go back to, or ``AWAY``."""
+
+    def leave(self, before: int, /) -> None:
+        """End the phase for which ``enter`` returned ``before``."""
+
+    def around(self, function: Any, phase: int) -> Any:
+        """Return ``function`` with its calls in a phase."""
+
+    def optimizes(self) -> None:
+        """Begin the optimizer's phase."""
+
+    def optimized(self) -> None:
+        """End the optimizer's phase; does nothing outside one."""
+
+    def turns(self, number: int, /) -> None:
+        """End this thread's step, if one is open, and begin step ``number``."""
+
+    def turns_after(self, number: int, /) -> None:
+        """``turns`` from the hook that has called ``optimized``: the way from there is opscope's own cost."""
+
+    def begins(self, number: int, /) -> None:
+        """Begin a step on this thread."""
+
+    def ends(self) -> None:
+        """End this thread's step."""
+
+    def here(self) -> bool:
+        """Whether a step is open on this thread."""
+
+    def left(self) -> None:
+        """Drop this thread's step, which has no real end."""
+
+    def named(self, number: int, /) -> None:
+        """Give this thread's open step another number."""
+
+    def take(self) -> bytes:
+        """Return the records of the steps that ended since the last call."""
+
+    def after_fork(self) -> None:
+        """Forget all in a forked child: its steps are its own."""
+
+
+class LightClock:
+    """A ``Clock`` in Python."""
+
+    __slots__ = (
+        "_at",
+        "_begin",
+        "_full",
+        "_measures",
+        "_number",
+        "_own",
+        "_phase",
+        "_places",
+        "_since",
+        "_thread",
+        "_times",
+        "between",
+        "calls",
+        "cost",
+        "dropped",
+        "due",
+        "full",
+        "late",
+        "limit",
+        "log",
+        "measured_calls",
+        "measured_turns",
+        "open",
+        "started",
+        "watch",
+    )
+
+    def __init__(self) -> None:
+        self._times = [0, 0, 0, 0, 0, 0]
+        self._phase = OTHER
+        self._at = self._begin = self._number = self._places = 0
+        self._thread = 0
+        self._own = 0
+        #: When the optimizer's hook ended its phase, in a step that measures itself; 0: something came after.
+        self._since = 0
+        self._measures = self._full = False
+        #: Whether a step is open.
+        self.open = False
+        #: The steps that ended, as records.
+        self.log = bytearray()
+        self.dropped = 0
+        self.cost = Cost()
+        #: Calls of hooks in the step that measures itself, and in all those that did; turns in those.
+        self.calls = self.measured_calls = self.measured_turns = 0
+        #: Whether everything is recorded besides, so that steps are not as they are otherwise.
+        self.full = False
+        #: A step above ``limit`` (ns) is told to ``watch``; ``late``: the last one was.
+        self.limit = NEVER
+        self.late = False
+        self.watch: Watch | None = None
+        self.due = False
+        #: Called between two steps while ``due``.
+        self.between: Callable[[], None] = lambda: None
+        #: Called once, when the first step begins.
+        self.started: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------------------------ phases
+
+    def enter(self, phase: int) -> int:
+        """Begin a phase; return the one to go back to, or ``AWAY``."""
+        if get_ident() != self._thread:
+            return AWAY
+        now = perf_counter_ns()
+        before = self._phase
+        forward = phase == BACKWARD and before in _OUTSIDE_OF_FORWARD
+        self._times[FORWARD if forward else before] += now - self._at
+        self._phase = phase
+        self._at = now
+        if self._measures:
+            self.calls += 1
+            self._since = 0
+            self._own += perf_counter_ns() - now
+        return before
+
+    def leave(self, before: int) -> None:
+        """End the phase that ``enter`` began."""
+        if before < 0:
+            return
+        now = perf_counter_ns()
+        self._times[self._phase] += now - self._at
+        self._phase = before
+        self._at = now
+        if self._measures:
+            self.calls += 1
+            self._since = 0
+            self._own += perf_counter_ns() - now
+
+    def around(self, function: Any, phase: int) -> Any:
+        """Return ``function`` with its calls in a phase."""
+        clock, times, backward = self, self._times, phase == BACKWARD
+
+        # ``enter`` and ``leave`` are repeated here: two calls would cost a quarter of all the rest
+        @functools.wraps(function)
+        def phased(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != clock._thread:
+                return function(*args, **kwargs)
+            now = perf_counter_ns()
+            before = clock._phase
+            forward = backward and before in _OUTSIDE_OF_FORWARD
+            times[FORWARD if forward else before] += now - clock._at
+            clock._phase = phase
+            clock._at = now
+            if clock._measures:
+                clock.calls += 1
+                clock._since = 0
+                clock._own += perf_counter_ns() - now
+            try:
+                return function(*args, **kwargs)
+            finally:
+                now = perf_counter_ns()
+                times[clock._phase] += now - clock._at
+                clock._phase = before
+                clock._at = now
+                if clock._measures:
+                    clock.calls += 1
+                    clock._since = 0
+                    clock._own += perf_counter_ns() - now
+
+        return phased
+
+    def optimizes(self) -> None:
+        """Begin the optimizer's phase."""
+        self.enter(OPTIMIZER)
+
+    def optimized(self) -> None:
+        """End the optimizer's phase; does nothing outside one."""
+        if get_ident() != self._thread:
+            return
+        if self._phase == OPTIMIZER:
+            self.leave(OTHER)
+        if self._measures:
+            self._since = perf_counter_ns()
+
+    # ------------------------------------------------------------------------------- steps
+
+    def turns(self, number: int) -> None:
+        """End this thread's step, if one is open, and begin step ``number``."""
+        self._since = 0
+        self.turns_after(number)
+
+    def turns_after(self, number: int) -> None:
+        """``turns`` from the hook that has called ``optimized``: the way from there is opscope's own cost."""
+        if self.open and get_ident() == self._thread:
+            self._ends(perf_counter_ns(), number)
+        else:
+            self.begins(number)
+
+    def begins(self, number: int) -> None:
+        """Begin a step on this thread."""
+        ident = get_ident()
+        if ident != self._thread:
+            if self.open and self._thread in threading._active:  # type: ignore[attr-defined]
+                return
+            self._thread = ident
+            started, self.started = self.started, None
+            if started is not None:
+                started()
+        self.open = True
+        self._start(perf_counter_ns(), number)
+
+    def ends(self) -> None:
+        """End this thread's step."""
+        if self.open and get_ident() == self._thread:
+            self._since = 0
+            self._ends(perf_counter_ns(), None)
+
+    def here(self) -> bool:
+        """Whether a step is open on this thread."""
+        return self.open and get_ident() == self._thread
+
+    def left(self) -> None:
+        """Drop this thread's step, which has no real end."""
+        if get_ident() == self._thread:
+            self.open = False
+
+    def named(self, number: int) -> None:
+        """Give this thread's open step another number."""
+        if self.here():
+            self._number = number
+
+    def take(self) -> bytes:
+        """Return the records of the steps that ended since the last call."""
+        data = bytes(self.log)  # the program may append meanwhile: delete only what was copied
+        del self.log[: len(data)]
+        return data
+
+    def after_fork(self) -> None:
+        """Forget all in a forked child: its steps are its own."""
+        self.log = bytearray()
+        self.open = self.full = self.due = self.late = False
+        self._thread = self._places = self.dropped = 0
+        self.limit = NEVER
+        self.cost = Cost()
+
+    def _start(self, now: int, number: int) -> None:
+        times = self._times
+        times[0] = times[1] = times[2] = times[3] = times[4] = times[5] = 0
+        self._phase = OTHER
+        self._begin = self._at = now
+        self._number = number
+        self._own = self._since = 0
+        self._full = self.full
+        places = self._places
+        self._measures = measures = not places & _MASK or places < _FIRST
+        if measures and len(self.log) > MAX_WAITING:
+            self.dropped += len(self.log) // RECORD.size
+            self.log.clear()
+
+    def _ends(self, now: int, number: int | None) -> None:
+        """End the step at ``now``, and begin step ``number``, if given."""
+        times, log = self._times, self.log
+        times[self._phase] += now - self._at
+        took = now - self._begin
+        place = self._places
+        self._places = place + 1
+        kind = FULL if self.full or self._full else STEP
+        number_, begin = self._number, self._begin
+        try:
+            record = RECORD.pack(
+                place, kind, number_, begin, took, times[0], times[1], times[2], times[3], times[4]
+            )
+        except struct.error:  # a number of more than 64 bits becomes the nearest that fits
+            number_ = max(_LEAST, min(number_, _MOST))
+            record = RECORD.pack(place, kind, number_, begin, took, *times[:5])
+        log.extend(record)
+        if took > self.limit:
+            if self.watch is not None:
+                self.late = True
+                self.watch.slow(took)
+        elif self.late and self.watch is not None:
+            self.late = False
+            self.watch.usual()
+        if self._measures:
+            own = self._own + perf_counter_ns() - now
+            since = self._since
+            if since:  # the way from the optimizer's hook to here
+                own += now - since
+                self.calls += 1
+            if not (self.full or self._full):
+                self.cost.add(own)
+                self.measured_calls += self.calls
+                self.measured_turns += not since
+            self.calls = 0
+        if number is None:
+            self.open = False
+            self._phase = OTHER
+            self._thread_rest(now)
+        else:
+            self._start(now, number)
+
+    def _thread_rest(self, now: int) -> None:
+        # what comes before the next step is in none: its hooks add to phases that ``_start`` clears
+        self._at = now
+        self._measures = False
+
+
+def call_ns(clock: Clock, rounds: int = 7, calls: int = 200) -> float:
+    """Measure what a hook costs beside what it measures of itself (ns): Python's calls, and its readings of
+    the clock. ``clock`` is of the kind that is used, and nobody uses it."""
+
+    def nothing() -> None:
+        pass
+
+    def many(function: Callable[[], None]) -> None:
+        for _ in range(calls):
+            function()
+
+    phased = clock.around(nothing, BACKWARD)
+    loop = median(_beside(clock, lambda: many(nothing)) for _ in range(rounds))
+    found = median(_beside(clock, lambda: many(phased)) for _ in range(rounds))
+    return max(0.0, found - loop) / (2 * calls)
+
+
+def turn_ns(clock: Clock, turn: Callable[[], object], rounds: int = 15, calls: int = 8) -> float:
+    """Measure what ``turn``, which lets ``clock`` turn, costs beside what the clock measures (ns)."""
+
+    def many() -> None:
+        for _ in range(calls):
+            turn()
+
+    return max(0.0, median(_beside(clock, many) for _ in range(rounds))) / calls
+
+
+def _beside(clock: Clock, work: Callable[[], None]) -> float:
+    """Return the time of ``work`` less what the clock's hooks measure of themselves in it (ns)."""
+    clock.after_fork()  # the first steps measure themselves
+    clock.begins(0)
+    begin = perf_counter_ns()
+    work()
+    whole = perf_counter_ns() - begin
+    clock.ends()
+    return float(whole - clock.cost.total)

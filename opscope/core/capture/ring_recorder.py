@@ -1,0 +1,613 @@
+"""A recorder that keeps the last seconds or steps, flat in memory and on disk however long the program runs.
+
+It writes segments, each a folder of the part, and deletes those that are too old. What segments share,
+texts and threads, lies beside them; its file is written anew, without what no segment needs, once it has
+doubled. Segments begin and end, and files are written anew, on the idle writer's thread, between the
+program's own flushes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final, Protocol, runtime_checkable
+
+from opscope.core.recording_format import EVENTS, FACTS, MEMORY, RECORD_BYTES, STRINGS
+
+from . import ring_dump
+from .idle import IdleWriter
+from .recorder_sink import FILE_FLAGS, Recorder, read_clock
+from .ring_bounds import SECONDS_WITHOUT_STEPS, Bounds
+from .ring_texts import used_in
+from .slow_steps import SlowSteps
+
+_log = logging.getLogger(__name__)
+
+#: The idle writer's thread looks this often whether a segment is over.
+_LOOK_NS: Final = 200_000_000
+#: Files of texts and facts are written anew once they have doubled, but not below these sizes in bytes.
+_LEAST_STRINGS: Final = 4 << 20
+_LEAST_FACTS: Final = 256 << 10
+#: What is kept of the facts that are neither of a segment nor of a thread: notes, domains, devices.
+_MOST_FACTS: Final = 1024
+#: The first keys of facts that belong to a segment.
+_OF_A_SEGMENT: Final = frozenset(("clock", "samples", "cost", "in_steps", "setup", "probe"))
+#: A step that has been open for longer than this many times the ring's length is not kept from its begin.
+_MOST_TIMES: Final = 10
+#: A slow step is written this long after it, if the steps that should follow do not come.
+_PATIENCE_NS: Final = 10_000_000_000
+#: A segment that is this many times too long is ended by whatever thread writes.
+_OVERDUE: Final = 4
+#: How long a dump waits for a thread that writes, in seconds.
+_WAIT_S: Final = 5.0
+#: The name of this machine and the process id, in the name of a part.
+_PART: Final = re.compile(r"part-(.+?)-(\d+)-(\d{15,})(?:-\d+)?")
+#: Parts of dead processes are looked for this often.
+_SWEEP_NS: Final = 10_000_000_000
+EXCEPTION, SLOW, SIGNAL, ATTACH = "exception", "slow", "signal", "attach"
+BUSY: Final = "opscope is writing; try again"
+
+
+@runtime_checkable
+class Reusable(Protocol):
+    """A source that knows which of its texts it may use again without giving them anew."""
+
+    def reusable(self) -> set[int]:
+        """Return the ids of these texts."""
+
+
+class Segmented(Protocol):
+    """Something beside the recorder that keeps what it has by segments, such as a profiler's raw buffers.
+
+    ``RingRecorder.segmented`` is the list of them: the one place where such a profiler joins a ring.
+    """
+
+    def begin(self, part: Path, segment: Path) -> dict[str, Any]:
+        """Begin to write into this segment of the part; return a fact of the recording. Raises OSError."""
+
+    def segment(self, ended: Path, begun: Path) -> tuple[int, dict[str, Any]]:
+        """Write what is left of the segment ``ended`` into that folder; what follows belongs in ``begun``.
+
+        Returns the bytes that ``ended`` has of it, and a fact of the recording; empty if there is none.
+        Raises OSError.
+        """
+
+    def held(self) -> int:
+        """Return the bytes that the current segment has of it, as far as it is written."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    folder: Path
+    begin: int
+    end: int = 0
+    bytes: int = 0
+    steps: int = 0
+
+
+class RingRecorder(Recorder):
+    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and goes on.
+
+    ``on_dump(folder, what)`` is called on the thread that made the dump, once it is complete.
+    """
+
+    ring = True
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        bounds: Bounds,
+        on_dump: Callable[[Path, dict[str, Any]], None] | None = None,
+    ) -> None:
+        super().__init__(root, bounds.max_bytes)
+        self.bounds = bounds
+        self.segmented: list[Segmented] = []
+        #: Whether a dump is being made into a profile: then no step is judged, as that work slows steps.
+        self.is_busy: Callable[[], bool] = lambda: False
+        self._on_dump = on_dump
+        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._look)
+        self._sample = None if self._sampler is None else self._sampler.tick
+        self._segments: deque[_Segment] = deque()
+        self._numbers = 0
+        self._look_due = self._sweep_due = 0
+        self._recent = self._older = 0  # sizes of the file of texts as the last two segments began
+        self._strings_bytes = self._facts_bytes = 0
+        self._compact_strings, self._compact_facts = _LEAST_STRINGS, _LEAST_FACTS
+        self._kept: dict[str, str] = {}
+        self._threads_facts: dict[int, tuple[str, int]] = {}
+        # Steps: when the last ones began, the open one, and which one is slow.
+        last = bounds.last.steps
+        self._begins: deque[int] = deque(maxlen=max(last or 1, bounds.after + 2) + 1)
+        self._step_thread = 0
+        self._step_open = False
+        self._steps_begun = 0
+        self._slow = None if bounds.slow is None else SlowSteps(bounds.slow)
+        self._wanted: tuple[str, int, int, int] | None = None  # why, from, step count, time limit
+        self._asked: str | None = None
+        self._turning = False
+        self._ended_by = ("end", "the recording ended")
+        self._refused: set[str] = set()
+
+    def child(self) -> Recorder:
+        """Return a ring for a forked child, beside its parent's."""
+        return RingRecorder(self.root, self.bounds)
+
+    # ---------------------------------------------------------------- steps
+
+    def step_begins(self) -> None:
+        """Note that a step begins."""
+        super().step_begins()
+        if not self._step_open:
+            self._step_thread, self._step_open = threading.get_ident(), True
+            self._begun(perf_counter_ns())
+
+    def step_ends(self) -> None:
+        """Note that the step ends, and judge it."""
+        if self._step_open and self._step_thread == threading.get_ident():
+            self._step_open = False
+            self._judge(perf_counter_ns())
+        super().step_ends()
+
+    def step_left(self) -> None:
+        """Note that the step has no real end."""
+        if self._step_open and self._step_thread == threading.get_ident():
+            self._step_open = False
+        super().step_left()
+
+    def step_turns(self) -> None:
+        """Note that a step ends and the next one begins."""
+        if self._step_open and self._step_thread == threading.get_ident():
+            now = perf_counter_ns()
+            self._judge(now)
+            self._begun(now)
+        super().step_turns()
+
+    def _begun(self, now: int) -> None:
+        self._begins.append(now)
+        self._steps_begun += 1
+        if self._segments:
+            self._segments[-1].steps += 1
+
+    def _judge(self, now: int) -> None:
+        slow, begins = self._slow, self._begins
+        if slow is None or not begins:
+            return
+        middle, took = slow.median, now - begins[-1]
+        if slow.is_slow(took) and middle and self._wanted is None and not self.is_busy():
+            before = begins[-2] if len(begins) > 1 else begins[-1]
+            why = f"a step took {took / 1e9:.3f} s, {took / middle:.1f} times the median before it"
+            self._wanted = (
+                why,
+                before,
+                self._steps_begun + self.bounds.after,
+                now + _PATIENCE_NS,
+            )
+
+    # ---------------------------------------------------------------- beside the recorder
+
+    def join(self, source: Segmented) -> None:
+        """Let a source write into the segments from now on. Raises OSError; then it has not joined."""
+        with self._lock:
+            if not self.running:
+                raise OSError("the recording is over")
+            if self.folder is None:
+                self._open()
+            assert self.folder is not None
+            fact = source.begin(self.folder, self._segments[-1].folder)
+            self.segmented.append(source)
+            if fact:
+                self._fact(**fact)
+
+    def part_from(self, source: Segmented) -> None:
+        """Let a source go."""
+        with self._lock:
+            if source in self.segmented:
+                self.segmented.remove(source)
+
+    # ---------------------------------------------------------------- dumps
+
+    def ask(self, why: str) -> None:
+        """Ask for a dump from a signal handler: it is made within half a second, by opscope's thread."""
+        self._asked = why
+
+    def dump(
+        self,
+        made_by: str,
+        why: str,
+        since: int | None = None,
+        gap: float | None = None,
+        most: int | None = None,
+        wait_s: float = _WAIT_S,
+    ) -> Path | str:
+        """Write the ring as it is, of all processes that record beside this one; the ring goes on.
+
+        Returns the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) where
+        the bounds do not. Raises OSError.
+        """
+        if not self._lock.acquire(timeout=wait_s):
+            return BUSY
+        try:
+            if not self.running:
+                return "the recording is over"
+            if self._busy or self.folder is None:
+                return BUSY if self._busy else "nothing has been recorded yet"
+            into = ring_dump.claim(
+                self.root,
+                made_by,
+                self.bounds.gap if gap is None else gap,
+                self.bounds.files if most is None else most,
+            )
+            if isinstance(into, str):
+                return into
+            now = perf_counter_ns()
+            begin = self._from(now)
+            begin = begin if since is None else min(begin, since)
+            try:
+                self._flush()
+                if self._room >= 0:
+                    self._turn(now)
+                    closed = [one.folder for one in list(self._segments)[:-1]]
+                    ring_dump.part(self.folder, into, closed)
+            except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+                ring_dump.discard(into)
+                raise
+            if self._room < 0:
+                ring_dump.discard(into)
+                return "the disk takes nothing"
+        finally:
+            self._lock.release()
+        for other in self.root.glob("part-*"):
+            if other != self.folder:
+                ring_dump.part(other, into)
+        what = self._said(made_by, why, begin)
+        ring_dump.finish(into, what)
+        if self._on_dump is not None and made_by != ATTACH:  # whoever attached makes the profile
+            self._on_dump(into, what)
+        return into
+
+    def _said(self, made_by: str, why: str, begin: int) -> dict[str, Any]:
+        perf, unix, _ = read_clock()
+        return {
+            "from_unix": begin + unix - perf,
+            "made_by": made_by,
+            "why": why,
+            "last": str(self.bounds.last),
+        }
+
+    def _from(self, now: int) -> int:
+        """Where the last seconds or steps begin; 0 if the recording is shorter."""
+        last = self.bounds.last
+        if last.seconds is not None:
+            return now - int(last.seconds * 1e9)
+        assert last.steps is not None
+        begins = self._begins
+        if not begins:
+            return now - int(SECONDS_WITHOUT_STEPS * 1e9)
+        # an open step is not among the last whole ones
+        place = len(begins) - last.steps - self._step_open
+        return begins[place] if place >= 0 else 0
+
+    def _serve(self, now: int) -> None:
+        """Make the dump that a slow step or a signal asks for, if it is due."""
+        asked = self._asked
+        if asked is not None and self._dumped(SIGNAL, asked, None, 0.0, 0):
+            self._asked = None
+        wanted = self._wanted
+        if (
+            wanted is not None
+            and (self._steps_begun > wanted[2] or now > wanted[3])
+            and self._dumped(SLOW, wanted[0], wanted[1], None, None)
+        ):
+            self._wanted = None
+
+    def _dumped(
+        self, made_by: str, why: str, since: int | None, gap: float | None, most: int | None
+    ) -> bool:
+        """Make a dump, or say why there is none; False: to be tried again."""
+        try:
+            # ``stop`` has the lock while it waits for this thread
+            done = self.dump(made_by, why, since, gap, most, wait_s=0.05)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not be the program's
+            _log.warning("opscope: the last %s could not be written: %s", self.bounds.last, error)
+            return True
+        if done is BUSY:
+            return False
+        if isinstance(done, str):
+            reason = " ".join(done.split()[:3])
+            if reason not in self._refused:  # each reason is said once
+                self._refused.add(reason)
+                _log.warning("opscope: %s; it is not written as a profile: %s", why, done)
+        return True
+
+    # ---------------------------------------------------------------- segments
+
+    def start(self, lazy: bool = False) -> None:
+        """Begin, as ``Recorder.start``."""
+        super().start(lazy)
+        self._look_due = perf_counter_ns() + _LOOK_NS
+        self._sweep_due = perf_counter_ns() + _SWEEP_NS
+
+    def stop(self) -> None:
+        """End: the part is then the ring as it is, cut where the last seconds or steps begin."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:  # the steps that should follow do not come
+            self._dumped(SLOW, wanted[0], wanted[1], None, None)
+        with self._lock:
+            if self.running and not self._busy:
+                begin = self._from(perf_counter_ns())
+                self._fact(ring=self._said(*self._ended_by, begin))
+            super().stop()
+
+    def because(self, made_by: str, why: str) -> None:
+        """Say why the recording, which is about to end, is written."""
+        self._ended_by = (made_by, why)
+
+    def _look(self) -> int:
+        """Do what is due on the idle writer's thread; return the ns until the next look. Never raises."""
+        now = perf_counter_ns()
+        left = _LOOK_NS if self._sample is None else self._sample()
+        if now >= self._look_due:
+            self._look_due = now + _LOOK_NS
+            try:
+                self._maintain(now)
+                self._serve(now)
+            except Exception:  # noqa: BLE001 - a fault of ours must not be the program's
+                _log.exception(
+                    "opscope: the ring of the last %s is not kept flat", self.bounds.last
+                )
+                self._look_due = 1 << 62
+        return min(left, max(self._look_due - perf_counter_ns(), 0))
+
+    def _maintain(self, now: int) -> None:
+        if not self._lock.acquire(
+            timeout=0.05
+        ):  # ``stop`` has the lock while it waits for this thread
+            return
+        try:
+            if not self.running or self._busy or self.folder is None or self._room < 0:
+                return
+            self._turn_if_due(now)
+        except OSError as error:
+            self._ends_here(error)
+        finally:
+            self._lock.release()
+        if now >= self._sweep_due:
+            self._sweep_due = now + _SWEEP_NS
+            self._sweep(now)
+
+    def _turn_if_due(self, now: int) -> None:
+        if not self._segments:
+            return
+        current, bounds = self._segments[-1], self.bounds
+        steps = bounds.segment_steps
+        held = current.bytes + sum(one.held() for one in self.segmented)
+        if (
+            now - current.begin < bounds.segment_ns
+            and (steps is None or current.steps < steps)
+            and held < bounds.max_bytes // 8
+        ):
+            return
+        self._flush()
+        self._turn(now)
+        self._forget(now)
+
+    def _turn(self, now: int) -> None:
+        """End the current segment and begin the next one."""
+        ended = self._segments[-1] if self._segments else None
+        self._clock()
+        self._costs()
+        self._write([], b"")
+        for name in (EVENTS, MEMORY):
+            descriptor = self._files.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+        self._older, self._recent = self._recent, self._strings_bytes
+        self._begin_segment(now)
+        if ended is not None:
+            ended.end = now
+            for one in self.segmented:
+                held, fact = one.segment(ended.folder, self._segments[-1].folder)
+                ended.bytes += held
+                if fact:
+                    self._fact(**fact)
+        # each segment begins with a reading of the clock, and with opscope's cost up to then
+        self._clock()
+        self._costs()
+        self._write([], b"")
+
+    def _begin_segment(self, now: int) -> None:
+        assert self.folder is not None
+        self._numbers += 1
+        folder = self.folder / ring_dump.segment_name(self._numbers)
+        folder.mkdir()
+        old = self._files.pop("segment", None)
+        if old is not None:
+            os.close(old)
+        self._files[EVENTS] = os.open(folder / EVENTS, FILE_FLAGS, 0o644)
+        self._files["segment"] = os.open(folder / FACTS, FILE_FLAGS, 0o644)
+        self._segments.append(_Segment(folder, now))
+
+    def _forget(self, now: int) -> None:
+        """Delete the segments that are too old, and write the shared files anew if they have doubled."""
+        keep = self._from(now)
+        if self._slow is not None and len(self._begins) > 1:
+            most = int((self.bounds.last.seconds or SECONDS_WITHOUT_STEPS) * 1e9) * _MOST_TIMES
+            around = self._wanted[1] if self._wanted is not None else self._begins[-2]
+            keep = min(keep, max(around, now - most))
+        segments, size = self._segments, sum(one.bytes for one in self._segments)
+        while len(segments) > 1 and (
+            segments[0].end <= keep or size > self.bounds.max_bytes * 7 // 8
+        ):
+            gone = segments.popleft()
+            size -= gone.bytes
+            if gone.end > keep:
+                self._fact(
+                    note=f"the ring reached {self.bounds.max_bytes >> 20} MiB: what is older is not in it",
+                    severity="warning",
+                    how_many=1,
+                )
+            shutil.rmtree(gone.folder, ignore_errors=True)
+        if self._strings_bytes > self._compact_strings or self._facts_bytes > self._compact_facts:
+            self._compact()
+
+    def _compact(self) -> None:
+        from . import emit  # lazy: it imports the recorder
+
+        alive = emit.reusable()
+        if alive is None:  # another thread is making a text: try again with the next segment
+            return
+        everything = False
+        for source in self.sources:
+            if isinstance(source, Reusable):
+                alive |= source.reusable()
+            else:
+                everything = True
+        used, threads = used_in([one.folder / EVENTS for one in self._segments])
+        assert self.folder is not None
+        with open(self.folder / STRINGS, "rb") as file:
+            lines = file.read(self._older).splitlines(keepends=True)
+            recent = file.read()
+        if not everything:
+            wanted = alive | used
+            lines = [line for line in lines if int(line[1 : line.index(b",")]) in wanted]
+        self._anew(STRINGS, b"".join([*lines, recent]))
+        self._strings_bytes = sum(map(len, lines)) + len(recent)
+        self._older, self._recent = self._strings_bytes - len(recent), self._strings_bytes
+        self._compact_strings = max(2 * self._strings_bytes, _LEAST_STRINGS)
+        gone = [
+            index
+            for index, (_, native) in self._threads_facts.items()
+            if index not in threads and not os.path.exists(f"/proc/self/task/{native}")
+        ]
+        for index in gone:
+            del self._threads_facts[index]
+        facts = [*self._kept.values(), *(line for line, _ in self._threads_facts.values())]
+        data = "".join(f"{line}\n" for line in facts).encode()
+        self._anew(FACTS, data)
+        self._facts_bytes = len(data)
+        self._compact_facts = max(2 * len(data), _LEAST_FACTS)
+
+    def _anew(self, name: str, data: bytes) -> None:
+        """Replace a file of the part, which is open for appending."""
+        assert self.folder is not None
+        temporary = self.folder / f"{name}.tmp"
+        descriptor = os.open(temporary, FILE_FLAGS | os.O_TRUNC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            temporary.replace(self.folder / name)
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._files[name])
+        self._files[name] = descriptor
+
+    def _sweep(self, now: int) -> None:
+        """Delete the parts of this machine's dead processes that have nothing of what is kept."""
+        assert self.folder is not None
+        begin, mine = self._from(now), _PART.fullmatch(self.folder.name)
+        if begin <= 0 or mine is None:
+            return
+        oldest = time.time() - (now - begin) / 1e9 - 1
+        for other in self.root.glob("part-*"):
+            found = _PART.fullmatch(other.name)
+            if found is None or found[1] != mine[1] or os.path.exists(f"/proc/{found[2]}"):
+                continue
+            try:
+                newest = max((one.stat().st_mtime for one in other.rglob("*")), default=0.0)
+            except FileNotFoundError:  # another process of the run deletes it
+                continue
+            if newest < oldest:
+                shutil.rmtree(other, ignore_errors=True)
+
+    # ---------------------------------------------------------------- files
+
+    def _open(self) -> None:
+        super()._open()
+        os.close(self._files.pop(EVENTS))
+        assert self.folder is not None
+        os.unlink(self.folder / EVENTS)
+        self._begin_segment(perf_counter_ns())
+
+    def _ends_here(self, error: OSError) -> None:
+        if self._room >= 0:
+            _log.warning(
+                "opscope: the ring in %s ends here, what follows is not recorded: %s",
+                self.folder or self.root,
+                error.strerror or error,
+            )
+        self._room = -1
+
+    def _write(self, chunks: list[bytes], memory: bytes) -> None:
+        if self._room < 0:
+            self._strings.clear()
+            self._facts.clear()
+            return
+        if self.folder is None:
+            self._open()
+        lines = self._strings
+        if lines:
+            count = len(lines)
+            texts = (one if isinstance(one, str) else json.dumps(one) for one in lines[:count])
+            data = ("\n".join(texts) + "\n").encode()
+            self._append(STRINGS, data)
+            self._strings_bytes += len(data)
+            del lines[:count]
+        self._write_facts()
+        segment = self._segments[-1]
+        events = b"".join(chunks)
+        self._append(EVENTS, events)
+        self.written += len(events) // RECORD_BYTES
+        if memory:
+            if MEMORY not in self._files:
+                self._files[MEMORY] = os.open(segment.folder / MEMORY, FILE_FLAGS, 0o644)
+            self._append(MEMORY, memory)
+        segment.bytes += len(events) + len(memory)
+        now = perf_counter_ns()
+        overdue = now - segment.begin > _OVERDUE * self.bounds.segment_ns
+        if (overdue or segment.bytes > self.bounds.max_bytes // 4) and not self._turning:
+            self._turning = True  # no thread of ours runs, or not soon enough: do it here
+            try:
+                self._turn(now)
+                self._forget(now)
+            finally:
+                self._turning = False
+
+    def _write_facts(self) -> None:
+        count = len(self._facts)
+        shared: list[str] = []
+        timed: list[str] = []
+        for line in self._facts[:count]:
+            first = line[2 : line.index('"', 2)]
+            if first in _OF_A_SEGMENT:
+                timed.append(line)
+            elif first == "thread":
+                fact = json.loads(line)
+                self._threads_facts[fact["thread"]] = (line, fact["os_tid"])
+                shared.append(line)
+            else:
+                # one of each of these; a note or a domain may be several, each once
+                key = line if first in ("note", "domain", "memory", "onnxruntime") else first
+                if self._kept.get(key) != line and (
+                    key in self._kept or len(self._kept) < _MOST_FACTS
+                ):
+                    self._kept[key] = line
+                    shared.append(line)
+        del self._facts[:count]
+        for name, lines in ((FACTS, shared), ("segment", timed)):
+            if lines:
+                data = ("\n".join(lines) + "\n").encode()
+                self._append(name, data)
+                if name == FACTS:
+                    self._facts_bytes += len(data)

@@ -1,0 +1,318 @@
+"""What light mode keeps of all steps and samples, in bounded memory: exact sums, sketches, chosen steps.
+
+* ``blocks``: sums of the steps that begin in each stretch of time. Once there are more than ``MAX_BLOCKS``,
+  each two are joined, so stretches double and sums stay exact.
+* ``lengths``: how many steps took how long, by phase, in buckets whose bounds grow by ``GROWTH``: any
+  quantile is right within 1 %.
+* ``kept``: whole steps: the slowest, the first, the last, and each 2^k-th of all.
+* ``series``: samples in stretches that double likewise: how many, sum, least, most.
+
+All is done for many records at once, in NumPy: a second's steps at a time on the writer's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .light_format import (
+    BEGIN,
+    FIRST_PHASE,
+    FULL,
+    HEADER,
+    MAGIC,
+    NUMBER,
+    PHASES,
+    SAMPLE,
+    STEP,
+    TOOK,
+    VERSION,
+    WIDTH,
+)
+
+Ints = NDArray[np.int64]
+
+MAX_BLOCKS: Final = 2048
+#: A block is at first this long (ns).
+BLOCK_NS: Final = 1_000_000_000
+#: The columns of a block: its place (time / length), first step, steps, first begin, last end, the sums of
+#: the steps and of their phases, the longest step.
+BLOCK: Final = ("place", "first_step", "steps", "start", "end", "step", *PHASES, "longest")
+_SUMS: Final = slice(5, 5 + 1 + len(PHASES))
+#: Buckets of ``lengths``: bucket b holds what is longer than GROWTH^(b-1) and at most GROWTH^b ns; bucket 0
+#: what is at most 1 ns.
+GROWTH: Final = 1.02
+BUCKETS: Final = 1600
+_LOG: Final = math.log(GROWTH)
+#: Kept steps: the slowest, the first, the last, and how many of the evenly chosen ones.
+SLOWEST, FIRST, LAST, EVEN = 256, 64, 1024, 2048
+#: The columns of a kept step: a record's, with the rest of the step in the place after the phases.
+KEPT: Final = ("seq", "kind", "step", "start", "time", *PHASES)
+MAX_POINTS: Final = 1024
+#: Samples of the same stretch of time are one point. It is at first this long (ns).
+POINT_NS: Final = 250_000_000
+#: The columns of a point.
+POINT: Final = ("place", "time", "count", "sum", "least", "most")
+#: Series beyond this many are left out.
+MAX_SERIES: Final = 1024
+_MAX_HEADER: Final = 4 << 20
+
+
+class Unreadable(ValueError):
+    """The bytes are no snapshot of light mode; the message says why."""
+
+
+class Series:
+    """One quantity over time: points of float64, of ``POINT``'s columns."""
+
+    def __init__(self) -> None:
+        self.length = POINT_NS
+        self.points = np.zeros((0, len(POINT)))
+
+    def add(self, time: Ints, value: NDArray[np.float64]) -> None:
+        """Add values at times (ns), in order of time. Values that are no numbers are left out."""
+        known = np.isfinite(value)
+        time, value = time[known], value[known]
+        if not len(time):
+            return
+        one = np.ones_like(value)
+        new = np.stack([time // self.length, time, one, value, value, value], axis=1)
+        self.points = _points_joined(np.concatenate([self.points, new]))
+        while len(self.points) > MAX_POINTS:
+            self.length *= 2
+            self.points[:, 0] //= 2
+            self.points = _points_joined(self.points)
+
+
+class Summary:
+    """All that is kept of one process."""
+
+    def __init__(self) -> None:
+        #: Records that are in it; of steps, how many were summed up, and how many recorded in full.
+        self.records = self.steps = self.full = 0
+        self.block_ns = BLOCK_NS
+        self.blocks: Ints = np.zeros((0, len(BLOCK)), np.int64)
+        self.lengths: Ints = np.zeros((1 + len(PHASES), BUCKETS), np.int64)
+        self.slowest = self.first = self.last = self.even = np.zeros((0, len(KEPT)), np.int64)
+        #: Each step whose place is a multiple of this is kept.
+        self.stride = 1
+        #: (number of the name, device) → its points
+        self.series: dict[tuple[int, int], Series] = {}
+
+    def add(self, records: Ints) -> None:
+        """Add records, in order, an array of ``WIDTH`` columns; those that are in it already are skipped."""
+        records = records[records[:, 0] >= self.records]
+        if not len(records):
+            return
+        self.records = int(records[-1, 0]) + 1
+        kind = records[:, 1]
+        self._add_steps(records[(kind == STEP) | (kind == FULL)])
+        self._add_samples(records[kind == SAMPLE])
+
+    def _add_steps(self, records: Ints) -> None:
+        if not len(records):
+            return
+        rest = records[:, TOOK] - records[:, FIRST_PHASE:].sum(axis=1)
+        rows = np.concatenate([records, rest[:, None]], axis=1)
+        full = rows[:, 1] == FULL
+        self.full += int(full.sum())
+        rows[~full, 0] = self.steps + np.arange(int((~full).sum()))
+        self.last = np.concatenate([self.last, rows])[-LAST:]
+        rows = rows[~full]
+        if not len(rows):
+            return
+        self.steps += len(rows)
+        self.first = np.concatenate([self.first, rows[: FIRST - len(self.first)]])
+        least = self.slowest[:, TOOK].min() if len(self.slowest) == SLOWEST else -1
+        slow = rows[rows[:, TOOK] > least]
+        if len(slow):
+            slow = np.concatenate([self.slowest, slow])
+            if len(slow) > SLOWEST:
+                slow = slow[np.argpartition(slow[:, TOOK], -SLOWEST)[-SLOWEST:]]
+            self.slowest = slow
+        self.even = np.concatenate([self.even, rows[rows[:, 0] % self.stride == 0]])
+        while len(self.even) > EVEN:
+            self.stride *= 2
+            self.even = self.even[self.even[:, 0] % self.stride == 0]
+        lengths = np.concatenate([rows[:, TOOK : TOOK + 1], rows[:, FIRST_PHASE:]], axis=1)
+        place = bucket(lengths)
+        for column in range(lengths.shape[1]):
+            self.lengths[column] += np.bincount(place[:, column], minlength=BUCKETS)
+        self._add_blocks(rows)
+
+    def _add_blocks(self, rows: Ints) -> None:
+        one, begin, took = np.ones(len(rows), np.int64), rows[:, BEGIN], rows[:, TOOK]
+        new = np.column_stack(
+            [begin // self.block_ns, rows[:, NUMBER], one, begin, begin + took, took]
+            + [rows[:, FIRST_PHASE + number] for number in range(len(PHASES))]
+            + [took]
+        )
+        self.blocks = _blocks_joined(np.concatenate([self.blocks, new]))
+        while len(self.blocks) > MAX_BLOCKS:
+            self.block_ns *= 2
+            self.blocks[:, 0] //= 2
+            self.blocks = _blocks_joined(self.blocks)
+
+    def _add_samples(self, records: Ints) -> None:
+        if not len(records):
+            return
+        values = np.ascontiguousarray(records[:, 5]).view(np.float64)
+        for name, device in {(int(a), int(b)) for a, b in records[:, 3:5]}:
+            key = (name, device)
+            if key not in self.series and len(self.series) >= MAX_SERIES:
+                continue
+            mine = (records[:, 3] == name) & (records[:, 4] == device)
+            self.series.setdefault(key, Series()).add(records[mine, 2], values[mine])
+
+    @property
+    def totals(self) -> Ints:
+        """The sums over all steps: of the steps, and of each phase (ns)."""
+        sums: Ints = self.blocks[:, _SUMS].sum(axis=0)
+        return sums
+
+    def kept(self) -> Ints:
+        """All kept steps in order, each once, of ``KEPT``'s columns."""
+        rows = np.concatenate([self.slowest, self.first, self.last, self.even])
+        rows = rows[np.lexsort((rows[:, 0], rows[:, 1], rows[:, BEGIN]))]
+        once: Ints = rows[(np.diff(rows[:, :2], axis=0, prepend=-1) != 0).any(axis=1)]
+        return once
+
+    # ----------------------------------------------------------------------------- bytes
+
+    def snapshot(self, facts: Mapping[str, Any]) -> bytes:
+        """Return all of it as bytes, with ``facts`` (JSON) in the header."""
+        arrays = {
+            "blocks": self.blocks,
+            "lengths": self.lengths,
+            "slowest": self.slowest,
+            "first": self.first,
+            "last": self.last,
+            "even": self.even,
+        }
+        series = [[*key, one.length, len(one.points)] for key, one in self.series.items()]
+        header = json.dumps(
+            {
+                "facts": dict(facts),
+                "arrays": {name: len(array) for name, array in arrays.items()},
+                "series": series,
+                "records": self.records,
+                "steps": self.steps,
+                "full": self.full,
+                "block_ns": self.block_ns,
+                "stride": self.stride,
+            }
+        ).encode()
+        parts = [HEADER.pack(MAGIC, VERSION, len(header)), header]
+        parts += [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
+        parts += [one.points.tobytes() for one in self.series.values()]
+        return b"".join(parts)
+
+    @classmethod
+    def of(cls, data: bytes) -> tuple[Summary, dict[str, Any]]:
+        """Return what ``snapshot`` wrote, and its facts. Raises Unreadable."""
+        try:
+            return cls._of(data)
+        except Unreadable:
+            raise
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise Unreadable(f"damaged: {type(error).__name__}") from None
+
+    @classmethod
+    def _of(cls, data: bytes) -> tuple[Summary, dict[str, Any]]:
+        if len(data) < HEADER.size:
+            raise Unreadable("it is too short")
+        magic, version, size = HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise Unreadable("it does not begin as one does")
+        if version != VERSION:
+            raise Unreadable(f"written in version {version}; this opscope reads {VERSION}")
+        if size > _MAX_HEADER:
+            raise Unreadable("its header is too long")
+        at = HEADER.size + size
+        header = json.loads(data[HEADER.size : at])
+        made = cls()
+        for name in ("records", "steps", "full", "block_ns", "stride"):
+            value = header[name]
+            if type(value) is not int or not 0 <= value < 1 << 62:
+                raise Unreadable(f"{name} is no count")
+            setattr(made, name, value)
+        made.block_ns, made.stride = max(1, made.block_ns), max(1, made.stride)
+
+        def take(rows: Any, columns: int, dtype: Any) -> Any:
+            nonlocal at
+            if type(rows) is not int or rows < 0 or at + rows * columns * 8 > len(data):
+                raise Unreadable("it ends too early")
+            found = np.frombuffer(data, dtype, rows * columns, at).reshape(rows, columns).copy()
+            at += rows * columns * 8
+            return found
+
+        shapes = {"blocks": len(BLOCK), "lengths": BUCKETS}
+        for name in ("blocks", "lengths", "slowest", "first", "last", "even"):
+            array = take(header["arrays"][name], shapes.get(name, len(KEPT)), "<i8")
+            setattr(made, name, array)
+        if len(made.lengths) != 1 + len(PHASES):
+            raise Unreadable("it has other phases")
+        for name, device, length, rows in header["series"][:MAX_SERIES]:
+            one = Series()
+            one.length = max(1, int(length))
+            one.points = take(rows, len(POINT), "<f8")
+            made.series[int(name), int(device)] = one
+        facts = header["facts"]
+        return made, facts if isinstance(facts, dict) else {}
+
+
+def bucket(length: Ints) -> Ints:
+    """Return the bucket of each length (ns)."""
+    # a length that is a bound up to rounding may lie in either bucket: both are within the said error
+    exact = np.ceil(np.log(np.maximum(length, 1)) / _LOG)
+    found: Ints = np.minimum(exact.astype(np.int64), BUCKETS - 1)
+    return found
+
+
+def middle(place: int) -> float:
+    """Return the length (ns) that stands for a bucket: within 1 % of all that it holds."""
+    return 0.5 if place == 0 else 2 * GROWTH**place / (GROWTH + 1)
+
+
+def quantile(counts: Ints, share: float) -> float | None:
+    """Return the length (ns) below which ``share`` of the counted ones lie, within 1 %; None of none."""
+    total = int(counts.sum())
+    if not total:
+        return None
+    place = int(np.searchsorted(np.cumsum(counts), max(1, math.ceil(share * total))))
+    return middle(place) if place else 0.0
+
+
+def read_records(data: bytes) -> Ints:
+    """Return the whole records of a log's bytes."""
+    whole = len(data) // (8 * WIDTH)
+    return np.frombuffer(data, "<i8", whole * WIDTH).reshape(whole, WIDTH)
+
+
+def _blocks_joined(rows: Ints) -> Ints:
+    """Return blocks of equal place as one, in order of place."""
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
+    made: Ints = rows[starts].copy()
+    made[:, 2] = np.add.reduceat(rows[:, 2], starts)
+    made[:, 3] = np.minimum.reduceat(rows[:, 3], starts)
+    made[:, 4] = np.maximum.reduceat(rows[:, 4], starts)
+    made[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts, axis=0)
+    made[:, -1] = np.maximum.reduceat(rows[:, -1], starts)
+    return made
+
+
+def _points_joined(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points of equal place as one; its time is the latest."""
+    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
+    made: NDArray[np.float64] = rows[starts].copy()
+    made[:, 1] = np.maximum.reduceat(rows[:, 1], starts)
+    made[:, 2:4] = np.add.reduceat(rows[:, 2:4], starts, axis=0)
+    made[:, 4] = np.minimum.reduceat(rows[:, 4], starts)
+    made[:, 5] = np.maximum.reduceat(rows[:, 5], starts)
+    return made

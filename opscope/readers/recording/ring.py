@@ -1,0 +1,69 @@
+"""Read what is special of a ring's part: its segments, and where the last seconds or steps begin.
+
+A part that says where it begins need not be a ring: a capture that begins amid a step leaves that step out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from opscope.core import recording_format
+from opscope.core.tables.intervals import Ints
+from opscope.readers.errors import BadInput
+
+#: The most segments that are read; a ring has about ten, and at most a few for each step that it keeps.
+MAX_SEGMENTS: Final = 1 << 16
+_TEXT: Final = 400
+
+
+def segments(part: Path) -> list[Path]:
+    """Return the segments of a ring in order; empty for a part that is no ring.
+
+    Raises BadInput for too many of them, and for one that is no folder.
+    """
+    found = sorted(part.glob(recording_format.SEGMENTS))
+    if len(found) > MAX_SEGMENTS:
+        raise BadInput(part, f"more than {MAX_SEGMENTS} segments")
+    for one in found:
+        if one.is_symlink() or not one.is_dir():
+            raise BadInput(one, "a segment of a recording is a plain folder")
+    return found
+
+
+def said(what: Any) -> dict[str, Any]:
+    """Return what is said of a ring, in the types that it should have. Raises what a wrong type raises."""
+    begin = int(what["from_unix"])
+    if not 0 <= begin < 1 << 62:
+        raise ValueError(f"{begin!r:.40} is out of range")
+    texts = {name: str(what[name])[:_TEXT] for name in ("made_by", "why", "last")}
+    return {"from_unix": begin, **texts}
+
+
+def begin(ring: Mapping[str, Any] | None, clocks: Sequence[tuple[int, int, int]]) -> int | None:
+    """Return where the ring begins on the part's own clock; None if all that is there counts."""
+    if ring is None or not clocks:
+        return None
+    perf, unix, _ = clocks[-1]
+    return int(ring["from_unix"]) - (unix - perf)
+
+
+def end(logs: Mapping[int, Ints], clocks: Sequence[tuple[int, int, int]]) -> int | None:
+    """Return the end of a ring that went on: its last record, or its last reading of the clock."""
+    last = [perf for perf, _, _ in clocks]
+    for log in logs.values():
+        times = log[log[:, 0] != recording_format.PAYLOAD, 1]
+        last += [int(times.max())] if len(times) else []
+    return max(last, default=None)
+
+
+def since(begin: int, log: Ints) -> Ints:
+    """Return the records of a thread from ``begin`` on; a payload goes with the record that it precedes."""
+    payload = log[:, 0] == recording_format.PAYLOAD
+    time = log[:, 1].copy()
+    time[payload] = np.append(time[1:], 0)[payload]
+    kept: Ints = log[time >= begin]
+    return kept
