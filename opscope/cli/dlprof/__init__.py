@@ -1,0 +1,1 @@
+"""``opscope dlprof``: DLProf's command line, switch by switch, over opscope's capture and reports."""

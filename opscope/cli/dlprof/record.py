@@ -1,0 +1,103 @@
+"""``opscope dlprof COMMAND``: record it, under Nsight Systems where that is, else by opscope itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from opscope import backends
+from opscope.adapters import modes
+from opscope.backends.nsys import NSYS, SUFFIX
+from opscope.backends.nsys.command import CUDA
+from opscope.cli import common, nsight_run, run
+
+from . import written
+from .asked import Asked
+from .switches import DETAILED, DIAGNOSTIC, MINIMAL, NORMAL
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Switches for Nsight Systems alone, and what there is without it.
+_NSYS_ONLY: Final = {
+    "nsys_opts": "the options are Nsight Systems's own",
+    "nsys_base_name": "there is no report of Nsight Systems",
+    "nsys_profile_range": "cudaProfilerStart is heard by Nsight Systems alone, so all is recorded; "
+    "opscope.capture and `opscope run --steps` record a part",
+}
+
+
+def record(asked: Asked) -> int:
+    """Record the command, write its profile and its reports, and return the command's status.
+
+    Ends the process with status 2, before the command runs, if the files cannot be written.
+    """
+    machine = backends.here(in_process=False)
+    found = NSYS.available(machine)
+    notes = list(asked.notes)
+    if machine.under_nsys:
+        notes.append(f"{found.why}; of its report: opscope dlprof --database=REPORT --reports=…")
+    elif not found.works:
+        notes.append(f"{found.why}, so opscope records by itself")
+    if not found.works:
+        notes += [
+            f"--{name}: no effect: {why}" for name, why in _NSYS_ONLY.items() if name in asked.given
+        ]
+    written.check(asked)
+    made = written.make_folder(asked.folder)
+    there: list[Path] = []
+    faults: list[str] = []
+
+    def ended(profile: Profile, path: Path) -> None:
+        there.append(path)
+        try:
+            for one in written.write(asked, profile):
+                common.say(f"wrote {one}")
+        except written.NotWritten as error:
+            again = f"opscope dlprof --database={path}"
+            faults.append(f"{error}; the profile is there, so the reports can be made by: {again}")
+
+    with common.held(asked.level < NORMAL) as lines:
+        for note in notes:
+            common.say(note)
+        try:
+            status = run.record(
+                asked.command,
+                output=asked.path,
+                force=asked.force,
+                delay=asked.delay,
+                duration=asked.duration,
+                backend=NSYS.name if found.works else "auto",
+                mode=asked.mode,
+                trace=",".join(asked.nsys.traces) or None if found.works else None,
+                range_end=_range_end(asked) if found.works else None,
+                report=asked.level >= (NORMAL if asked.mode == modes.SIMPLE else DETAILED),
+                wishes=_wishes(asked),
+                # what the user asks of nsys itself, nothing else can do
+                instead=not asked.nsys.given,
+                ended=ended,
+            )
+        finally:
+            written.remove_empty(made)
+    for line in lines:
+        if not there or (asked.level >= MINIMAL and line.startswith("wrote ")):
+            common.say(line)
+    if not there and asked.writes:
+        faults.append("there is no profile, so no report was written")
+    for line in faults:
+        common.say(line)
+    return status
+
+
+def _wishes(asked: Asked) -> nsight_run.Wishes:
+    return nsight_run.Wishes(
+        CUDA if asked.nsys_range else None,
+        asked.nsys.others,
+        asked.folder / f"{asked.nsys_name}{SUFFIX}",
+        asked.level >= DIAGNOSTIC,
+    )
+
+
+def _range_end(asked: Asked) -> str | None:
+    """Return what ends the ranges of the program, unless that is nsys's end after the first."""
+    return None if asked.nsys.range_end in (None, "stop") else asked.nsys.range_end

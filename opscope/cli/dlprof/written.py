@@ -1,0 +1,118 @@
+"""What ``opscope dlprof`` writes beside the profile: the reports in DLProf's layout, and the model's data."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from opscope.cli import common
+
+from .asked import Asked
+from .switches import FILES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+_MODEL_DATA: Final = "model_data"
+#: Rows of a table that are made into text at once.
+_ROWS: Final = 50_000
+
+
+class NotWritten(RuntimeError):
+    """The reports cannot be made or written; the message says why."""
+
+
+def check(asked: Asked) -> None:
+    """End the process with status 2 if a file that is to be written exists and is not to be replaced."""
+    if asked.folder.exists() and not asked.folder.is_dir():
+        common.fail(f"--output_path={asked.folder}: this is a file")
+    for path in () if asked.force else _taken(asked):
+        common.fail(f"{path} exists; --force=true replaces it, --base_name names others")
+    if asked.force and asked.path.exists() and not (asked.path / "meta.json").is_file():
+        common.fail(f"{asked.path} is not a profile, so --force does not replace it")
+
+
+def _taken(asked: Asked) -> Iterator[Path]:
+    """Yield the files there are with names of the reports; the domains in the names are not known yet."""
+    folder = Path(glob.escape(str(asked.folder)))
+    for report in asked.reports:
+        for kind in asked.formats:
+            name = f"{glob.escape(asked.base)}_{FILES.get(report, report)}"
+            yield from map(Path, sorted(glob.glob(str(folder / f"{name}.{kind}"))))
+            yield from map(Path, sorted(glob.glob(str(folder / f"{name}_*.{kind}"))))
+    if asked.dump and _model_data(asked).exists():
+        yield _model_data(asked)
+
+
+def _model_data(asked: Asked) -> Path:
+    return asked.folder / f"{asked.base}_{_MODEL_DATA}.json"
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make the folder; return those that were made, the innermost first. Ends the process if that fails."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        common.fail(f"--output_path={folder}: {error.strerror or error}")
+    return missing
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that were made and hold nothing."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:  # it holds files
+            return
+
+
+def write(asked: Asked, profile: Profile) -> list[Path]:
+    """Write the reports and the model's data; return the files. Raises NotWritten; then there are none."""
+    from opscope.reports import dlprof  # lazy: few commands need it
+
+    made: list[Path] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{asked.base}-", dir=asked.folder) as place:
+            if asked.dump:
+                _dump(profile, Path(place, _MODEL_DATA))
+            if asked.reports:
+                made = dlprof.write(
+                    profile,
+                    asked.reports,
+                    asked.folder,
+                    base_name=asked.base,
+                    formats=asked.formats,
+                    domains=asked.domains,
+                    key=asked.key,
+                    iter_start=asked.iter_start,
+                    iter_stop=asked.iter_stop,
+                    force=asked.force,
+                )
+            if asked.dump:
+                os.replace(Path(place, _MODEL_DATA), _model_data(asked))
+                made = [*made, _model_data(asked)]
+    except (dlprof.ReportError, FileExistsError) as error:
+        raise NotWritten(str(error)) from error
+    except OSError as error:
+        raise NotWritten(f"{asked.folder}: {error.strerror or error}") from error
+    return made
+
+
+def _dump(profile: Profile, path: Path) -> None:
+    """Write ops, kernels and copies as one JSON object."""
+    with path.open("w", encoding="utf-8") as file:
+        for at, table in enumerate(("ops", "kernels", "memops")):
+            frame: pl.DataFrame = getattr(profile, table)()
+            file.write(f'{"," if at else "{"}\n"{table}": [')
+            for first in range(0, len(frame), _ROWS):
+                rows = frame[first : first + _ROWS].write_json()[1:-1]
+                file.write(f"{',' if first else ''}\n{rows}")
+            file.write("\n]")
+        file.write("\n}\n")

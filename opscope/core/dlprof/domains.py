@@ -1,0 +1,95 @@
+"""The user's NVTX domains: in their reports the ranges of a domain stand for ops."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribution.attribute import RUNTIME, Attribution
+from opscope.core.dialects import own
+from opscope.core.dlprof.instances import Collected, Instances, add_rest, opened, placed
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.lanes import lanes
+
+#: Domains that are no user's: a framework's runtime, and steps that opscope infers.
+_OURS: Final = frozenset({RUNTIME, "inferred"})
+
+
+def ranges_by_domain(attribution: Attribution) -> dict[str, Ints]:
+    """Return the rows of the pushed ranges of each named domain whose ranges are no framework's.
+
+    The default domain has the ops of DLProf's own markers; its user ranges are in no report of their own.
+    """
+    ranges = attribution.trace["ranges"]
+    code, texts = compact(ranges["domain"])
+    named = np.array(
+        [bool(text) and not own.is_own(text) and text not in _OURS for text in texts], bool
+    )
+    if not len(texts) or not named.any():
+        return {}
+    pushed = (ranges["kind"].cast(pl.String) == "pushpop").fill_null(False).to_numpy()
+    role = attribution.meaning.role
+    wanted = named[code] & pushed & (role == ROLE["user"])
+    return {
+        str(texts[number]): np.flatnonzero(wanted & (code == number))
+        for number in np.unique(code[wanted]).tolist()
+    }
+
+
+def range_instances(ops: Ops, rows: Ints) -> Instances:
+    """Return the instances of a domain: each range is one, of the op that the ranges around it name.
+
+    Its time on the CPU is that outside the ranges inside it, so that times can be added up.
+    """
+    trace = ops.attribution.trace
+    ranges = trace["ranges"]
+    rows = rows[np.argsort(ranges["start"].gather(rows).to_numpy(), kind="stable")]
+    place = np.full(len(ranges), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    parent = np.full(len(rows), NONE, np.int64)
+    for _, part in lanes(ranges).rows(place >= 0):
+        tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
+        parent[place[part[tree.order]]] = at(place[part[tree.order]], tree.parent)
+    code, texts = compact(ranges["text"].gather(rows))
+    number, paths = _paths(code, [text or "" for text in texts], parent)
+    found = Collected()
+    described = pl.DataFrame(
+        {
+            "name": ["".join(f"/{part}" for part in path) for path in paths],
+            "type": [path[-1] for path in paths],
+            "stack": [""] * len(paths),
+            "eligible": [False] * len(paths),
+            "associated": [True] * len(paths),
+        }
+    )
+    length = (ranges["end"] - ranges["start"]).gather(rows).fill_null(0).to_numpy()
+    inner = np.zeros(len(rows), np.int64)
+    inside = np.flatnonzero(parent >= 0)
+    np.add.at(inner, parent[inside], length[inside])
+    table = placed(trace, "ranges", rows, rows).with_columns(pl.Series("inner", inner))
+    found.add(described, number, table)
+    return add_rest(found, ops, opened(trace, rows), None)
+
+
+def _paths(
+    code: NDArray[np.int32], texts: list[str], parent: Ints
+) -> tuple[Ints, list[tuple[str, ...]]]:
+    """Return for each range the number of its path of texts, outermost first, and the paths."""
+    known: dict[tuple[int, int], int] = {}
+    paths: list[tuple[str, ...]] = []
+    number = np.empty(len(code), np.int64)
+    # a loop over ranges, as a path needs that of the range around it; a parent comes before its children
+    for row, (text, above) in enumerate(zip(code.tolist(), parent.tolist(), strict=True)):
+        over = int(number[above]) if above >= 0 else NONE
+        key = (over, text)
+        if key not in known:
+            known[key] = len(paths)
+            paths.append((*(paths[over] if over >= 0 else ()), texts[text]))
+        number[row] = known[key]
+    return number, paths

@@ -1,0 +1,86 @@
+"""Sums over groups of rows, one NumPy pass each: a million rows in as many groups take milliseconds.
+
+Polars takes a second for each aggregate of a million groups, and a report has twenty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.tables.intervals import Ints
+
+_INT: Any = np.iinfo(np.int64)
+
+
+class Groups:
+    """The groups of rows: ``number`` is each row's group, ``many`` how many there are; each has a row."""
+
+    def __init__(self, number: NDArray[np.integer[Any]], many: int) -> None:
+        self.many = many
+        self._number = number
+        self._order = np.argsort(number, kind="stable")
+        ordered = number[self._order]
+        self._begin = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        if not len(number):
+            self._begin = self._begin[:0]
+
+    @property
+    def sizes(self) -> Ints:
+        """How many rows each group has."""
+        return np.diff(np.append(self._begin, len(self._order))).astype(np.int64)
+
+    def first(self) -> Ints:
+        """Return the first row of each group."""
+        rows: Ints = self._order[self._begin]
+        return rows
+
+    def total(self, column: pl.Series) -> pl.Series:
+        """Return the sum of each group's known values; null if none is known."""
+        known, values = self._known(column, 0)
+        return self._null(self._reduced(np.add, values), self._reduced(np.add, known) == 0)
+
+    def whole(self, column: pl.Series) -> pl.Series:
+        """Return the sum of each group's values; null if one is not known."""
+        known, values = self._known(column, 0)
+        return self._null(self._reduced(np.add, values), self._reduced(np.add, known) < self.sizes)
+
+    def statistics(self, column: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series]:
+        """Return the sum, average, least and most of each group's known values; null if none is known."""
+        known, values = self._known(column, 0)
+        count = self._reduced(np.add, known)
+        unknown = count == 0
+        total = self._reduced(np.add, values)
+        mean = total / np.maximum(count, 1)
+        least = self._reduced(np.minimum, self._known(column, _INT.max)[1])
+        most = self._reduced(np.maximum, self._known(column, _INT.min)[1])
+        return (
+            self._null(total, unknown),
+            self._null(mean, unknown),
+            self._null(least, unknown),
+            self._null(most, unknown),
+        )
+
+    def proven(self, column: pl.Series) -> pl.Series:
+        """Return whether a row of each group is true: null if none is and one is not known."""
+        yes = self._reduced(np.maximum, column.fill_null(False).cast(pl.Int64).to_numpy()) > 0
+        unknown = self._reduced(np.maximum, column.is_null().cast(pl.Int64).to_numpy()) > 0
+        return self._null(yes, ~yes & unknown)
+
+    def _known(self, column: pl.Series, otherwise: int) -> tuple[Ints, Ints]:
+        known = column.is_not_null().cast(pl.Int64).to_numpy()
+        return known, column.cast(pl.Int64).fill_null(otherwise).to_numpy()
+
+    def _reduced(self, operation: Any, values: NDArray[Any]) -> NDArray[Any]:
+        if not len(self._begin):
+            return values[:0]
+        found: NDArray[Any] = operation.reduceat(values[self._order], self._begin)
+        return found
+
+    @staticmethod
+    def _null(values: NDArray[Any], where: NDArray[np.bool_]) -> pl.Series:
+        column: pl.Series = pl.Series(values)
+        return column.set(pl.Series(where), None) if where.any() else column

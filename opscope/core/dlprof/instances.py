@@ -1,0 +1,417 @@
+"""The instances of ops as DLProf counts them, and the instance of each CUDA call, kernel and copy.
+
+An instance is a call of an op that no other op contains. A CUDA call outside all of them is an instance of
+its own, ``unassociated_<call>``; so is a kernel or copy whose launch the trace lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.windows import captured
+from opscope.core.dialects.markers import call_stack
+from opscope.core.dlprof import names
+from opscope.core.dlprof.kernel_names import short_name
+from opscope.core.schema import DIRECTIONS, OpCall
+from opscope.core.tables.columns import at, compact, pairs, spread
+from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.lanes import lanes
+from opscope.core.tables.trace import Trace
+
+#: DLProf makes an op of each unassociated call. Of a call that is made more often, one op is made.
+MOST_OF_A_CALL: Final = 10_000
+#: The columns that describe an op; texts are categories, because a million ops share few of them.
+_TEXTS: Final = (
+    "name", "direction", "type", "data_type", "stack", "inputs", "outputs", "parameters", "layer",
+    "source", "call",
+)  # fmt: skip
+OPS: Final[Mapping[str, Any]] = {
+    "op_id": pl.String,
+    **dict.fromkeys(_TEXTS, pl.Categorical),
+    "eligible": pl.Boolean,
+    "associated": pl.Boolean,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The ops (``OPS``, a row each) and their instances.
+
+    ``table``: one row per instance: op (its row in ``ops``), process, start, end (ns; null if nothing on the
+    CPU was recorded), inner (ns that count for those inside it), range (its row of ``ranges``, -1 for none),
+    seen (whether its kernels were captured). ``calls``, ``kernels``, ``memops``: the instance of each row of
+    these tables of the trace.
+    """
+
+    ops: pl.DataFrame
+    table: pl.DataFrame
+    calls: Ints
+    kernels: Ints
+    memops: Ints
+
+
+@dataclass(slots=True)
+class Collected:
+    """Ops and their instances while they are collected; ``of`` has the op of each instance."""
+
+    ops: list[pl.DataFrame] = field(default_factory=list)
+    of: list[Ints] = field(default_factory=list)
+    table: list[pl.DataFrame] = field(default_factory=list)
+    many: int = 0
+
+    def add(self, ops: pl.DataFrame, of: Ints, table: pl.DataFrame) -> int:
+        """Add ops, and instances of them; return the number of the first of these instances.
+
+        ``ops`` has some columns of ``OPS``; the others are null.
+        """
+        first = self.many
+        self.of.append(of + sum(map(len, self.ops)))
+        self.ops.append(
+            ops.select(
+                pl.col(name).cast(kind) if name in ops.columns else pl.lit(None, kind).alias(name)
+                for name, kind in OPS.items()
+            )
+        )
+        self.table.append(table)
+        self.many += len(table)
+        return first
+
+
+def instances(ops: Ops) -> Instances:
+    """Return the instances of an attributed trace."""
+    attribution = ops.attribution
+    trace = attribution.trace
+    outer = attribution.is_op & (attribution.parent < 0)
+    rows = np.flatnonzero(outer)
+    rows = rows[np.argsort(trace["ranges"]["start"].gather(rows).to_numpy(), kind="stable")]
+    found = Collected()
+    described, of = _described(ops, rows)
+    found.add(described, of, placed(trace, "ranges", rows, rows))
+    place = np.full(len(outer), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    return add_rest(found, ops, opened(trace, rows), place)
+
+
+def add_rest(found: Collected, ops: Ops, calls: Ints, place: Ints | None) -> Instances:
+    """Return what was found, with the instance of all work, and instances for calls and work without one.
+
+    ``calls``: the instance of each call (-1: none). ``place``: for each outermost op's range row its
+    instance; None if ranges that are no ops stand for them, whose work is that of their calls.
+    """
+    attribution = ops.attribution
+    trace = attribution.trace
+    outer = attribution.is_op & (attribution.parent < 0)
+    every = (("kernels", attribution.kernels), ("memops", attribution.memops))
+    work: dict[str, Ints] = {}
+    for name, launched in every:
+        if place is None:
+            work[name] = np.full(len(launched.op), NONE, np.int64)
+            continue
+        top = attribution.climb(launched.op.astype(np.int64), outer)
+        work[name] = at(place, top)
+        replayed = np.flatnonzero((launched.replay >= 0) & (work[name] >= 0))
+        if len(replayed):
+            inner = work[name][replayed]
+            work[name][replayed] = _replays(found, trace, inner, launched.replay[replayed])
+        # a launch outside all ranges belongs to the op of its kernel, which attribution may know otherwise
+        linked = np.flatnonzero((work[name] >= 0) & (launched.call >= 0) & (launched.replay < 0))
+        own = launched.call[linked]
+        calls[own] = np.where(calls[own] >= 0, calls[own], work[name][linked])
+    _add_calls(found, trace, calls)
+    for name, launched in every:
+        bare = np.flatnonzero((work[name] < 0) & (launched.call >= 0))
+        work[name][bare] = calls[launched.call[bare]]
+        _add_unlaunched(found, trace, name, work[name])
+    return _numbered(found, calls, work)
+
+
+def _described(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
+    """Return the ops of which ``rows`` are instances, and the place of each row's op among them."""
+    attribution = ops.attribution
+    meaning = attribution.meaning
+    direction = ops.direction(rows)
+    forward = ops.forward_of(rows)
+    outer = attribution.is_op & (attribution.parent < 0)
+    # DLProf gives a backward op the name of the forward op that it differentiates
+    naming = np.where(forward >= 0, attribution.climb(forward, outer), rows)
+    naming = np.where(naming >= 0, naming, rows)
+    reading = meaning.reading[naming]
+    texts = _readings(meaning)
+    kind_code = pairs(
+        *(texts[name].to_physical().fill_null(0).to_numpy() for name in ("type", "inputs"))
+    )[2]
+    kind_code = pairs(kind_code, texts["data_type"].to_physical().fill_null(0).to_numpy())[2]
+    marker, stacks = _markers(ops, naming)
+    described = ops.describe(naming)
+    layer, layers = compact(described.layer)
+    source, sources = compact(described.source)
+    plain = pairs(layer, source)[2]
+    where = pairs(marker, np.where(marker >= 0, NONE, plain))[2]
+    what = pairs(kind_code[reading], direction)[2]
+    number = pairs(where, what)[2]
+    first = _first(number)
+    order = np.argsort(first, kind="stable")  # by the op's first start
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(first))
+    first = first[order]
+    of = place[number]
+    code = reading[first]
+    names_of = _names(
+        marker[first],
+        [names.hierarchy(stack) for stack, _ in stacks],
+        (layer[first], layers),
+        (texts["type"].gather(code), (source[first], sources)),
+    )
+    own = spread("stack", ["\n".join(lines) for _, lines in stacks], marker[first])
+    lines = ["\n".join(reversed((one or "").split(" < "))) for one in sources]
+    frame = texts[code].with_columns(
+        names_of,
+        spread("direction", [names.DIRECTIONS.get(one) for one in DIRECTIONS], direction[first]),
+        own.zip_with(pl.Series(marker[first] >= 0), spread("stack", lines, source[first])),
+        spread("layer", layers, layer[first]),
+        spread("source", sources, source[first]),
+        pl.Series("eligible", _eligible(ops, rows, of, len(first)), pl.Boolean),
+        pl.lit(True).alias("associated"),
+    )
+    return frame, of
+
+
+def _first(number: NDArray[np.integer]) -> Ints:
+    """Return the first place of each number 0, 1 …; every number occurs."""
+    many = int(number.max()) + 1 if len(number) else 0
+    first = np.zeros(many, np.int64)
+    first[number[::-1]] = np.arange(len(number) - 1, -1, -1)
+    return first
+
+
+def _readings(meaning: Meaning) -> pl.DataFrame:
+    """Return the columns of ``OPS`` that a text gives, for each distinct text."""
+    rows = []
+    for one, text in zip(meaning.readings, meaning.texts, strict=True):
+        call = one.call if one.role == "op" else None
+        kind = names.op_type(call.name if call is not None else text)
+        rows.append(
+            (
+                _given_id(call),
+                kind,
+                names.data_type(call),
+                names.input_shapes(call, kind),
+                names.output_shapes(call, kind),
+                names.parameters(call, kind),
+                call.name if call is not None else text,
+            )
+        )
+    columns = ("op_id", "type", "data_type", "inputs", "outputs", "parameters", "call")
+    return pl.DataFrame(rows, schema={name: OPS[name] for name in columns}, orient="row")
+
+
+def _names(
+    marker: Ints,
+    marked: list[str],
+    layer: tuple[NDArray[np.int32], list[str | None]],
+    kind_and_source: tuple[pl.Series, tuple[NDArray[np.int32], list[str | None]]],
+) -> pl.Series:
+    """Return the name of each op: that of its marker, else its layer and type."""
+    kinds, (source, sources) = kind_and_source
+    kind, types = compact(kinds)
+    found = spread("name", marked, marker)
+    bare = np.flatnonzero(marker < 0)
+    if not len(bare):
+        return found
+    inner, line, number = pairs(pairs(layer[0][bare], kind[bare])[2], source[bare])
+    del inner, line
+    first = _first(number)
+    order = np.argsort(first, kind="stable")
+    distinct = bare[first[order]]
+    made = names.layered(
+        [
+            (layer[1][layer[0][i]], types[kind[i]] or "", sources[source[i]])
+            for i in distinct.tolist()
+        ]
+    )
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return found.scatter(bare, spread("name", made, place[number]))
+
+
+def _given_id(call: OpCall | None) -> str | None:
+    """Return the id that DLProf's own database gave the op."""
+    given = call.param("op_id") if call is not None else None
+    return given if isinstance(given, str) and given else None
+
+
+def _markers(ops: Ops, rows: Ints) -> tuple[Ints, list[tuple[str, tuple[str, ...]]]]:
+    """Return for each op row the place of the marker's call stack around it (-1: none), and the stacks."""
+    attribution = ops.attribution
+    meaning, ranges = attribution.meaning, attribution.trace["ranges"]
+    known: dict[tuple[str, tuple[str, ...]], int] = {}
+    code = np.full(len(meaning.readings), NONE, np.int64)
+    for number, (one, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
+        stack = call_stack(text) if one.role == "source" else None
+        if stack is not None:
+            code[number] = known.setdefault(stack, len(known))
+    found = np.full(len(rows), NONE, np.int64)
+    if not known:
+        return found, []
+    around = code[meaning.reading] >= 0
+    process, thread, time = ops.places(rows)
+    for (number, on), part in lanes(ranges).rows(around):
+        here = np.flatnonzero((process == number) & (thread == on))
+        tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
+        inner = tree.innermost(time[here])
+        held = inner >= 0
+        found[here[held]] = code[meaning.reading[part[inner[held]]]]
+    return found, list(known)
+
+
+def _eligible(ops: Ops, rows: Ints, of: Ints, many: int) -> pl.Series:
+    """Return for each op whether it, or an op inside it, could use Tensor Cores; null: not known."""
+    attribution, costs = ops.attribution, ops.costs
+    could = costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
+    known = costs.catalogue["tc_eligible"].is_not_null().to_numpy()
+    outer = attribution.is_op & (attribution.parent < 0)
+    inside = np.flatnonzero(attribution.is_op & could[costs.place])
+    marked = np.zeros(len(outer), bool)
+    tops = attribution.climb(inside, outer)
+    marked[tops[tops >= 0]] = True
+    yes, told = np.zeros(many, bool), np.zeros(many, bool)
+    yes[of[marked[rows]]] = True
+    told[of[known[costs.place[rows]]]] = True
+    return pl.Series(yes).set(pl.Series(~yes & ~told), None)
+
+
+def placed(trace: Trace, table: str, rows: Ints, ranges: Ints) -> pl.DataFrame:
+    frame = trace[table].select("process", "start", "end")[rows]
+    seen = captured(trace, ranges) if len(ranges) and (ranges >= 0).all() else None
+    return frame.with_columns(
+        pl.coalesce("end", "start").alias("end"),
+        pl.lit(0, pl.Int64).alias("inner"),
+        pl.Series("range", ranges, dtype=pl.Int64),
+        pl.lit(True).alias("seen") if seen is None else pl.Series("seen", seen),
+    )
+
+
+def opened(trace: Trace, rows: Ints) -> Ints:
+    """Return for each call the place in ``rows`` of the innermost range open at its start; -1: none."""
+    calls, ranges = trace["calls"], trace["ranges"]
+    found = np.full(len(calls), NONE, np.int64)
+    if not len(calls) or not len(rows):
+        return found
+    place = np.full(len(ranges), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    theirs = dict(lanes(calls).rows(np.ones(len(calls), bool)))
+    for key, part in lanes(ranges).rows(place >= 0):
+        if key in theirs:
+            here = theirs[key]
+            tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
+            inner = tree.innermost(calls["start"].gather(here).to_numpy())
+            found[here] = np.where(inner >= 0, place[part[np.maximum(inner, 0)]], NONE)
+    return found
+
+
+def _replays(found: Collected, trace: Trace, place: Ints, replay: NDArray[np.int32]) -> Ints:
+    """Return an instance for each (op, replay of a CUDA graph), which is no time of the op on the CPU."""
+    inner, call, number = pairs(place, replay)
+    table = (
+        trace["calls"]
+        .select("process", "start")[call]
+        .with_columns(
+            pl.lit(None, pl.Int64).alias("end"),
+            pl.lit(0, pl.Int64).alias("inner"),
+            pl.lit(NONE, pl.Int64).alias("range"),
+            pl.lit(True).alias("seen"),
+        )
+    )
+    of = np.concatenate(found.of)[inner]
+    first = found.many
+    found.of.append(of)
+    found.table.append(table)
+    found.many += len(table)
+    return first + number.astype(np.int64)
+
+
+def _add_calls(found: Collected, trace: Trace, calls: Ints) -> None:
+    """Make an instance of each call that is in no op."""
+    bare = np.flatnonzero(calls < 0)
+    if not len(bare):
+        return
+    table = trace["calls"]
+    bare = bare[np.argsort(table["start"].gather(bare).to_numpy(), kind="stable")]
+    code, texts = compact(table["name"].gather(bare))
+    counts = np.bincount(code, minlength=len(texts))
+    each = counts[code] <= MOST_OF_A_CALL
+    key = np.where(each, np.arange(len(bare)) + len(texts), code)
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    kinds = spread("type", [text or "call" for text in texts], code[first])
+    begin = found.add(
+        _unassociated(kinds),
+        number.reshape(-1),
+        placed(trace, "calls", bare, np.full(len(bare), NONE)),
+    )
+    calls[bare] = begin + np.arange(len(bare))
+
+
+def _add_unlaunched(found: Collected, trace: Trace, name: str, place: Ints) -> None:
+    """Make instances of kernels or copies without an op and without a launch: an op per name."""
+    bare = np.flatnonzero(place < 0)
+    if not len(bare):
+        return
+    table = trace[name]
+    code, texts = compact(table["name" if name == "kernels" else "kind"].gather(bare))
+    used, number = np.unique(code, return_inverse=True)
+    kinds = [short_name(texts[one] or "?") for one in used.tolist()]
+    called = kinds if name == "kernels" else [f"memory_{kind}" for kind in kinds]
+    made = _unassociated(pl.Series("type", called, pl.String).cast(pl.Categorical))
+    frame = table.select("process", "start")[bare].with_columns(
+        pl.lit(None, pl.Int64).alias("end"),
+        pl.lit(0, pl.Int64).alias("inner"),
+        pl.lit(NONE, pl.Int64).alias("range"),
+        pl.lit(True).alias("seen"),
+    )
+    begin = found.add(made, number.reshape(-1), frame)
+    place[bare] = begin + np.arange(len(bare))
+
+
+def _unassociated(kinds: pl.Series) -> pl.DataFrame:
+    """Return ops for calls or kernels of these names, which no op made."""
+    code, texts = compact(kinds)
+    return pl.DataFrame(
+        {
+            "name": spread("name", [names.UNASSOCIATED + (text or "") for text in texts], code),
+            "type": kinds,
+            "stack": spread("stack", [""], np.zeros(len(kinds), np.int64)),
+            "eligible": pl.Series([False]).new_from_index(0, len(kinds)),
+            "associated": pl.Series([False]).new_from_index(0, len(kinds)),
+        }
+    )
+
+
+def _numbered(found: Collected, calls: Ints, work: dict[str, Ints]) -> Instances:
+    """Return what was found, the ops with ids: by type in the order of their first start."""
+    table = pl.concat(found.table).select(
+        pl.Series("op", np.concatenate(found.of)),
+        "process",
+        "start",
+        "end",
+        "inner",
+        "range",
+        "seen",
+    )
+    ops = pl.concat(found.ops)
+    starts = table.group_by("op").agg(pl.col("start").min()).sort("op")["start"].fill_null(0)
+    given = names.op_ids(ops["type"], starts)
+    return Instances(
+        ops.with_columns(pl.coalesce("op_id", pl.lit(given)).alias("op_id")),
+        table,
+        calls,
+        work["kernels"],
+        work["memops"],
+    )

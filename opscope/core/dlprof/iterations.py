@@ -1,0 +1,157 @@
+"""DLProf's iterations: the profile cut where each instance of a key node stops.
+
+N instances give N + 1 intervals: from the profile's begin to the first stop, from stop to stop, and from the
+last stop to the profile's end. Without a key node, the profile is one iteration. The intervals are of the
+whole profile, not of a process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.key_ops import Key, key_ops, lanes, stop_times
+from opscope.core.analysis.ops import Ops
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.step_counter import GLOBAL_STEP
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import Trace
+
+#: ``table``: bounds in ns, both included; ``process`` is null, as an interval is of all processes.
+TABLE: Final = {
+    "iteration": pl.Int64,
+    "process": pl.Int32,
+    "begin": pl.Int64,
+    "end": pl.Int64,
+    "aggregated": pl.Boolean,
+}
+#: Formats whose times count from the session's start, with which a profile begins.
+_FROM_START: Final = frozenset({"nsys", "dlprof"})
+_TIMED: Final = ("ranges", "calls", "kernels", "memops")
+
+
+class BadIterationRange(ValueError):
+    """No iteration is in the range to aggregate; the message says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class DlprofIterations:
+    """The intervals (``TABLE``, ordered), whether a key node was found, which, and why none was.
+
+    ``key``: the name of the key node; of steps that the program marks, ``step``.
+    """
+
+    table: pl.DataFrame
+    found: bool
+    key: str | None
+    reason: str | None
+
+
+def iterations(
+    trace: Trace,
+    attribution: Attribution,
+    *,
+    key: str | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    rows: Ints | None = None,
+) -> DlprofIterations:
+    """Return the iterations by the key node ``key``; ``start`` to ``stop`` (both included) are aggregated.
+
+    Without ``key``: by ``global_step``, else by the steps that the program marks. ``rows``: the range rows of
+    the key node's instances, if the caller has found them (by an op id of DLProf's).
+
+    Raises BadIterationRange if no iteration is from ``start`` to ``stop``.
+    """
+    begin, end = _span(trace)
+    found, reason = _key(attribution, key, rows)
+    if found is None:
+        stops = np.empty(0, np.int64)
+    else:
+        ranges = attribution.trace["ranges"]
+        ended = found.rows[_ended(ranges[found.rows]).to_numpy()]
+        ends = ranges["end"].gather(ended).to_numpy()
+        gpus = trace["kernels"].select(pl.struct("process", "device").n_unique()).item()
+        lane = lanes(Ops(attribution), ended)
+        stops = np.unique(stop_times(lane, ends, int(gpus)))
+    begins = np.concatenate(([begin], np.minimum(stops + 1, end)))
+    many = len(begins)
+    first, last = 0 if start is None else start, many - 1 if stop is None else stop
+    if first > last or first >= many or last < 0:
+        has = f"iterations 0 to {many - 1}" if many > 1 else "one iteration, 0"
+        raise BadIterationRange(f"no iteration is from {first} to {last}: the profile has {has}")
+    number = np.arange(many)
+    table = pl.DataFrame(
+        {
+            "iteration": number,
+            "process": pl.Series([None] * many, dtype=pl.Int32),
+            "begin": begins,
+            "end": np.append(stops, end),
+            "aggregated": (number >= first) & (number <= last),
+        },
+        schema=TABLE,
+    )
+    return DlprofIterations(table, found is not None, None if found is None else found.name, reason)
+
+
+def assign(found: DlprofIterations, process: pl.Series, time: pl.Series) -> pl.Series:
+    """Return the iteration of events at ``time`` (ns); null for a null time and outside the profile.
+
+    ``process`` is each event's; an interval of DLProf's is of all processes.
+    """
+    begins, ends = (found.table[name].to_numpy() for name in ("begin", "end"))
+    when = time.fill_null(begins[0] - 1).to_numpy()
+    place = np.searchsorted(ends, when)
+    known = (when >= begins[0]) & (when <= ends[-1])
+    numbers = found.table["iteration"].to_numpy()[np.minimum(place, len(ends) - 1)]
+    held = pl.Series(known)
+    return pl.select(pl.when(held).then(pl.lit(pl.Series(numbers)))).to_series().alias("iteration")
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    """Return the profile's begin and the end of its last event (ns)."""
+    starts = [trace[name]["start"].min() for name in _TIMED]
+    ends: list[Any] = [trace[name]["end"].max() for name in _TIMED]
+    low: Any = min((one for one in starts if one is not None), default=0)
+    high = max((one for one in ends if one is not None), default=int(low))
+    parts = trace.origin.get("parts") or [trace.origin]
+    from_start = all(part.get("format") in _FROM_START for part in parts) and low >= 0
+    return 0 if from_start else int(low), max(int(low), int(high))
+
+
+def _key(
+    attribution: Attribution, key: str | None, rows: Ints | None
+) -> tuple[Key | None, str | None]:
+    """Return the key node's instances, or None and why there are none."""
+    if rows is not None:
+        named = key or ""
+        return (Key(rows, named), None) if len(rows) else (None, f"no op of key node {named}")
+    ops = Ops(attribution)
+    if key:
+        found = key_ops(ops, key)
+        return found, None if found else f"key node {key} not found"
+    found = key_ops(ops, GLOBAL_STEP) or _marked(attribution)
+    return found, None if found else f"no key node given, no {GLOBAL_STEP}, and no step marked"
+
+
+def _ended(ranges: pl.DataFrame) -> pl.Series:
+    """Return which ranges end before the capture does."""
+    unclosed = ranges["attrs"].str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
+    return ranges["end"].is_not_null() & ~unclosed
+
+
+def _marked(attribution: Attribution) -> Key | None:
+    """Return the steps that the program marks and that end.
+
+    Steps that opscope infers are no key node of DLProf's.
+    """
+    meaning, ranges = attribution.meaning, attribution.trace["ranges"]
+    wanted = pl.Series(meaning.role == ROLE["step"]) & _ended(ranges)
+    told = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)
+    rows = np.flatnonzero((wanted & told).to_numpy())
+    return Key(rows, "step") if len(rows) else None

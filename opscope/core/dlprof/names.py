@@ -1,0 +1,190 @@
+"""DLProf's names: of ops (the call hierarchy), types of ops, op ids, data types and shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from opscope.core.rangetext import format_value
+from opscope.core.schema import DTYPE_NAMES, OpCall, TensorSpec
+from opscope.core.tables.columns import compact, spread
+
+#: The name of an op without a call of the framework is this and the name of the CUDA call or kernel.
+UNASSOCIATED: Final = "unassociated_"
+DIRECTIONS: Final = {"forward": "fprop", "backward": "bprop"}
+_DTYPES: Final = {short: name for name, short in reversed(list(DTYPE_NAMES.items()))}
+_REPEAT: Final = re.compile(r"\(([0-9]{1,9})\)(?=/|\Z)")
+_PART: Final = re.compile(r"[./]")
+#: The axes of ops whose shapes DLProf names: of the first inputs, of the output.
+_AXES: Final = {
+    "conv2d": (("NCHW", "KCRS"), "NKPQ"),
+    "linear": (("NK", "MK"), "NM"),
+}
+#: Where conv2d takes its parameters if the text does not name them, and what DLProf calls their parts.
+_CONV: Final = (
+    ("stride", 3, ("SH", "SW"), 1),
+    ("padding", 4, ("PH", "PW"), 0),
+    ("dilation", 5, ("DH", "DW"), 1),
+    ("groups", 6, ("G",), 1),
+)
+
+
+def op_type(name: str) -> str:
+    """Return an op's type: ``conv2d`` of ``torch.nn.functional.conv2d``, ``sum`` of ``aten::sum.dim``."""
+    name = name.rpartition(": ")[2]
+    space, colons, rest = name.rpartition("::")
+    if colons and space:
+        return rest.partition(".")[0] or rest
+    name = name.rpartition("/")[2] or name
+    return name.rpartition(".")[2] or name
+
+
+def hierarchy(stack: str) -> str:
+    """Return the op name of a marker's ``funcStack``: ``/module/Net::forward/relu[2]``."""
+    return _REPEAT.sub(r"[\1]", stack).replace("<", "").replace(">", "")
+
+
+def layered(keys: Sequence[tuple[str | None, str, str | None]]) -> list[str]:
+    """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``.
+
+    Of ops of one type in one layer, those from a second source line are numbered ``[2]``, and so on, as
+    DLProf numbers the calls of a function from several lines.
+    """
+    lines: dict[tuple[str | None, str], dict[str | None, int]] = {}
+    found = []
+    for layer, kind, source in keys:
+        known = lines.setdefault((layer, kind), {})
+        number = known.setdefault(source, len(known) + 1)
+        path = "".join(f"/{part}" for part in _PART.split(layer or "") if part)
+        found.append(f"{path}/{kind}" + (f"[{number}]" if number > 1 else ""))
+    return found
+
+
+def op_ids(types: pl.Series, starts: pl.Series) -> pl.Series:
+    """Return an id for each op from its type and its first start: ``CONV2D_1`` is the first conv2d."""
+    frame = pl.DataFrame({"type": types, "start": starts}).with_row_index()
+    code, texts = compact(types)
+    upper = spread("upper", [(text or "").upper() for text in texts], code)
+    numbered = (
+        frame.with_columns(upper)
+        .sort("start", maintain_order=True)
+        .with_columns(pl.int_range(1, pl.len() + 1).over("upper").alias("number"))
+        .sort("index")
+    )
+    ids: pl.Series = numbered.select(
+        pl.concat_str(pl.col("upper").cast(pl.String), "number", separator="_").alias("op_id")
+    ).to_series()
+    return ids
+
+
+def groups_of(name: str) -> list[str]:
+    """Return the groups that contain an op, outermost first: ``/``, ``/module/`` … of ``/module/randn``."""
+    return [name[: place + 1] for place, sign in enumerate(name) if sign == "/"]
+
+
+def data_type(call: OpCall | None) -> str | None:
+    """Return the data type of the first tensor that the op takes, else makes; None if it is not known."""
+    if call is None:
+        return None
+    for leaf in (*call.input_leaves(), *(call.output_leaves() or ())):
+        if leaf is not None and leaf.dtype != "?":
+            return _DTYPES.get(leaf.dtype, leaf.dtype)
+    return None
+
+
+def input_shapes(call: OpCall | None, kind: str) -> str | None:
+    """Return the shapes of the inputs: ``<N:32, K:400>; <M:120, K:400>; <120>``; None without tensors."""
+    shapes = _shapes(call.input_leaves() if call is not None else ())
+    axes = _AXES[kind][0] if _is_named(kind, shapes) else ()
+    return _text(shapes, axes)
+
+
+def output_shapes(call: OpCall | None, kind: str) -> str | None:
+    """Return the shapes of the outputs, of conv2d and linear computed if the trace has none.
+
+    A trace whose text of conv2d has no stride, padding or dilation is taken to use the function's defaults.
+    """
+    if call is None:
+        return None
+    inputs = _shapes(call.input_leaves())
+    named = _is_named(kind, inputs)
+    made = call.output_leaves()
+    if made is not None:
+        outputs = _shapes(made)
+        fits = named and len(outputs) == 1 and len(outputs[0]) == len(_AXES[kind][1])
+        return _text(outputs, (_AXES[kind][1],) if fits else ())
+    if not named:
+        return None
+    shape = _conv_output(call, inputs) if kind == "conv2d" else (inputs[0][0], inputs[1][0])
+    return _text([shape], (_AXES[kind][1],)) if shape is not None else None
+
+
+def parameters(call: OpCall | None, kind: str) -> str | None:
+    """Return the op's parameters: of conv2d as DLProf names them, of others as in opscope's texts."""
+    if call is None:
+        return None
+    if kind == "conv2d":
+        given = [(parts, _pair(call, name, at, len(parts))) for name, at, parts, _ in _CONV]
+        if all(values is not None for _, values in given):
+            return "; ".join(
+                "<" + ", ".join(f"{a}:{b}" for a, b in zip(parts, values or (), strict=True)) + ">"
+                for parts, values in given
+            )
+    kept = [(key, value) for key, value in call.params if key != "op_id"]
+    return ", ".join(f"{key}={format_value(value)}" for key, value in kept) or None
+
+
+def _is_named(kind: str, shapes: Sequence[tuple[object, ...]]) -> bool:
+    wanted = _AXES.get(kind, ((), ""))[0]
+    return bool(wanted) and [len(one) for one in wanted] == [
+        len(shape) for shape in shapes[: len(wanted)]
+    ]
+
+
+def _shapes(tensors: Sequence[TensorSpec | None]) -> list[tuple[object, ...]]:
+    return [one.shape for one in tensors if one is not None]
+
+
+def _text(shapes: Sequence[tuple[object, ...]], axes: Sequence[str]) -> str | None:
+    parts = []
+    for number, shape in enumerate(shapes):
+        names = axes[number] if number < len(axes) else ""
+        dims = (f"{names[place]}:{dim}" if names else str(dim) for place, dim in enumerate(shape))
+        parts.append("<" + ", ".join(dims) + ">")
+    return "; ".join(parts) or None
+
+
+def _conv_output(
+    call: OpCall, inputs: Sequence[tuple[object, ...]]
+) -> tuple[object, object, int, int] | None:
+    batch, _, *sizes = inputs[0]
+    made, _, *windows = inputs[1]
+    steps = []
+    for name, at, parts, default in _CONV[:3]:
+        given = _pair(call, name, at, len(parts))
+        if given is None and _has(call, name, at):
+            return None  # "same", or a value that the text does not have
+        steps.append(given or (default,) * len(parts))
+    outputs = []
+    for size, window, stride, pad, dilation in zip(sizes, windows, *steps, strict=True):
+        if not (isinstance(size, int) and isinstance(window, int)) or stride <= 0:
+            return None
+        outputs.append((size + 2 * pad - dilation * (window - 1) - 1) // stride + 1)
+    return batch, made, outputs[0], outputs[1]
+
+
+def _has(call: OpCall, name: str, place: int) -> bool:
+    return any(key in (name, f"arg{place}") for key, _ in call.params)
+
+
+def _pair(call: OpCall, name: str, place: int, many: int) -> tuple[int, ...] | None:
+    value = next((v for key, v in call.params if key in (name, f"arg{place}")), None)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,) * many
+    if isinstance(value, (list, tuple)) and all(type(one) is int for one in value):
+        numbers = tuple(one for one in value if isinstance(one, int))
+        return numbers if len(numbers) == many else numbers * many if len(numbers) == 1 else None
+    return None

@@ -1,0 +1,326 @@
+"""The tables of DLProf's reports: its columns in its order, then those that DLProf did not have.
+
+The columns are those of DLProf 1.8. Null is what the trace does not tell; text says yes and no.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.dlprof import costs, sums
+from opscope.core.dlprof.groups import Groups
+from opscope.core.dlprof.model import TIMES, Model
+from opscope.core.dlprof.names import groups_of
+from opscope.core.dlprof.sums import yes, yes_or_no
+from opscope.core.tables.columns import compact, pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+#: The group of all ops.
+MODEL: Final = "_CompleteModel_"
+_ACCUMULATED: Final = "Accumulated GPU Time (ns)"
+_ABOUT: Final = {
+    "inputs": "Input Shapes",
+    "outputs": "Output Shapes",
+    "parameters": "Parameters",
+    "layer": "Layer",
+    "call": "Framework Op",
+    "source": "Source",
+}
+
+
+def using_tensor_cores(model: Model) -> pl.Series:
+    """Return for each op whether a kernel of it uses Tensor Cores; null if that is not known.
+
+    An op without kernels uses none, if kernels were captured.
+    """
+    captured = model.source.trace.has("kernels")
+    using = pl.Series([False if captured else None], dtype=pl.Boolean)
+    using = using.new_from_index(0, len(model.ops))
+    groups, ops = _of_ops(model.kernels["op"])
+    found: pl.Series = using.scatter(ops, groups.proven(model.kernels["tensor_core"]))
+    return found
+
+
+def _of_ops(op: pl.Series) -> tuple[Groups, Ints]:
+    """Return the groups of rows of equal ops, and the op of each."""
+    ops, number = np.unique(op.to_numpy(), return_inverse=True)
+    return Groups(number.reshape(-1), len(ops)), ops
+
+
+def _named(model: Model, ops: Ints) -> dict[str, pl.Series]:
+    """Return the columns that name ops."""
+    found = model.ops[ops]
+    return {
+        "Op ID": found["op_id"],
+        "Op Name": found["name"],
+        "Direction": found["direction"],
+        "Op Type": found["type"],
+    }
+
+
+def detail(model: Model) -> pl.DataFrame:
+    """One row per op, by op id."""
+    groups, ops = _of_ops(model.times["op"])
+    described = model.ops[ops]
+    every = np.full(len(model.ops), NONE, np.int64)
+    every[ops] = np.arange(len(ops))
+    return pl.DataFrame(
+        {
+            **_named(model, ops),
+            "No. Calls": groups.sizes,
+            "TC Eligible": yes_or_no(described["eligible"]),
+            "Using TC": yes_or_no(using_tensor_cores(model).gather(ops)),
+            **sums.times(groups, model.times),
+            "Data Type": described["data_type"],
+            "Stack Trace": described["stack"],
+            _ACCUMULATED: groups.total(model.times["accumulated"]),
+            **{called: described[name] for name, called in _ABOUT.items()},
+            **costs.of_ops(model, every, len(ops)).to_dict(),
+        }
+    ).sort("Op ID")
+
+
+def op_type(model: Model) -> pl.DataFrame:
+    """One row per type of op, by type."""
+    code, texts = compact(model.ops["type"])
+    of = code[model.times["op"].to_numpy()]
+    types, number = np.unique(of, return_inverse=True)
+    groups = Groups(number.reshape(-1), len(types))
+    every = np.full(len(texts), NONE, np.int64)
+    every[types] = np.arange(len(types))
+    kinds, _, _ = pairs(number.reshape(-1), model.times["op"].to_numpy())
+    return pl.DataFrame(
+        {
+            "Op Type": pl.Series([texts[one] or "" for one in types.tolist()], dtype=pl.String),
+            "# Ops": np.bincount(kinds, minlength=len(types)),
+            "# Calls": groups.sizes,
+            **sums.times(groups, model.times),
+            _ACCUMULATED: groups.total(model.times["accumulated"]),
+            **costs.of_ops(model, every[code], len(types)).to_dict(),
+        }
+    ).sort("Op Type")
+
+
+def iteration(model: Model) -> pl.DataFrame:
+    """One row per kernel, by iteration, op name, op id, kernel name and start."""
+    trace, (_, short) = model.source.trace, model.source.short_names
+    frame = model.kernels.with_columns(_by_name(model, model.kernels["op"]))
+    frame = frame.sort("iteration", "by_name", "short", "start")
+    rows = frame["row"].to_numpy()
+    kernels = trace["kernels"]
+
+    def each(name: str) -> pl.Series:
+        return _categories(model.ops[name], frame["op"])
+
+    return pl.DataFrame(
+        {
+            "Iteration": frame["iteration"],
+            "Op ID": each("op_id"),
+            "Op Name": each("name"),
+            "Direction": each("direction"),
+            "Op Type": each("type"),
+            "Kernel Name": model.text(frame["short"].to_numpy(), short),
+            "Device ID": frame["device"],
+            "GPU Start Time (ns)": frame["start"],
+            "GPU Duration (ns)": frame["duration"],
+            "API Call Start (ns)": frame["api_start"],
+            "API Call Time (ns)": frame["api_time"],
+            "Uses TC": frame.select(yes("tensor_core")).to_series(),
+            **_extents(kernels["grid"].gather(rows), "Grid"),
+            **_extents(kernels["block"].gather(rows), "Block"),
+            "Data Types": each("data_type"),
+            "Input Shapes": each("inputs"),
+            "Parameters": each("parameters"),
+            "Output Shapes": each("outputs"),
+            "Long Kernel Name": kernels["name"].gather(rows),
+            "Layer": each("layer"),
+            "FLOPs": frame["matrix_flops"] + frame["vector_flops"],
+            "Bytes": frame["bytes"],
+        }
+    )
+
+
+def _by_name(model: Model, ops: pl.Series) -> pl.Series:
+    """Return the place of each op when ops are sorted by name and id: numbers sort faster than texts."""
+    code, texts = compact(model.ops["name"])
+    rank = np.empty(len(texts), np.int64)
+    rank[np.argsort(np.array([text or "" for text in texts], object), kind="stable")] = np.arange(
+        len(texts)
+    )
+    keys = pl.DataFrame({"name": rank[code], "op_id": model.ops["op_id"]}).with_row_index()
+    order = keys.sort("name", "op_id")["index"]
+    place = np.empty(len(model.ops), np.int64)
+    place[order.to_numpy()] = np.arange(len(model.ops))
+    return pl.Series("by_name", place[ops.to_numpy()])
+
+
+def _categories(texts: pl.Series, places: pl.Series) -> pl.Series:
+    """Return the texts at ``places``, as categories: 4 bytes a row."""
+    found: pl.Series = texts.cast(pl.Categorical).gather(places.cast(pl.UInt32))
+    return found
+
+
+def _extents(column: pl.Series, name: str) -> dict[str, pl.Series]:
+    """Return the columns X, Y and Z of ``900,1,1``; null where it is not known."""
+    codes, texts = compact(column)
+    parts: list[list[int | None]] = [[], [], []]
+    for text in texts:
+        numbers = (text or "").split(",")
+        for place, part in enumerate(parts):
+            known = place < len(numbers) and numbers[place].strip().isdecimal()
+            part.append(int(numbers[place]) if known else None)
+    return {
+        f"{name} {axis}": pl.Series(part, dtype=pl.Int64).gather(codes.astype(np.uint32))
+        for axis, part in zip("XYZ", parts, strict=True)
+    }
+
+
+def kernel(model: Model) -> pl.DataFrame:
+    """One row per kernel name and op, by op name, op id and kernel name."""
+    _, short = model.source.short_names
+    frame = model.kernels
+    # the numbers of pairs follow the order of both, so that the rows are sorted
+    by_name = _by_name(model, frame["op"])
+    _, names, number = pairs(by_name.to_numpy(), frame["short"].to_numpy())
+    groups = Groups(number, len(names))
+    ops = frame["op"].gather(groups.first()).to_numpy()
+    described = _named(model, ops)
+    del described["Op Type"]
+    return pl.DataFrame(
+        {
+            "Kernel Name": model.text(names, short),
+            **described,
+            "Uses TC": yes_or_no(groups.proven(frame["tensor_core"])),
+            **sums.statistics(groups, frame["duration"], "GPU Time (ns)", ""),
+            **sums.statistics(groups, frame["api_time"], "API Time (ns)", ""),
+            "Kernel Calls": groups.sizes,
+            **costs.of_kernels(model, groups).to_dict(),
+        }
+    )
+
+
+def tensor(model: Model) -> pl.DataFrame:
+    """One row per op that could use Tensor Cores, or uses them, by op id."""
+    using = using_tensor_cores(model)
+    wanted = (model.ops["eligible"].fill_null(False) | using.fill_null(False)).to_numpy()
+    ops = np.unique(model.times["op"].to_numpy())
+    ops = ops[wanted[ops]]
+    every = np.full(len(model.ops), NONE, np.int64)
+    every[ops] = np.arange(len(ops))
+    of = every[model.kernels["op"].to_numpy()]
+    ran = model.kernels.select("short", "duration", "tensor_core").with_columns(
+        pl.Series("of", of), pl.col("tensor_core").fill_null(False).alias("used")
+    )
+    ran = ran.filter(pl.col("of") >= 0)
+    captured = model.source.trace.has("kernels")
+
+    def time(rows: pl.DataFrame) -> pl.Series:
+        total = np.zeros(len(ops), np.int64)
+        np.add.at(total, rows["of"].to_numpy(), rows["duration"].to_numpy())
+        made: pl.Series = pl.Series(total)
+        return made if captured else made.set(pl.Series(np.ones(len(ops), bool)), None)
+
+    whole, on_tensor = time(ran), time(ran.filter("used"))
+    share = pl.select(
+        pl.when(pl.lit(whole) > 0)
+        .then(pl.lit(on_tensor) / pl.lit(whole) * 100)
+        .otherwise(pl.when(pl.lit(whole) == 0).then(0.0))
+    ).to_series()
+    counts = {}
+    for title, rows in (
+        ("Total ", ran), ("TC ", ran.filter("used")), ("Non-TC ", ran.filter(~pl.col("used")))
+    ):  # fmt: skip
+        many, names = _kernel_names(model, rows, len(ops))
+        counts[f"{title}Kernel Count"] = (
+            many if captured else pl.Series([None], dtype=pl.Int64).new_from_index(0, len(ops))
+        )
+        counts[f"{title}Kernel Names"] = names
+    del counts["Total Kernel Names"]
+    return pl.DataFrame(
+        {
+            **_named(model, ops),
+            "Uses TC": yes_or_no(using.gather(ops)),
+            "Total GPU Time (ns)": whole,
+            "TC GPU Time (ns)": on_tensor,
+            "Non-TC GPU Time (ns)": whole - on_tensor,
+            "TC Utilization (%)": share,
+            **counts,
+            "Undetermined GPU Time (ns)": time(ran.filter(pl.col("tensor_core").is_null())),
+            **costs.of_ops(model, every, len(ops)).to_dict(),
+        }
+    ).sort("Op ID")
+
+
+def _kernel_names(model: Model, rows: pl.DataFrame, many: int) -> tuple[pl.Series, pl.Series]:
+    """Return for each of ``many`` ops how many distinct kernels it has, and their names, joined."""
+    _, short = model.source.short_names
+    op, name, _ = pairs(rows["of"].to_numpy(), rows["short"].to_numpy())
+    joined = (
+        pl.DataFrame({"op": op, "name": pl.Series(short, dtype=pl.String).gather(name)})
+        .group_by("op", maintain_order=True)
+        .agg(pl.col("name").str.join(", "))
+    )
+    names = pl.Series([""], dtype=pl.String).new_from_index(0, many)
+    return (
+        pl.Series(np.bincount(op, minlength=many).astype(np.int64)),
+        names.scatter(joined["op"], joined["name"]),
+    )
+
+
+def group_node(model: Model) -> pl.DataFrame:
+    """One row per group of ops, by name: the levels of the op names, and the whole model.
+
+    Times are accumulated over the ops in each iteration; averages, least and most are of iterations.
+    """
+    code, texts = compact(model.ops["name"])
+    inside = np.zeros(len(texts), bool)
+    inside[code[model.ops["associated"].to_numpy()]] = True
+    known: dict[str, int] = {MODEL: 0}
+    held: list[
+        int
+    ] = []  # the groups of each name, as numbers: of a million ops, texts take seconds
+    sizes: list[int] = []
+    for text, is_inside in zip(texts, inside.tolist(), strict=True):
+        ours = groups_of(text or "") if is_inside else []
+        held.extend(known.setdefault(group, len(known)) for group in ours)
+        held.append(0)
+        sizes.append(len(ours) + 1)
+    member = pl.DataFrame({"name": np.repeat(np.arange(len(texts)), sizes), "group": held})
+    of = model.times["op"].to_numpy()
+    ran = np.unique(of)
+    eligible, using = (
+        one.fill_null(False).to_numpy()[ran]
+        for one in (model.ops["eligible"], using_tensor_cores(model))
+    )
+    counts = {
+        "Num Calls Aggregated": np.bincount(code[of], minlength=len(texts)),
+        "Num TC Eligible Ops": np.bincount(code[ran[eligible]], minlength=len(texts)),
+        "Num Ops Using TC": np.bincount(code[ran[using]], minlength=len(texts)),
+    }
+    counted = (
+        member.join(pl.DataFrame({"name": np.arange(len(texts)), **counts}), on="name")
+        .group_by("group")
+        .agg(pl.col(*counts).sum())
+        .filter(pl.col("Num Calls Aggregated") > 0)
+    )
+    name, number, place = pairs(code[of], model.times["iteration"].to_numpy())
+    groups = Groups(place, len(name))
+    each = pl.DataFrame(
+        {
+            "name": name,
+            "iteration": number,
+            **{one: groups.total(model.times[one]) for one in TIMES},
+        }
+    ).join(member, on="name")
+    group, _, place = pairs(each["group"].to_numpy(), each["iteration"].to_numpy())
+    inner = Groups(place, len(group))
+    by_iteration = pl.DataFrame({one: inner.total(each[one]) for one in TIMES})
+    present, number = np.unique(group, return_inverse=True)
+    outer = Groups(number.reshape(-1), len(present))
+    summed = pl.DataFrame({"group": present, **sums.times(outer, by_iteration)})
+    called = pl.Series("Name", list(known), dtype=pl.String)
+    found = counted.join(summed, on="group")
+    return found.select(called.gather(found["group"]), pl.exclude("group")).sort("Name")

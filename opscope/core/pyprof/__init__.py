@@ -1,0 +1,1 @@
+"""PyProf's columns: one row a kernel, made from any trace."""

@@ -1,0 +1,96 @@
+"""DLProf's CSV: titled sections, a blank line between them, names in quotes, averages with one decimal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.tables.columns import compact
+
+from .sections import QUOTED, Section
+
+#: Rows of one piece of text: a piece of the widest report takes 0.1 GB.
+_ROWS: Final = 100_000
+#: Columns of opscope's own whose figures need more than one decimal.
+_EXACT: Final = frozenset(
+    {"Attained FLOP/s", "Arithmetic Intensity (FLOP/B)", "Roofline Efficiency %"}
+)
+
+
+def csv_pieces(sections: Iterable[Section]) -> Iterator[bytes]:
+    """Yield the text of a report, as UTF-8, in pieces; a null is an empty field."""
+    for number, section in enumerate(sections):
+        yield (("\n" if number else "") + section.title + "\n").encode()
+        if section.single:
+            row = section.frame.row(0, named=True)
+            yield "".join(f"{name},{_plain(value)}\n" for name, value in row.items()).encode()
+            continue
+        yield (",".join(section.frame.columns) + "\n").encode()
+        for begin in range(0, len(section.frame), _ROWS):
+            part = section.frame[begin : begin + _ROWS]
+            lines = part.select(
+                pl.concat_str([_text(part[name]) for name in part.columns], separator=",")
+            )
+            # Polars writes the lines as they are: a list of Python's strings takes three times as long
+            piece = BytesIO()
+            lines.write_csv(piece, include_header=False, quote_style="never")
+            yield piece.getvalue()
+        if section.note is not None:
+            yield f"# {section.note}\n".encode()
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return _field(value) if isinstance(value, str) else str(value)
+
+
+def _field(text: str) -> str:
+    """Return a text that DLProf writes without quotes, in quotes only if it needs them."""
+    if any(sign in text for sign in ',"\n\r'):
+        return _quoted(text)
+    return text
+
+
+def _quoted(text: str | None) -> str:
+    return '"' + (text or "").replace('"', '""') + '"'
+
+
+def _text(column: pl.Series) -> pl.Series:
+    """Return the fields of a column."""
+    dtype = column.dtype
+    if dtype in (pl.String, pl.Categorical):
+        write = _quoted if column.name in QUOTED else lambda text: _field(text or "")
+        if dtype == pl.Categorical:  # each distinct text is written once
+            codes, texts = compact(column)
+            written = pl.Series(column.name, [write(text) for text in texts], pl.String)
+            gathered: pl.Series = written.gather(codes.astype(np.uint32))
+            return gathered
+        if column.name in QUOTED:
+            inner = pl.col("text").fill_null("").str.replace_all('"', '""', literal=True)
+            quoted = column.to_frame("text").select(pl.format('"{}"', inner))
+            return quoted.to_series().alias(column.name)
+        return pl.Series(column.name, [write(text) for text in column.to_list()], pl.String)
+    if dtype.is_float() and column.name not in _EXACT:
+        return _tenths(column)
+    plain: pl.Series = column.cast(pl.String).fill_null("")
+    return plain
+
+
+def _tenths(column: pl.Series) -> pl.Series:
+    """Return numbers with one decimal as C writes them: the decimal that is nearest to the binary value."""
+    whole = column.cast(pl.Int64, strict=False)
+    texts: pl.Series = (whole.cast(pl.String) + ".0").fill_null("")
+    # most averages are of one value; a loop writes only the others
+    places = np.flatnonzero((column != whole).fill_null(False).to_numpy())
+    if not len(places):
+        return texts
+    written = [f"{value:.1f}" for value in column.gather(places).to_list()]
+    done: pl.Series = texts.scatter(places, written)
+    return done

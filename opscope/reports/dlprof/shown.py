@@ -1,0 +1,71 @@
+"""A section as the terminal shows it: figures with units, the columns that matter most kept longest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import polars as pl
+
+from opscope.reports import units
+from opscope.reports.layout import Column, Table
+
+from .sections import Section
+
+_FORMS: Final[dict[str, Callable[[object], str]]] = {
+    "FLOPs": units.flop, "Bytes": units.size, "Attained FLOP/s": units.flop_rate,
+    "Arithmetic Intensity (FLOP/B)": units.ratio,
+}  # fmt: skip
+#: Columns that a narrow terminal drops last.
+_FIRST: Final = (
+    "Op ID", "Kernel Name", "Op Type", "Name", "Iteration", "No. Calls", "# Calls",
+    "Total GPU Time (ns)", "Total CPU Time (ns)", "GPU Duration (ns)", "Op Name", "Using TC",
+    "Uses TC", "Direction",
+)  # fmt: skip
+_NAMES: Final = ("Op Name", "Kernel Name", "Long Kernel Name", "Name", "Stack Trace")
+
+
+def shown(section: Section, top: int | None) -> Table:
+    """Return the section as a table of at most ``top`` rows (None: all)."""
+    notes = [section.note] if section.note else []
+    if section.single:
+        row = section.frame.row(0, named=True)
+        rows = [{"name": name, "value": _form(name)(value)} for name, value in row.items()]
+        columns = [Column("name", ""), Column("value", "", flexible=True)]
+        return Table(section.title, columns, rows, notes, headings=False)
+    frame = section.frame if top is None else section.frame.head(top)
+    if len(frame) < len(section.frame):
+        notes.append(f"{len(frame)} of {len(section.frame):,} rows; --top 0 shows all")
+    if not len(section.frame) and not notes:
+        notes.append("no rows")
+    columns = [_column(name, place) for place, name in enumerate(frame.columns)]
+    text = frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return Table(section.title, columns, text.to_dicts(), notes)
+
+
+def _form(name: str) -> Callable[[object], str]:
+    if name in _FORMS:
+        return _FORMS[name]
+    if "Start" in name or "Stop" in name:
+        return units.text
+    if name.endswith("(ns)") or name == "Iteration Time Standard Deviation":
+        return units.time
+    if "%" in name:
+        return _percent
+    return units.text
+
+
+def _percent(value: object) -> str:
+    return units.UNKNOWN if not isinstance(value, (int, float)) else f"{value:.1f} %"
+
+
+def _column(name: str, place: int) -> Column:
+    known = name in _FIRST
+    return Column(
+        name,
+        name.removesuffix(" (ns)"),
+        _form(name),
+        flexible=name in _NAMES,
+        cut="start" if name in ("Op Name", "Name") else "end",
+        rank=_FIRST.index(name) if known else len(_FIRST) + place,
+    )
