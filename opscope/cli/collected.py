@@ -1,0 +1,178 @@
+"""Make the profile of what a run recorded, say where it is, and print its report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import opscope
+from opscope import backends
+from opscope.adapters import modes
+from opscope.backends import recording_folder
+
+from . import common, nsight, nsight_run, simple
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+    from opscope.profile import Profile
+
+#: What the profile keeps of what the recording says of itself.
+_KEPT: Final = ("mode", "gpu", "backends", "ring")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How to write a run's profile: from ``parts`` to ``target``, or to the first free one of ``names``."""
+
+    parts: Path
+    target: Path
+    names: Iterable[Path]
+    command: list[str]
+    force: bool
+    private: bool
+    mode: str
+
+
+def names_for(target: Path) -> Iterator[Path]:
+    """Yield other names for the profile ``target``, for when it is taken meanwhile."""
+    from opscope.readers.profile.profile_folder import numbered
+
+    return numbered(target)
+
+
+def collect_profile(task: Task, nothing: str) -> tuple[Profile | None, Path] | None:
+    """Make a profile of the processes' parts, and print where it is.
+
+    Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
+    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
+    was recorded; it is empty where the program's own error explains it.
+    """
+    from opscope.core.job.clocks import aligned
+
+    parts = task.parts
+    _print_unrecorded(parts)
+    closing = nsight.closing_lines(parts)
+    if not recording_folder.parts(parts):
+        if not parts.is_dir():
+            nothing = (
+                f"nothing was recorded: the recording in {parts.parent} was deleted during the run"
+            )
+        for line in closing or ([nothing] if nothing else ()):
+            common.say(line)
+        return None
+    return _saved(task, aligned(_readable(parts)), closing)
+
+
+def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile | None, Path] | None:
+    """Make a profile of each report of nsys, as ``collect_profile`` does of the parts; return the first."""
+    _print_unrecorded(task.parts)
+    closing = nsight.unheard(task.parts)
+    traces = nsys.traces(task.parts, task.target, force=task.force, private=task.private)
+    written: tuple[Profile | None, Path] | None = None
+    for number, trace in enumerate(traces):
+        target = task.target
+        if number:
+            target = target.with_name(f"{target.stem}-{number}{target.suffix}")
+        mine = replace(task, target=target, names=names_for(target))
+        found = _saved(mine, trace, () if number else closing)
+        written = written or found
+    if not traces:
+        for line in closing:
+            common.say(line)
+    return written
+
+
+def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile | None, Path]:
+    """Write the profile of a trace, and print where it is; see ``collect_profile``."""
+    from opscope.core import redaction
+    from opscope.core.tables.recorded_by import recorded_by
+    from opscope.core.tables.redacted import redacted
+    from opscope.profile import Profile
+    from opscope.readers.profile import profile_folder
+
+    parts, command, private = task.parts, task.command, task.private
+    lines = simple.tell(trace, backends.gpu_vendor()) if task.mode == modes.SIMPLE else []
+    if private:
+        trace = redacted(trace, private=True)
+    # the parts' paths are of no use once the parts are deleted
+    told = {name: value for name, value in trace.origin.items() if name in _KEPT}
+    trace.origin = {
+        **told,
+        "format": "opscope",
+        "tool": f"opscope {opscope.__version__}",
+        "command": list(redaction.private(command) if private else redaction.redact(command)),
+    }
+    # on a GPU without recorded kernels, device time is not known: CPU time is never used in its place
+    if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
+        trace.origin["gpu"] = True
+    profile: Profile | None = Profile(trace)
+    assert profile is not None
+    names = iter(task.names)  # one iterator for both calls: a name found taken is not tried again
+    try:
+        written = profile.save_as(task.target, force=task.force, others=names, scratch=parts)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
+        written = profile_folder.write(
+            task.target, trace, force=task.force, others=names, scratch=parts
+        )
+        common.say(
+            f"the profile was saved but cannot be analysed: {recording_folder.reason(error)}"
+        )
+        profile = None
+    by = recorded_by(trace.origin)
+    if by is not None and by[1] != backends.REQUESTED:
+        common.say("backend {}: {}".format(*by))
+    if written != task.target:
+        common.say(f"{task.target} was created meanwhile, so this profile has another name")
+    common.say(f"wrote {written}")
+    for line in (*lines, *closing) if profile is not None else ():
+        common.say(line)
+    return profile, written
+
+
+def _readable(parts: Path) -> Trace:
+    """Return the trace of all readable parts; print a line for each part that cannot be read."""
+    from opscope.readers.recording.reader import collect
+
+    trace = collect(parts)
+    trace.origin.pop("files", None)
+    for one in trace.origin.pop("failed", ()):
+        common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
+    return trace
+
+
+def _print_unrecorded(parts: Path) -> None:
+    """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
+    reasons: dict[tuple[str, ...], int] = {}
+    for path in sorted(parts.glob("unrecorded-*.txt")):
+        key = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[:2])
+        reasons[key] = reasons.get(key, 0) + 1
+    for (python, reason), count in reasons.items():
+        times = f" ({count} processes)" if count > 1 else ""
+        common.say(f"not recorded: {python}: {reason}{times}")
+
+
+def print_report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
+    from opscope.reports import console
+    from opscope.reports.layout import write
+
+    rows = (common.TOP if top is None else top) or None
+    if sys.stderr is None:
+        return
+    try:
+        if profile.is_light:
+            write(console.light_screen(profile, rows), sys.stderr, width)
+            common.say(f"more: opscope report {target}")
+            return
+        made = console.first_screen(profile, rows, enough=top is None)
+        if len(profile.trace["allocations"]):
+            made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+        write(made, sys.stderr, width)
+        common.say(f"more: opscope report {target}")
+    except OSError:  # nobody can read it, and the exit status is the program's
+        common.discard(sys.stderr)

@@ -1,0 +1,50 @@
+"""Say which backends recorded the processes of a recording, and why: what each process told of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opscope.core.tables.trace import Trace
+
+#: The most texts of one process that are kept, and their length: a recording is data from a stranger.
+_MOST: Final = 32
+_LONG: Final = 500
+
+
+def backend_fact(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fact ``backend`` of a part, cut to what is kept. Raises KeyError, TypeError, ValueError."""
+    better = [
+        {"backend": _text(name), "why": _text(why)} for name, why in line.get("better", ())[:_MOST]
+    ]
+    return {
+        "backend": _text(line["backend"]),
+        "reason": _text(line.get("reason", "")),
+        "better": better,
+    }
+
+
+def backends_of(traces: list[Trace]) -> list[dict[str, Any]]:
+    """Take ``origin["backend"]`` from the traces of all parts; return what they told, each once.
+
+    Of a process that has several parts the last counts: it records ranges alone until a profiler begins.
+    ``processes`` counts those that told the same; most first.
+    """
+    last: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+    for trace in traces:
+        told = trace.origin.pop("backend", None)
+        began = trace.origin.pop("began", None) or 0
+        who = trace["processes"].select("host", "pid", "start_time").row(0)
+        if told is not None and (who not in last or last[who][0] <= began):
+            last[who] = (began, told)
+    counts: dict[str, dict[str, Any]] = {}
+    for _, told in last.values():
+        one = counts.setdefault(repr(told), {**told, "processes": 0})
+        one["processes"] += 1
+    return sorted(counts.values(), key=lambda one: (-one["processes"], one["backend"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"not a text: {value!r:.40}")
+    return value[:_LONG]
