@@ -1,0 +1,386 @@
+"""Make a trace of what a run's files have: processes, devices, geometry of launches, names, ranges.
+
+Every reader here fills frames with the columns below; null where its format has nothing.
+
+* ``dispatches``: pid, guid, tid, device, queue, stream, start, end, name, correlation, dispatch, work-items
+  of the grid by axis (gx gy gz) or in all (gx), of a work-group (wx wy wz), lds, lds_dynamic, scratch,
+  arch_vgpr, accum_vgpr, sgpr, wave_size, graph, graph_node;
+* ``copies``: pid, guid, tid, device, stream, start, end, kind, peer, bytes, correlation;
+* ``calls``: pid, guid, tid, start, end, name, correlation; ``ranges``: also domain, category, text, kind,
+  seq;
+* ``counters``: pid, guid, tid, device, correlation, name, value; ``allocations`` and ``samples`` as the
+  trace's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.dialects.demangle import all_demangled
+from opscope.core.perf.devices.unnamed import UNNAMED
+from opscope.core.tables.columns import distinct_values
+from opscope.core.tables.trace import Trace, table_schema
+from opscope.readers.errors import BadInput
+from opscope.readers.nsys.target import device_frame
+from opscope.readers.sound import sound_trace
+
+from .marks import ranges_of
+
+#: The clock of rocprofiler: ns since the machine started. No file says what that is in Unix time.
+CLOCK: Final = "rocprofiler"
+ONE_PRODUCT: Final = (
+    "grids and blocks are products of their sizes: this file has no sizes by axis (harmless: the numbers of "
+    "blocks and threads are right)"
+)
+NO_SIZES: Final = (
+    "copies without sizes: rocprofv3's CSV has none; --output-format rocpd or json has them"
+)
+NO_DEVICE: Final = (
+    UNNAMED + "; give their name with --gpu, or agent_info.csv of the run beside its files"
+)
+NO_CALLS: Final = (
+    "no calls of HIP were recorded, so no kernel can be tied to an op; record them with --hip-trace and "
+    "--marker-trace"
+)
+#: AMD's name of a kernel's descriptor, which rocprof writes for the kernel.
+_DESCRIPTOR: Final = r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)$"
+_SIZES: Final = ("gx", "gy", "gz", "wx", "wy", "wz")
+_MORE: Final = ("queue", "arch_vgpr", "accum_vgpr", "sgpr", "wave_size")
+_OWNER: Final = ("pid", "guid", "tid")
+
+
+@dataclass(slots=True)
+class Parts:
+    """What was found in a run's files. ``devices``: their facts by number; ``processes``: theirs by
+    pid and guid."""
+
+    path: Path
+    tool: str
+    pid: int | None = None
+    frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    devices: dict[int, dict[str, Any]] = field(default_factory=dict)
+    processes: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    thread_names: dict[tuple[int | None, int], str] = field(default_factory=dict)
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+    origin: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, frame: pl.DataFrame) -> None:
+        """Add rows; a table that has none counts as recorded."""
+        self.frames.setdefault(name, []).append(frame)
+
+    def note(self, severity: str, what: str, many: int = 1) -> None:
+        """Add a note."""
+        self.notes.append((severity, what, many))
+
+    def has(self, name: str) -> bool:
+        """Whether rows of this kind were added."""
+        return any(len(frame) for frame in self.frames.get(name, ()))
+
+
+def trace_of(parts: Parts) -> Trace:
+    """Return the trace of a run. Raises BadInput if nothing was found."""
+    if not parts.frames:
+        raise BadInput(parts.path, "no table of these files has anything that ran")
+    joined = {
+        name: pl.concat(frames, how="diagonal_relaxed") for name, frames in parts.frames.items()
+    }
+    processes = _owned(joined, parts)
+    tables: dict[str, pl.DataFrame] = {}
+    if "dispatches" in joined:
+        tables["kernels"] = _kernels(joined["dispatches"], parts)
+    if "copies" in joined:
+        tables["memops"] = _memops(joined["copies"], parts)
+    for name in ("calls", "counters", "allocations", "samples", "syncs"):
+        if name in joined:
+            tables[name] = _fitting(name, _threaded(joined[name]))
+    if "ranges" in joined:
+        tables["ranges"] = _fitting("ranges", ranges_of(_threaded(joined["ranges"])))
+    tables["processes"] = processes
+    tables["clocks"] = pl.DataFrame(
+        {"clock_domain": [0], "kind": [CLOCK]},
+        schema={"clock_domain": pl.Int32, "kind": pl.String},
+    )
+    tables["threads"] = _threads(tables, parts, processes)
+    tables["devices"] = _devices(tables, parts)
+    if len(tables.get("kernels", ())) and "calls" not in tables:
+        parts.note("info", NO_CALLS, len(tables["kernels"]))
+    tables["notes"] = pl.DataFrame(
+        parts.notes,
+        schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
+        orient="row",
+    )
+    origin = {"format": "rocm", "tool": parts.tool, "paths": [str(parts.path)], **parts.origin}
+    return sound_trace(tables, origin)
+
+
+# ------------------------------------------------------------------------------ processes
+
+
+def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
+    """Add ``process`` to every frame and return the table of processes.
+
+    A row names its process by a database's guid or a pid. rocprofv3's tables of kernels and of copies name
+    neither: their process is the one of their thread in another table, else the only one of the run.
+    """
+    for name, frame in joined.items():
+        absent = [one for one in _OWNER if one not in frame.columns]
+        joined[name] = frame.with_columns(
+            *(pl.lit(None, pl.String if one == "guid" else pl.Int64).alias(one) for one in absent)
+        ).with_columns(pl.col("pid", "tid").cast(pl.Int64), pl.col("guid").cast(pl.String))
+    both = pl.concat([frame.select(_OWNER).unique() for frame in joined.values()]).unique()
+    of_guid = _single(both, "guid", "pid")
+    of_thread = _single(both, "tid", "pid")
+    known = both["pid"].drop_nulls().unique().to_list()
+    only = known[0] if len(known) == 1 else (parts.pid if not known else None)
+    keys: set[tuple[int, str]] = set()
+    for name, frame in joined.items():
+        owner = pl.coalesce(
+            "pid",
+            pl.col("guid").replace_strict(of_guid, default=None, return_dtype=pl.Int64),
+            pl.col("tid").replace_strict(of_thread, default=None, return_dtype=pl.Int64),
+            pl.lit(only, pl.Int64),
+        )
+        joined[name] = frame.with_columns(
+            owner.fill_null(-1).alias("pid"), pl.col("guid").fill_null("")
+        )
+        keys |= set(joined[name].select("pid", "guid").unique().iter_rows())
+    # one database has one guid a process; a table without it is of the same process
+    told = {pid for pid, guid in keys if guid}
+    order = sorted({(pid, guid) for pid, guid in keys if guid or pid not in told})
+    number = {key: place for place, key in enumerate(order)}
+    first = {pid: place for (pid, _), place in reversed(list(number.items()))}
+    pairs = sorted(keys)
+    codes = pl.DataFrame(
+        {
+            "pid": [pid for pid, _ in pairs],
+            "guid": [guid for _, guid in pairs],
+            "process": [number.get(key, first[key[0]]) for key in pairs],
+        },
+        schema={"pid": pl.Int64, "guid": pl.String, "process": pl.Int32},
+    )
+    for name, frame in joined.items():
+        if len(pairs) == 1:
+            process: Any = pl.lit(codes["process"][0], pl.Int32).alias("process")
+            joined[name] = frame.with_columns(process).drop("pid", "guid")
+        else:
+            joined[name] = frame.join(
+                codes, on=["pid", "guid"], how="left", maintain_order="left"
+            ).drop("pid", "guid")
+    if -1 in first and len(order) > 1:
+        parts.note(
+            "warning",
+            "records of which the files do not say which of several processes they are of: shown as one more",
+        )
+    rows = [
+        {
+            "process": place,
+            "pid": None if pid < 0 else pid,
+            "clock_domain": 0,
+            **parts.processes.get((pid, guid), {}),
+        }
+        for (pid, guid), place in number.items()
+    ]
+    schema = table_schema("processes")
+    return pl.DataFrame(
+        rows,
+        schema={name: schema[name] for name in schema if any(name in row for row in rows)},
+    )
+
+
+def _single(both: pl.DataFrame, key: str, value: str) -> dict[Any, Any]:
+    """Return key → value for keys with one value."""
+    pairs = both.select(key, value).drop_nulls().unique()
+    one = pairs.group_by(key).agg(pl.col(value).first(), pl.len().alias("many"))
+    return dict(one.filter(pl.col("many") == 1).select(key, value).iter_rows())
+
+
+def _threaded(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.rename({"tid": "thread"})
+
+
+def _threads(
+    tables: Mapping[str, pl.DataFrame], parts: Parts, processes: pl.DataFrame
+) -> pl.DataFrame:
+    found = [
+        tables[name].select("process", "thread") for name in ("ranges", "calls") if name in tables
+    ]
+    if not found:
+        return pl.DataFrame(schema={"process": pl.Int32, "thread": pl.Int64})
+    ids = pl.concat(found).drop_nulls().unique().sort("process", "thread")
+    pids = dict(processes.select("process", "pid").iter_rows())
+    names = [
+        parts.thread_names.get((pids.get(process), thread)) for process, thread in ids.iter_rows()
+    ]
+    return ids.with_columns(
+        pl.col("thread").alias("os_tid"), pl.Series("name", names, dtype=pl.String)
+    )
+
+
+def _fitting(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns that the trace's table has; integers keep 64 bits, which ``sound`` narrows."""
+    schema = table_schema(table)
+    kept = [name for name in schema if name in frame.columns]
+    return frame.select(
+        pl.col(name).cast(schema[name]) if schema[name] == pl.Categorical else pl.col(name)
+        for name in kept
+    )
+
+
+# ------------------------------------------------------------------------------ kernels and copies
+
+
+def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
+    names = ("gx", "gy", "gz", "wx", "wy", "wz", *_MORE)
+    frame = _with(
+        frame,
+        *names,
+        "device",
+        "lds",
+        "lds_dynamic",
+        "scratch",
+        "stream",
+        "correlation",
+        "graph",
+        "graph_node",
+    )
+    sizes = _spread(frame, _SIZES, _geometry)
+    more = _spread(frame, _MORE, _attributes)
+    if len(frame) and frame["gx"].null_count() < len(frame) and frame["gy"].null_count():
+        parts.note("info", ONE_PRODUCT, int(frame["gy"].null_count()))
+    vgpr = pl.col("arch_vgpr") + pl.col("accum_vgpr").fill_null(0)
+    own = pl.coalesce("stream", "queue")
+    made = frame.select(
+        "process",
+        "device",
+        own.alias("stream"),
+        "start",
+        "end",
+        kernel_names(frame["name"]).alias("name"),
+        "correlation",
+        *sizes,
+        # a 0 stands for a number that the tool did not know: every kernel has registers
+        pl.when(vgpr > 0).then(vgpr).alias("registers"),
+        pl.col("lds").alias("shared_static"),
+        pl.col("lds_dynamic").alias("shared_dynamic"),
+        pl.col("scratch").alias("local_memory"),
+        "graph",
+        "graph_node",
+        *more,
+    )
+    return _fitting("kernels", made)
+
+
+def kernel_names(column: pl.Series) -> pl.Series:
+    """Return kernels' names as Categorical: demangled, without AMD's mark of a descriptor (``.kd``)."""
+    found: pl.Series = column.cast(pl.Categorical)
+    distinct = distinct_values(found).drop_nulls()
+    texts = distinct.cast(pl.String)
+    read = pl.Series(
+        "name", all_demangled(texts.str.strip_chars('"').to_list()), dtype=pl.String
+    ).str.replace(_DESCRIPTOR, "")
+    if read.equals(texts):
+        return found
+    named: pl.Series = found.cast(pl.String).replace(texts, read).cast(pl.Categorical)
+    return named
+
+
+def _geometry(sizes: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return grid and block of distinct sizes. HSA counts a grid in work-items; a trace counts blocks.
+
+    A last work-group may be partial, so quotients are rounded up.
+    """
+
+    def groups(of: str, by: str) -> pl.Expr:
+        grid, block = pl.col(of), pl.col(by).fill_null(1)
+        return pl.when((grid > 0) & (block > 0)).then((grid + block - 1) // block)
+
+    blocks = [groups(g, w) for g, w in (("gx", "wx"), ("gy", "wy"), ("gz", "wz"))]
+    one = pl.lit(1, pl.Int64)
+    per_axis = pl.col("gy").is_not_null()
+    grid = [blocks[0], *(pl.when(per_axis).then(each).otherwise(one) for each in blocks[1:])]
+    flat = pl.col("wy").is_not_null()
+    block = [
+        pl.when(pl.col("wx") > 0).then("wx"),
+        *(
+            pl.when(flat).then(pl.when(pl.col(name) > 0).then(name)).otherwise(one)
+            for name in ("wy", "wz")
+        ),
+    ]
+    made = sizes.select(
+        pl.format("{},{},{}", *grid).cast(pl.Categorical).alias("grid"),
+        pl.format("{},{},{}", *block).cast(pl.Categorical).alias("block"),
+    )
+    return {name: made[name] for name in ("grid", "block")}
+
+
+def _attributes(facts: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return ``attrs`` of distinct facts: what the trace has no column for."""
+    import json
+
+    texts = []
+    for row in facts.iter_rows(named=True):
+        known = {name: value for name, value in row.items() if value is not None}
+        texts.append(json.dumps(known, separators=(",", ":")) if known else None)
+    return {"attrs": pl.Series("attrs", texts, pl.String)}
+
+
+def _spread(frame: pl.DataFrame, names: Iterable[str], make: Any) -> list[pl.Series]:
+    """Return the columns that ``make`` makes of the distinct rows, for all rows."""
+    keys = list(names)
+    distinct = frame.select(keys).unique(maintain_order=True)
+    made = make(distinct)
+    if len(distinct) == 1:
+        return [column.new_from_index(0, len(frame)).alias(name) for name, column in made.items()]
+    place = (
+        frame.select(keys)
+        .join(
+            distinct.with_row_index("place"),
+            on=keys,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
+        .get_column("place")
+    )
+    return [column.gather(place).alias(name) for name, column in made.items()]
+
+
+def _memops(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
+    frame = _with(frame, "device", "stream", "correlation", "bytes", "peer", "graph_node")
+    unknown = int(frame["bytes"].null_count())
+    if unknown and parts.tool == "rocprofv3":
+        parts.note("info", NO_SIZES, unknown)
+    return _fitting("memops", frame)
+
+
+def _with(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    absent = [name for name in names if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent)
+    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in names)
+
+
+# ------------------------------------------------------------------------------ devices
+
+
+def _devices(tables: Mapping[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
+    """Return ``devices``: of each process, the devices that it used, with what the files say of them."""
+    used = [
+        tables[name].select("process", pl.col("device").cast(pl.Int64))
+        for name in ("kernels", "memops", "counters")
+        if name in tables and "device" in tables[name].columns
+    ]
+    rows = []
+    system: dict[str, Any] = parts.origin.pop("system", {})
+    if used:
+        pairs = pl.concat(used).drop_nulls().unique().sort("process", "device")
+        for process, device in pairs.iter_rows():
+            rows.append({**parts.devices.get(device, system), "process": process, "device": device})
+    unnamed = sum(row.get("name") is None for row in rows)
+    if unnamed:
+        parts.note("warning", NO_DEVICE, unnamed)
+    return device_frame(rows)
