@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 import opscope
 from opscope.backends.recorder import RecorderCapture
-from opscope.backends.xplane import XPlaneCapture
+from opscope.backends.xplane_capture import XPlaneCapture
 from opscope.core.capture import session
 
 ROUNDS = 5

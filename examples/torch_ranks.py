@@ -1,4 +1,6 @@
-"""Trains a small network on as many ranks as torchrun starts, by DistributedDataParallel with gloo."""
+"""Trains a small network on as many ranks as torchrun starts (alone: on one), by DistributedDataParallel with gloo."""
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -17,7 +19,8 @@ class Net(nn.Module):
 
 
 def main(steps=5):
-    dist.init_process_group("gloo")
+    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group("gloo", **({} if "RANK" in os.environ else alone))
     torch.manual_seed(dist.get_rank())
     model = DistributedDataParallel(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

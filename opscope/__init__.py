@@ -46,6 +46,9 @@ def init(
     steps: bool = True,
     memory: bool | None = None,
     samples: float | None = None,
+    attach: bool | str | os.PathLike[str] = False,
+    light: bool | str | os.PathLike[str] = False,
+    spells: bool = True,
 ) -> None:
     """Observe every framework that is imported, now or later; a second call changes nothing.
 
@@ -58,6 +61,15 @@ def init(
     ``samples``: how often in a second the processors are sampled while a capture runs, 10 unless
     ``OPSCOPE_SAMPLES`` says otherwise, 0 for never.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
+
+    ``attach=True`` lets this user's ``opscope attach PID`` record the running program, into the working
+    folder of now; a path in its place is the folder to record into.
+
+    ``light``: measure each step and its phases from now until the program ends, and record no ops: for a
+    whole training. At the end a profile is written (``True``: into the current folder, named after the
+    program; a path: there) and a report is printed. When steps stay slow, the next few are recorded in full,
+    three times an hour at most, unless ``spells`` is False. Raises FileExistsError if the path exists. Under
+    ``opscope run``, which records already, ``light`` changes nothing.
     """
     import os
 
@@ -69,17 +81,57 @@ def init(
     named = [frameworks] if isinstance(frameworks, str) else frameworks
     if memory is None:
         memory = os.environ.get("OPSCOPE_MEMORY", "") not in ("", "0")
-    adapters.install(named, Options(shapes, source, layers, steps, memory))
+    if light:
+        _begin_light(None if light is True else light, spells)
+    adapters.install(named, Options(shapes, source, layers, steps, memory, spells))
+    if attach is not False:
+        from .backends.attachable_program import attachable
+
+        attachable(os.getcwd() if attach is True else attach)
+
+
+def _begin_light(path: str | os.PathLike[str] | None, spells: bool) -> None:
+    from pathlib import Path
+
+    from .backends import light
+    from .core.capture import session
+
+    if session.light() is not None or session.is_reserved("light mode"):
+        return
+    asked = None if path is None else Path(path)
+    light.LightProfile(asked, spells and light.spells_wanted(), _tell_light).start()
+
+
+def _tell_light(path: Any) -> None:
+    """Print light mode's report at the end of the process; of several ranks the first does."""
+    import os
+    import sys
+
+    if sys.stderr is None or os.environ.get("RANK", "0") != "0":
+        return
+    from .profile import load as read
+    from .reports import console
+    from .reports.layout import write
+
+    sys.stderr.write(f"opscope: wrote {path}\n")
+    write(console.light_screen(read(path)), sys.stderr, None)
 
 
 def shutdown() -> None:
     """Undo ``init`` and ``wrap``: remove every hook, restore every patched attribute.
 
-    This thread's current step is closed and does not count.
+    Nobody can attach any more. This thread's current step is closed and does not count. Light mode ends and
+    writes its profile.
     """
+    import sys
+
     from . import adapters, wrapping
     from .core.capture import session
 
+    attached = sys.modules.get(f"{__name__}.backends.attachable_program")
+    if attached is not None:
+        attached.unattachable()
+    session.end_light()
     wrapping.restore()
     adapters.uninstall()
     session.leave_step()
@@ -91,13 +143,26 @@ def step(n: int | None = None) -> int:
     Call it once per iteration, at its beginning or at its end. After the first call only these calls
     count steps; opscope no longer counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
     """
-    from operator import index
+    session = _session or _load_session()
+    if n is not None and type(n) is not int:
+        from operator import index
 
+        n = index(n)
+    session.steps_by_user = True
+    number: int = session.step(n)
+    return number
+
+
+#: The module with the steps, from the first ``step`` on: an import statement costs more than a step.
+_session: Any = None
+
+
+def _load_session() -> Any:
+    global _session
     from .core.capture import session
 
-    number = None if n is None else index(n)
-    session.steps_by_user = True
-    return session.step(number)
+    _session = session
+    return session
 
 
 def wrap(owner: Any, name: str) -> None:
@@ -112,7 +177,13 @@ def wrap(owner: Any, name: str) -> None:
 
 
 def capture(
-    path: str | os.PathLike[str], *, backend: str = "auto", force: bool | None = None
+    path: str | os.PathLike[str],
+    *,
+    backend: str = "auto",
+    force: bool | None = None,
+    last: str | float | None = None,
+    slow: float | None = None,
+    last_signal: str | None = None,
 ) -> AbstractContextManager[None]:
     """Record the block ``with opscope.capture("run.opscope"):`` into that profile.
 
@@ -126,9 +197,32 @@ def capture(
     notebooks, where cells are rerun and ``path`` means the last run. Entering the block raises
     FileExistsError if ``path`` exists and is not to be replaced, ValueError for an unknown backend, and
     opscope.errors.SessionError while another capture runs.
+
+    With ``last`` (``"60s"``, ``"5min"``, ``"20 steps"``, or a number of seconds) only the last seconds or
+    steps are kept, flat in memory and on disk however long the block runs. They are written as ``path``
+    when the block ends or raises. While it runs, a step that takes more than ``slow`` times the median of
+    the steps before it writes ``NAME-slow-1.opscope``, with the step before and two after it (five files at
+    most, one a minute at most); so do ``opscope attach PID --dump``, and the signal ``last_signal``
+    (``"USR2"``) where nothing handles it. Kernels are in it where CUPTI can be used and ``backend`` is not
+    ``recorder``; other backends keep all, and cannot be named with ``last``.
+    Raises ValueError for a wrong ``last``, ``slow`` or ``last_signal``, or where ``last`` is missing.
     """
     from .backends.profile_capture import capture as record
 
+    if last is None and (slow is not None or last_signal is not None):
+        raise ValueError("slow and last_signal need last: how much of the program is kept")
+    if last is not None:
+        from .backends.last_capture import capture as keep
+        from .core.capture.ring_bounds import Bounds, parse_last
+        from .core.capture.ring_signal import parse_signal
+        from .core.cells import replaces
+
+        if backend not in ("auto", "recorder", "cupti"):
+            raise ValueError(f"last gives up what is old; the backend {backend!r} keeps all")
+        bounds = Bounds(parse_last(last), slow)
+        on = None if last_signal is None else parse_signal(last_signal)
+        _observe()
+        return keep(path, bounds, replaces(force), on, kernels=backend != "recorder")
     _observe()
     return record(path, backend=backend, force=force)
 

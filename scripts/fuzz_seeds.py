@@ -34,13 +34,56 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "nvprof": [nvprof(folder / "nvprof.sqlite")],
         "DLProf": [dlprof(folder / "dlprof.sqlite")],
         "Kineto JSON": [one],
+        "Nsight Compute": ncu(folder),
         "ONNX Runtime JSON": [onnxruntime(folder / "onnxruntime.json")],
         "TensorRT": tensorrt(folder),
         "XPlane": xplane(folder),
         "MindSpore": mindspore(folder / "mindspore"),
+        "ROCm": rocm(folder / "rocm"),
         "profile": [profile(nsys, folder / "seed.opscope")],
         "recording": [recording(folder / "recording")],
+        "CUPTI": [cupti(folder / "cupti")],
     }
+
+
+def rocm(folder: Path) -> list[Path]:
+    """Write a run in each format of AMD's profilers, and some of its tables apart."""
+    from tests.readers.rocm import made
+
+    folder.mkdir()
+    v3, v2 = made.v3_folder(folder / "v3"), made.v2_folder(folder / "v2")
+    apart = [
+        folder / name for name in ("kernel_trace.csv", "counter_collection.csv", "results_1.csv")
+    ]
+    for source, target in zip(
+        (v3 / "4242_kernel_trace.csv", v3 / "4242_counter_collection.csv", v2 / "results_4242.csv"),
+        apart,
+        strict=True,
+    ):
+        target.write_bytes(source.read_bytes())
+    databases = [made.rocpd(folder / f"{name}.db", name) for name in ("3.0", "4.1", "draft")]
+    others = [made.v1_database(folder / "results.db"), made.rpd(folder / "trace.rpd")]
+    return [v3, v2, *apart, *databases, *others, made.tool_json(folder / "results.json")]
+
+
+def ncu(folder: Path) -> list[Path]:
+    """Write Nsight Compute's CSV of both pages, and a report."""
+    from tests.readers.ncu import made
+
+    time, read = "gpu__time_duration.sum", "dram__bytes_read.sum"
+    launches = [(made.about(n, f"kernel{n}(float *)"), n) for n in range(4)]
+    cell = made.pushed(7, "opscope.torch:step 1", f"opscope.torch:{MM}")
+    files = {
+        "long.csv": made.long([(row, {time: ("ns", f"{9000 + n:,}"), read: ("Kbyte", "1.5")})
+                               for row, n in launches]).encode(),
+        "wide.csv": made.wide([(row, {time: f"{n}.5", read: "64"}) for row, n in launches],
+                              {time: "us", read: "byte"}, [(cell, "")] * 4).encode(),
+        "run.ncu-rep": made.report([made.result("k", made.metric(0, 5.0) + made.metric(1, 64.0))] * 2,
+                                   [time, read]),
+    }  # fmt: skip
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in files]
 
 
 def mindspore(folder: Path) -> list[Path]:
@@ -626,3 +669,41 @@ def cut(trace: Path, folder: Path, rows: int = 150) -> Path:
     else:
         target.write_bytes(trace.read_bytes())
     return target
+
+
+def cupti(folder: Path) -> Path:
+    """Write the same recording with CUPTI's records of each kind that becomes a row."""
+    from opscope.core.cupti import kinds
+    from tests.cupti_records import call, kernel, record, write
+
+    recording(folder)
+    place = {"contextId": 1, "streamId": 7}
+    first = b"".join(
+        call(FIRST + 700 + n, FIRST + 705 + n, n + 1, thread=9)
+        + kernel(FIRST + 800 + 20 * n, FIRST + 815 + 20 * n, n + 1, graphId=n, graphNodeId=n)
+        for n in range(40)
+    )
+    second = b"".join(
+        (
+            record(kinds.MEMCPY, start=FIRST, end=FIRST + 5, copyKind=1, bytes=64, **place),
+            record(kinds.MEMCPY2, start=FIRST, end=FIRST + 5, copyKind=10, dstDeviceId=1, **place),
+            record(kinds.MEMSET, start=FIRST, end=FIRST + 5, bytes=64, **place),
+            record(
+                kinds.SYNCHRONIZATION, start=FIRST, end=FIRST + 9, type=2, cudaEventId=3, **place
+            ),
+            record(kinds.CUDA_EVENT, correlationId=1, eventId=3, **place),
+            record(kinds.MEMORY2, timestamp=FIRST, memoryOperationType=1, memoryKind=3, bytes=512),
+            record(kinds.MEMORY_POOL, timestamp=FIRST, memoryPoolOperationType=1, memoryPoolType=1),
+            record(kinds.GRAPH_TRACE, start=FIRST, end=FIRST + 9, graphId=4, **place),
+            record(kinds.OVERHEAD, start=FIRST, end=FIRST + 9, overheadKind=1 << 16),
+            record(kinds.DEVICE, id=0, name=0x1000, computeCapabilityMajor=9),
+            record(kinds.CONTEXT, contextId=1, deviceId=0),
+        )
+    )
+    facts = [
+        {"clock": [FIRST, 1000, 40]}, {"clock": [FIRST + 9000, 10_000, 40]},
+        {"dropped": 2, "context": 1, "stream": 0}, {"threads": {"9": 4000}}, {"note": "a note"},
+        {"sizes": {"10": 248}}, {"graph_nodes": [[1700, 4000, 3, 5, 0]]}, {"stop": 10_000},
+    ]  # fmt: skip
+    write(folder / "part-machine-4000-1", first, second, facts=facts)
+    return folder

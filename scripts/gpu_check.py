@@ -34,6 +34,10 @@ SCRIPTS = ROOT / "scripts"
 BUDGET, LIMIT, COMPARING, PACKING = 540, 120, 120, 10
 #: Bytes of an archive; the number of archives; bytes that are kept of the end of a log.
 ARCHIVE, ARCHIVES, LOG = 15 << 20, 2, 200_000
+#: The backends that record kernels; one at a time, as there is one subscriber to CUPTI.
+BACKENDS = ("kineto", "xplane", "cupti", "nsys")
+#: Nsight Compute's words for every counter of operations on the Tensor Cores that the GPU has.
+TENSOR_OPERATIONS = r"regex:^sm__ops_path_tensor_src_.*\.sum$"
 PASSED, FAILED, KILLED, LEFT_OUT, ABSENT = "passed", "FAILED", "KILLED", "not run", "not here"
 
 
@@ -48,6 +52,7 @@ class Case:
     runs: tuple[str, ...] = ("bare", "plain", "ours")
     seconds: int = LIMIT
     example: str = ""
+    script: str = ""  # a program of scripts/ that is no function of gpu_programs.py
     plain: str = ""  # the program that runs under torch.profiler, if it is another one
     compare: str = ""  # the script that compares, if it is not gpu_results.py
     needs: str = ""  # a framework that must see the GPU
@@ -68,6 +73,19 @@ CASES = (
          why="three steps of six"),
     Case("window", "core", program="long", options=(), runs=("bare", "ours"),
          why="eighty steps: the window that opscope chooses"),
+    Case("cores", "core", runs=("bare", "ours"),
+         why="Tensor Core flags of kernels of which it is known beforehand"),
+    Case("products", "counters", runs=("bare", "ours", "counted"), seconds=300,
+         why="modelled FLOPs against hardware counters"),
+    *(
+        Case(f"{name}_backends", "backends", program=name, runs=("bare", "plain", "kineto", "cupti", "nsys"),
+             compare="gpu_backends.py", seconds=seconds, why=f"{what}, by each backend")
+        for name, what, seconds in (
+            ("eager", "a transformer's training", LIMIT), ("graph", "CUDA graphs", LIMIT),
+            ("amp", "bf16 autocast", LIMIT), ("streams", "two streams", LIMIT),
+            ("compiled", "torch.compile", 200), ("nccl", "NCCL with one rank", LIMIT),
+        )
+    ),
     Case("compiled", "more", seconds=200, why="torch.compile"),
     Case("copies", "more", why="copies within a CUDA graph"),
     Case("branches", "more", why="a CUDA graph of two branches that run at once"),
@@ -82,10 +100,20 @@ CASES = (
     Case("tensorflow", "frameworks", example="tensorflow_loop.py", options=("--whole",),
          runs=("bare", "ours"), compare="gpu_results_tensorflow.py", needs="tensorflow", seconds=200,
          why="TensorFlow: ops, the device, its own profile beside ours"),
+    Case("onnxruntime", "frameworks", script="gpu_onnxruntime.py", runs=("bare", "ours"),
+         needs="onnxruntime", why="ONNX Runtime on the GPU: nodes, kernels"),
+    Case("jax_backends", "frameworks", example="jax_cnn.py", options=("--whole",),
+         runs=("bare", "xplane", "cupti", "nsys"), compare="gpu_backends.py", needs="jax",
+         why="JAX, by each backend"),
+    Case("tensorflow_backends", "frameworks", example="tensorflow_loop.py", options=("--whole",),
+         runs=("bare", "cupti", "nsys"), compare="gpu_backends.py", needs="tensorflow", seconds=200,
+         why="TensorFlow, by each backend"),
     Case("overhead", "cost", runs=("self",), seconds=300, why="a step's time compared with torch.profiler's"),
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(one.part for one in CASES))
 SEES = {
+    "onnxruntime": "import onnxruntime as ort, sys;"
+    ' sys.exit("CUDAExecutionProvider" not in ort.get_available_providers())',
     "jax": 'import jax, sys; sys.exit(jax.default_backend() != "gpu")',
     "tensorflow": "import tensorflow as tf, sys;"
     ' sys.exit(not tf.config.list_physical_devices("GPU"))',
@@ -135,6 +163,7 @@ class Check:
             "PYTHONUNBUFFERED": "1",
         }
         self.known_options = ""
+        self.absent = {}
         self.packed = []
 
     # ------------------------------------------------------------------------------ running
@@ -207,11 +236,31 @@ class Check:
             done = self.run("prepare", command, 60)
             self.about[" ".join(map(str, command))[:60]] = str(done)
         self.run("prepare", [self.python, "-m", "opscope", "build", "torch"], 240)
+        self.absent = self.missing_backends()
         before = log.stat().st_size
         self.run("prepare", [self.python, "-m", "opscope", "run", "--help"], 60, COLUMNS="200")
         with open(log, encoding="utf-8", errors="replace") as file:
             file.seek(before)
             self.known_options = file.read()
+
+    def missing_backends(self):
+        """Return why a backend cannot record here, for each that cannot, as ``opscope doctor`` says."""
+        path = self.scratch / "doctor.json"
+        code = (
+            "import json, sys; from opscope.backends import Machine, ranked;"
+            " found = {name: one for name, _, one in ranked(Machine(in_process=False))};"
+            " out = {name: None if one.works else one.why for name, one in found.items()};"
+            " json.dump(out, open(sys.argv[1], 'w'))"
+        )
+        path.unlink(missing_ok=True)
+        self.run("prepare", [self.python, "-c", code, path], 60)
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            self.say(f"which backends there are is not known: {error}")
+            return {}
+        return {name: known.get(name, "there is no such backend") for name in BACKENDS
+                if known.get(name, "") is not None}  # fmt: skip
 
     def one(self, case):
         """Run a case and compare."""
@@ -229,6 +278,9 @@ class Check:
             if self.left() < 5:
                 result.status, result.why = LEFT_OUT, f"no time was left for {way}"
                 return result
+            if way in self.absent:
+                result.runs[way] = {"ended": f"not here: {self.absent[way]}", "seconds": 0}
+                continue
             done = self.run(case.name, self.command(case, way), case.seconds)
             result.runs[way] = {"ended": str(done), "seconds": round(done.seconds, 1)}
             if not done.well:
@@ -246,17 +298,29 @@ class Check:
         suffix = "" if way in ("ours", "self") else f".{way}"
         if case.example:
             program = [self.python, ROOT / "examples" / case.example]
+        elif case.script:
+            program = [self.python, SCRIPTS / case.script, f"{at}{suffix}.json"]
         else:
             name = case.plain if way == "plain" and case.plain else case.program or case.name
             program = [self.python, SCRIPTS / "gpu_programs.py", name, f"{at}{suffix}.json",
                        "--device", self.device]  # fmt: skip
         if way == "plain":
             program += ["--profile", f"{at}.plain.trace.json.gz"]
-        if way != "ours":
+        if way not in ("ours", "counted", *BACKENDS):
             return program
         options = [one for one in case.options if one != "--whole" or one in self.known_options]
-        return [self.python, SCRIPTS / "gpu_keeping.py", f"{at}.parts", "run", "--force",
-                "--no-report", "--output", f"{at}.opscope", *options, "--", *program]  # fmt: skip
+        if way == "counted":
+            from opscope.backends import kineto_counters
+
+            if nsight_compute() is not None:
+                names = ",".join((*kineto_counters.parse("flops,dram"), TENSOR_OPERATIONS))
+                return [nsight_compute(), "--csv", "--page", "raw", "--nvtx", "--print-units", "base",
+                        "--metrics", names, "--log-file", f"{at}.ncu.csv", *program]  # fmt: skip
+            options += ["--counters", "flops,tensor,dram"]
+        if way in BACKENDS:
+            options += ["--backend", way]
+        return [self.python, SCRIPTS / "gpu_keeping.py", f"{at}{suffix}.parts", "run", "--force",
+                "--no-report", "--output", f"{at}{suffix}.opscope", *options, "--", *program]  # fmt: skip
 
     def compare(self, case, result):
         """Run the comparing script and read its results; its failure or hang is also a failed check."""
@@ -318,7 +382,16 @@ class Check:
     def pack(self, case):
         """Put the files of a case into an archive that has room; add a fact for each file without room."""
         made = self.scratch / f"{case.name}.tar.gz"
-        kinds = [f"{case.name}.{end}" for end in ("opscope", "plain.trace.json.gz", "parts")]
+        ends = [
+            "opscope",
+            "ncu.csv",
+            "counted.opscope",
+            "counted.parts",
+            "plain.trace.json.gz",
+            "parts",
+        ]
+        ends += [f"{way}.{end}" for way in BACKENDS for end in ("opscope", "nsys-rep", "parts")]
+        kinds = [f"{case.name}.{end}" for end in ends]
         present = [one for one in kinds if (self.scratch / one).exists()]
         while present:
             with tarfile.open(made, "w:gz") as tar:
@@ -338,6 +411,11 @@ class Check:
                     tar.add(made, made.name)
                 return True
         return False
+
+
+def nsight_compute():
+    """Return the path of Nsight Compute; None if it is not installed."""
+    return shutil.which(os.environ.get("OPSCOPE_NCU", "ncu"))
 
 
 def replaced(path, content):

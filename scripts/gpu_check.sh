@@ -4,6 +4,8 @@
 # Usage: bash scripts/gpu_check.sh [FOLDER] [options]     (or OUT=FOLDER; gpu_check.py lists the options)
 #   PYTHON=python   the Python to use, with opscope's dependencies and a CUDA build of torch; if it also
 #                   has a JAX or a TensorFlow that sees the GPU, these are checked too
+#   WHEELS=folder   take what that Python lacks from these wheels, apart from its own packages
+#                   (scripts/gpu_wheels.sh fills the folder, on a machine with a network)
 # Needs no network, no nsys, no trace files. Every program and the whole check have a time limit; results are
 # written after each case. Exit status: 0 passed, 1 failed, 2 cannot run here.
 set -uo pipefail
@@ -34,6 +36,23 @@ for word in "$@"; do
 done
 
 command -v "$python" >/dev/null 2>&1 || refuse "$python: not found"
+if [ -n "${WHEELS:-}" ]; then
+    site=$(mktemp -d) || refuse "no temporary folder"
+    trap 'rm -rf "$site"' EXIT
+    mapfile -t lacking < <("$python" - "$WHEELS" <<'LACKING'
+import importlib.metadata as installed, pathlib, sys
+for wheel in sorted(pathlib.Path(sys.argv[1]).glob("*.whl")):
+    try:
+        installed.version(wheel.name.split("-")[0])
+    except installed.PackageNotFoundError:
+        print(wheel)
+LACKING
+    )
+    [ ${#lacking[@]} = 0 ] ||
+        "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile \
+            --target "$site" "${lacking[@]}" || refuse "$WHEELS: its wheels could not be installed"
+    export PYTHONPATH="$PYTHONPATH:$site"
+fi
 bounded "$python" -c 'import torch' 2>/dev/null
 status=$?
 [ $status = 124 ] && refuse "$python: the import of torch exceeds the time limit"
@@ -46,4 +65,8 @@ status=$?
 missing=$(bounded "$python" -c 'import opscope.profile, opscope.cli.app' 2>&1) ||
     refuse "$python cannot import opscope: ${missing##*$'\n'}"
 
+if [ -n "${WHEELS:-}" ]; then # not exec: the wheels are removed afterwards
+    "$python" "$root/scripts/gpu_check.py" "$@"
+    exit
+fi
 exec "$python" "$root/scripts/gpu_check.py" "$@"

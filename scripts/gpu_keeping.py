@@ -16,14 +16,14 @@ def main():
     from opscope.cli import run
 
     keep = Path(sys.argv.pop(1))
-    collect = run._collect
+    collect = run.collect_profile
 
     def keeping(task, *args, **kwargs):
         shutil.rmtree(keep, ignore_errors=True)
         shutil.copytree(task.parts, keep)
         return collect(task, *args, **kwargs)
 
-    run._collect = keeping
+    run.collect_profile = keeping
     opscope()
 
 

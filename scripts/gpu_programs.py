@@ -288,9 +288,11 @@ def main():
     limit = os.environ.get("GPU_CHECK_SECONDS")
     if limit:  # a hanging program prints its stack before it is killed
         faulthandler.dump_traceback_later(max(1.0, float(limit) - 5), exit=False)
+    import gpu_programs_cores
     import gpu_programs_cuda
 
-    PROGRAMS.update(gpu_programs_cuda.programs(sys.modules[__name__]))
+    for more in (gpu_programs_cuda, gpu_programs_cores):
+        PROGRAMS.update(more.programs(sys.modules[__name__]))
     if options.profile is None:
         found = PROGRAMS[options.name](options.device)
     else:

@@ -23,6 +23,8 @@ except ImportError:  # run as a module of the tests
 
 #: The share of GPU time that must have an op.
 ATTRIBUTED = 0.99
+#: The most that modelled and counted FLOPs may differ; kernels of algorithms that need fewer FLOPs.
+COUNTED, ALGORITHMS = 0.05, "(?i)winograd|fft"
 
 
 def text(*names):
@@ -319,6 +321,68 @@ def nccl(profile, known):
     }
 
 
+def cores(profile, known):
+    """Check the Tensor Core flags of kernels of which it is known beforehand."""
+    kernels = kernels_of(profile).with_columns(text("dtypes", "inputs"))
+    product = pl.col("op").str.starts_with("aten::mm")
+    half = pl.col("inputs").str.contains("bf16")
+    on, off = kernels.filter(product & half), kernels.filter(product & ~half)
+    plain = kernels.filter(pl.col("op").str.starts_with("aten::add"))
+    flags = {
+        name: one["tensor_core"].to_list()
+        for name, one in (("on", on), ("off", off), ("add", plain))
+    }
+    main = [any(one is True for one in flags["on"]), len(on) >= known["runs"]]
+    return attribution(profile) | {
+        f"the bf16 products are said to use Tensor Cores ({flags['on']})": all(main)
+        and False not in flags["on"],
+        f"the float32 products are not said to ({flags['off']})": len(off) >= known["runs"]
+        and True not in flags["off"],
+        # a "no" must be proved by the kernel's name; where it is not, null is right
+        f"they are known not to ({flags['off']})": None
+        if not flags["off"] or None in flags["off"]
+        else not any(flags["off"]),
+        f"nor are the sums ({flags['add']})": len(plain) >= known["runs"]
+        and not any(one is not False for one in flags["add"]),
+    }
+
+
+def products(profile, known):
+    """Compare the modelled FLOPs with what hardware counters counted, for products without padding."""
+    measured = profile.counter_roofline().with_columns(text("op", "inputs"))
+    kernels = profile.counters().with_columns(text("name", "bottom_op"))
+    other = kernels.filter(text("name").str.contains(ALGORITHMS))["bottom_op"].unique().to_list()
+    rows = measured.filter(pl.col("op").str.contains("aten::(mm|.*conv)"))
+    compared = rows.filter(pl.col("flops_difference").is_not_null() & ~pl.col("op").is_in(other))
+    far = compared.filter(pl.col("flops_difference").abs() > COUNTED)
+    cores = profile.counter_work().filter(pl.col("tensor_flops") > 0)
+    if measured.is_empty():
+        why = [one for one in profile.notes()["what"].cast(pl.String) if "counter" in one]
+        return {f"hardware counters could be measured ({'; '.join(why) or 'none were'})": None}
+    return {
+        f"modelled FLOPs are within {COUNTED:.0%} of the counters' ({len(compared)} of {len(rows)} ops,"
+        f" {[row['op'] + row['inputs'] for row in far.head(3).iter_rows(named=True)]})": len(
+            compared
+        )
+        > 0
+        and not len(far),
+        "operations on the Tensor Cores were counted": len(cores) > 0,
+        "no kernel that counted them is said not to use them": cores.join(
+            profile.kernels().select("start", "process", "tensor_core"), on=["process", "start"]
+        )
+        .filter(~pl.col("tensor_core"))
+        .is_empty(),
+    }
+
+
+def onnxruntime(profile, known):
+    """Check a session on the GPU: its kernels have the run, or the node, that launched them."""
+    ops = profile.ops().with_columns(text("op"))
+    return attribution(profile) | {
+        "the session's nodes are ops": ops["op"].str.contains("Conv").fill_null(False).any(),
+    }
+
+
 def overhead(profile, known):
     ratio = known["ratio"]
     return {
@@ -333,11 +397,11 @@ CHECKS = {
     one.__name__: one
     for one in (
         lenet, eager, amp, graph, streams, memory, steps, window, compiled, copies, branches, fork,
-        scaler, loader, history, nccl, overhead,
+        scaler, loader, history, nccl, cores, products, onnxruntime, overhead,
     )
 }  # fmt: skip
 #: Programs of which the profile covers a part, and programs that run several times in a profile.
-PARTS, TIMES = {"steps", "window", "lenet"}, {"fork": 2}
+PARTS, TIMES = {"steps", "window", "lenet", "onnxruntime", "products"}, {"fork": 2}
 
 
 def told(folder, name):
@@ -389,12 +453,21 @@ def about(profile):
     return lines
 
 
+def loaded(folder, name):
+    """Return the profile of a program, with the hardware counters of another run of it if there are any."""
+    counted, counters = folder / f"{name}.counted.opscope", folder / f"{name}.ncu.csv"
+    if counted.exists():
+        return opscope.load(counted)
+    given = counters if counters.exists() and counters.stat().st_size else None
+    return opscope.load(folder / f"{name}.opscope", counters=given)
+
+
 def checked(folder, name):
     """Return (checks, facts) of one program; a check fails if there is no result or no comparison."""
     checks, facts = {}, []
     try:
         known = told(folder, name)
-        profile = opscope.load(folder / f"{name}.opscope") if name != "overhead" else None
+        profile = loaded(folder, name) if name != "overhead" else None
         checks |= CHECKS[name](profile, known)
         more, lines = same_result(known)
         checks |= more

@@ -18,11 +18,11 @@ from opscope.profile import Profile
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 #: Attributes of a profile that are stable and not frames.
-HELD = ("cpu_only", "device", "distinct", "op_analyse", "save", "select", "selected")
+HELD = ("cpu_only", "device", "distinct", "is_light", "op_analyse", "save", "select", "selected")
 #: The trace of a profile: its tables follow the profile format, the object around them may change.
 HELD_PROVISIONALLY = ("trace",)
 #: Attributes of a profile that only other parts of opscope use.
-HELD_WITHIN = ("attribution", "save_as")
+HELD_WITHIN = ("attribution", "dlprof", "pyprof_pieces", "save_as")
 #: Names that are public and may still change, by module.
 PROVISIONAL: dict[str, tuple[str, ...]] = {
     "opscope.callbacks.keras": ("StepRange",),

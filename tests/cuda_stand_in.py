@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from opscope.backends import kineto
+from opscope.backends import kineto_capture as kineto
 from opscope.core.recording_format import PROBE_CALL
 
 #: The name of a CUDA call that links Kineto's clock with the recorder's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +125,32 @@ def saved_and_loaded(path: Path) -> None:
     one.save(path)
     again = keras.models.load_model(path)
     assert np.array_equal(again.predict(X, verbose=0), one.predict(X, verbose=0))
+
+
+def callbacks_elsewhere(path: Path) -> None:
+    """Check that callbacks are called on the thread on which Keras alone calls them, and that steps are whole.
+
+    Where no callback needs the end of a batch, Keras has a thread for them on PyTorch and JAX.
+    """
+    import keras
+
+    seen: set[int] = set()
+
+    class Watches(keras.callbacks.Callback):
+        async_safe = True
+
+        def on_train_batch_end(self, batch, logs=None):
+            seen.add(threading.get_ident())
+
+    small().fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[Watches()])
+    assert seen
+    alone = threading.get_ident() in seen
+    assert alone == (keras.backend.backend() == "tensorflow")
+    seen.clear()
+    with opscope.capture(path, backend="recorder"):
+        small().fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[Watches()])
+    opscope.shutdown()
+    assert seen
+    assert (threading.get_ident() in seen) == alone
+    texts = ranges(opscope.load(path), "step")["text"].to_list()
+    assert texts == [f"step {number}" for number in range(6)]

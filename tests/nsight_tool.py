@@ -108,6 +108,9 @@ def _profile(
     sqlite = report.with_suffix(".sqlite")
     if report.exists():
         export(nsys, report, sqlite)
+    elif done.returncode == 0 and report.with_suffix(".qdstrm").exists():
+        # Debian's 2024.2 without the libarrow that it was built with, for example
+        pytest.skip("this nsys has no importer that runs: it kept the raw events")
     return Ran(done.returncode, done.stdout, done.stderr, report, sqlite)
 
 

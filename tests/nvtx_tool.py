@@ -84,10 +84,10 @@ def hear(program: str, library: Path | None, folder: Path, **environ: str) -> He
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return Heard(_read(log), json.loads(done.stdout.splitlines()[-1]), done.stderr)
+    return Heard(read(log), json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
-def _read(log: Path) -> list[Event]:
+def read(log: Path) -> list[Event]:
     names: dict[str, str] = {"0": ""}
     events = []
     for line in log.read_text().splitlines() if log.exists() else []:
@@ -95,7 +95,7 @@ def _read(log: Path) -> list[Event]:
         if kind == "domain":
             names[number] = _text(rest[0])
         domain = names[number]
-        if kind in ("push", "mark"):
+        if kind in ("push", "mark", "start"):
             category, payload, message, text = rest
             value = None if payload == "-" else int(payload)
             events.append(
@@ -103,6 +103,8 @@ def _read(log: Path) -> list[Event]:
             )
         elif kind == "category":
             events.append(Event(kind, int(thread), domain, int(rest[0]), text=_text(rest[1])))
+        elif kind == "end":
+            events.append(Event(kind, int(thread), domain, payload=int(rest[0])))
         else:
             events.append(Event(kind, int(thread), domain, text=_text(rest[0]) if rest else ""))
     return events

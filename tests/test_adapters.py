@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import logging
 import sys
 import textwrap
@@ -179,7 +180,7 @@ def test_a_fault_of_an_adapter_reaches_neither_the_program_nor_other_adapters(
 def test_entry_points_add_frameworks(monkeypatch):
     points = tuple(importlib.metadata.entry_points(group=known.GROUP))
     added = importlib.metadata.EntryPoint("other", "abacus_adapter:Adapter", known.GROUP)
-    monkeypatch.setattr(known.importlib.metadata, "entry_points", lambda group: (*points, added))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: (*points, added))
     found = adapters.available()
     assert found.pop("other") == "abacus_adapter:Adapter"
     assert found.keys() == _folders()
@@ -194,7 +195,7 @@ def test_a_source_tree_that_is_not_installed_has_the_same_adapters(monkeypatch):
     if not project.is_file():
         pytest.skip("an installed package has no pyproject.toml beside it")
     installed = adapters.available()
-    monkeypatch.setattr(known.importlib.metadata, "entry_points", lambda group: ())
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
     assert adapters.available() == installed
 
 

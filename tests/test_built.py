@@ -299,14 +299,14 @@ def test_a_library_that_another_user_could_have_laid_is_not_loaded(
 
 def test_a_file_exchanged_after_it_was_checked_is_not_loaded(cache, source, monkeypatch):
     path, evil = built(source), planted(cache, "evil.so", source, 666)
-    check = compiled.cache._check
+    check = compiled.cache.owned_folder.check
 
-    def check_then_exchange(descriptor, checked):
-        check(descriptor, checked)
+    def check_then_exchange(descriptor, checked, private=False):
+        check(descriptor, checked, private)
         if checked == path:
             evil.replace(path)
 
-    monkeypatch.setattr(compiled.cache, "_check", check_then_exchange)
+    monkeypatch.setattr(compiled.cache.owned_folder, "check", check_then_exchange)
     assert compiled.cache.load(path).number() == 1
 
 

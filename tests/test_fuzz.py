@@ -13,8 +13,8 @@ from tests.script import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 READERS = (
-    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "ONNX Runtime JSON", "TensorRT", "XPlane",
-    "MindSpore", "profile", "recording",
+    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "Nsight Compute",
+    "ONNX Runtime JSON", "TensorRT", "XPlane", "MindSpore", "ROCm", "profile", "recording", "CUPTI",
 )  # fmt: skip
 
 

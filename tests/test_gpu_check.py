@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,8 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # they import each other, as they do where they are run
 results, programs = module_at("scripts/gpu_results.py"), module_at("scripts/gpu_programs.py")
 cuda, check = module_at("scripts/gpu_programs_cuda.py"), module_at("scripts/gpu_check.py")
-plain = module_at("scripts/gpu_plain.py")
+plain, cores = module_at("scripts/gpu_plain.py"), module_at("scripts/gpu_programs_cores.py")
+together = module_at("scripts/gpu_backends.py")
 
 
 def op(name, start, end, thread=1, **more):
@@ -188,19 +190,19 @@ def test_a_program_that_left_nothing_has_failed(tmp_path):
 
 
 def test_each_case_has_a_program_and_is_compared():
-    known = set(programs.PROGRAMS) | set(cuda.programs(programs))
+    known = {*programs.PROGRAMS, *cuda.programs(programs), *cores.programs(programs)}
     for case in check.CASES:
-        if not case.example:
-            assert {case.program or case.name, case.plain or case.name} - {
-                "steps",
-                "window",
-            } <= known
+        if case.script:
+            assert (SCRIPTS / case.script).is_file()
+        elif not case.example:
+            program = case.program or case.name
+            assert {program, case.plain or program} - {"steps", "window"} <= known
         else:
             assert (SCRIPTS.parent / "examples" / case.example).is_file()
         assert case.compare or case.name in results.CHECKS
         assert not case.compare or (SCRIPTS / case.compare).is_file()
         assert case.why
-        assert set(case.runs) <= {"bare", "plain", "ours", "self"}
+        assert set(case.runs) <= {"bare", "plain", "ours", "self", "counted", *check.BACKENDS}
 
 
 def chrome(*kernels):
@@ -290,3 +292,124 @@ def test_what_it_costs_is_measured_for_each_variant(monkeypatch):
             None, {"ratio": {**found["ratio"], "torch.profiler, shapes": 1e9}}
         ).values()
     )
+
+
+def trace_with(kernels, notes=()):
+    """Return tables with a product's kernel and others."""
+    return {
+        "ranges": [op("aten::mm(f32[64,64], f32[64,64]) -> f32[64,64]", 10 * n, 10 * n + 9)
+                   for n in range(len(kernels))],
+        "calls": [call("cudaLaunchKernel", 10 * n + 2, n + 1) for n in range(len(kernels))],
+        "kernels": [kernel(name, 100 + 20 * n, n + 1) for n, name in enumerate(kernels)],
+    }  # fmt: skip
+
+
+def test_backends_are_compared_with_each_other(trace_of, tmp_path):
+    def compared(**of_way):
+        for old in tmp_path.glob("p.*"):
+            shutil.rmtree(old)
+        for way, kernels in of_way.items():
+            Profile(trace_of(**trace_with(kernels))).save(tmp_path / f"p.{way}.opscope")
+        return together.checked(tmp_path, "p")
+
+    checks, facts = compared(kineto=["a", "b", "a"], cupti=["b", "a", "a"])
+    assert checks["kineto and cupti have the same kernels (3 and 3)"]
+    assert checks["at least two backends recorded the program"]
+    assert all(held for held in checks.values())
+    assert "  10  10  a" in facts
+    checks, facts = compared(kineto=["a", "b"], cupti=["a", "a"], nsys=["a", "b"])
+    wrong = [what for what, held in checks.items() if held is False]
+    assert wrong == [
+        "kineto and cupti have the same kernels (2 and 2)",
+        "cupti and nsys have the same kernels (2 and 2)",
+    ]
+    assert "kernels, kineto against cupti: a: 1 against 2" in facts
+    checks, _ = compared(cupti=["a"])
+    assert checks["at least two backends recorded the program"] is None
+    checks, _ = compared()
+    assert checks["a backend recorded the program"] is False
+
+
+def test_a_backend_whose_profile_cannot_be_read_has_failed(trace_of, tmp_path):
+    Profile(trace_of(**trace_with(["a"]))).save(tmp_path / "p.kineto.opscope")
+    (tmp_path / "p.nsys.opscope").mkdir()
+    checks, _ = together.checked(tmp_path, "p")
+    (wrong,) = (what for what, held in checks.items() if held is False)
+    assert wrong.startswith("nsys: its profile could be read (BadInput")
+
+
+def test_tensor_core_flags_of_kernels_that_are_known_beforehand(trace_of):
+    def checks(product, other):
+        half = "aten::mm(bf16[64,64], bf16[64,64]) -> bf16[64,64]"
+        whole = "aten::mm(f32[64,64], f32[64,64]) -> f32[64,64]"
+        texts = (half, whole, "aten::add.Tensor(f32[64,64], f32[64,64]) -> f32[64,64]")
+        trace = trace_of(
+            ranges=[op(text, 10 * n, 10 * n + 9) for n, text in enumerate(texts)],
+            calls=[call("cudaLaunchKernel", 10 * n + 2, n + 1) for n in range(3)],
+            kernels=[
+                kernel(name, 100 + 20 * n, n + 1)
+                for n, name in enumerate((product, other, "vectorized_elementwise_kernel<4, CUDAFunctor_add>"))
+            ],
+        )  # fmt: skip
+        found = results.cores(Profile(trace), {"runs": 1})
+        return [
+            held
+            for what, held in found.items()
+            if "said" in what or "known" in what or "sums" in what
+        ]
+
+    tensor, plain_one = (
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+        "sgemm_128x128_nn",
+    )
+    found = checks(tensor, plain_one)
+    assert found[0]
+    assert found[1]
+    assert found[2] is not False
+    assert not checks(plain_one, tensor)[0]
+    assert not checks(plain_one, tensor)[1]
+
+
+def test_modelled_flops_are_held_against_counted_ones(trace_of, tmp_path):
+    from tests.readers.ncu import made
+
+    def checks(counted, name="sm90_xmma_gemm_bf16bf16_bf16f32"):
+        for old in tmp_path.glob("products.*"):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        text = "aten::mm(bf16[256,256], bf16[256,256]) -> bf16[256,256]"
+        Profile(
+            trace_of(
+                ranges=[op(text, 0, 10)],
+                calls=[call("cudaLaunchKernel", 5, 1)],
+                kernels=[{**kernel(name, 50, 1), "grid": "2,1,1"}],
+            )
+        ).save(tmp_path / "products.opscope")
+        metric = {"sm__ops_path_tensor_src_bf16_dst_fp32.sum": ("inst", str(counted))}
+        values = {
+            f"smsp__sass_thread_inst_executed_op_{p}{kind}_pred_on.sum": ("inst", "0")
+            for p in "dfh" for kind in ("add", "mul", "fma")
+        }  # fmt: skip
+        (tmp_path / "products.ncu.csv").write_text(
+            made.long([(made.about(0, name), {**metric, **values})])
+        )
+        return [*results.products(results.loaded(tmp_path, "products"), {}).values()]
+
+    assert checks(2 * 256**3) == [True, True, True]
+    assert checks(2.2 * 256**3) == [False, True, True]
+    assert checks(2 * 256**3, "sgemm_128x128_nn")[2] is False
+    (tmp_path / "products.ncu.csv").unlink()
+    assert list(results.products(results.loaded(tmp_path, "products"), {}).values()) == [None]
+
+
+def test_a_backend_that_is_not_here_is_no_failure(tmp_path, monkeypatch):
+    made = check.Check(tmp_path / "out", tmp_path / "scratch", [], 600, "cpu")
+    made.scratch.mkdir()
+    case = check.Case("eager_backends", "backends", program="eager", runs=check.BACKENDS,
+                      compare="gpu_backends.py")  # fmt: skip
+    made.absent = made.missing_backends()
+    assert set(made.absent) == set(check.BACKENDS)  # no GPU is here
+    result = made.one(case)
+    assert all(
+        one["ended"].startswith("not here: ") for one in result.runs.values() if one["seconds"] == 0
+    )
+    assert result.checks["a backend recorded the program"] is False

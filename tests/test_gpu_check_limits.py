@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,40 @@ def test_a_torch_that_is_not_imported_in_time_is_refused(tmp_path):
     assert done.returncode == 2
     assert done.stderr == f"gpu_check: {hanging}: the import of torch exceeds the time limit\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_wheels_are_installed_beside_the_python_and_removed_afterwards(tmp_path):
+    """A Python without opscope's dependencies, and a wheel of one package that it lacks."""
+    wheels, seen = tmp_path / "wheels", tmp_path / "seen"
+    wheels.mkdir()
+    for name in ("nobody_has_this", "pytest"):
+        with zipfile.ZipFile(wheels / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", "ours = True\n")
+            about = f"{name}-1.0.dist-info"
+            wheel.writestr(
+                f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+            )
+            wheel.writestr(
+                f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{about}/RECORD", "")
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    # a torch that has a GPU: the check itself is then started, and says what it was given
+    (fake / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: True)\n")
+    (fake / "sitecustomize.py").write_text(
+        "import sys, pathlib\n"
+        "if sys.argv and any('gpu_check.py' in one for one in sys.orig_argv):\n"
+        "    import nobody_has_this, pytest\n"
+        f"    pathlib.Path({str(seen)!r}).write_text(nobody_has_this.__file__ + ' ' + str(hasattr(pytest, 'ours')))\n"
+        "    raise SystemExit(7)\n"
+    )  # fmt: skip
+    ended = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "gpu_check.sh"), str(tmp_path / "out")],
+        env={**os.environ, "PYTHON": sys.executable, "WHEELS": str(wheels), "PYTHONPATH": str(fake)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode != 2, ended.stderr
+    place, shadowed = seen.read_text().split()
+    assert shadowed == "False"
+    assert not Path(place).exists()

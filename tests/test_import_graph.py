@@ -10,8 +10,22 @@ from pathlib import Path
 import opscope
 
 PACKAGE = Path(opscope.__file__).parent
+#: Folders of the ground: both sides agree on what is in them.
+GROUND = ("cupti",)
 #: Rooms of core from the ground up; what lies in ``core`` itself is the ground.
-FLOORS = ("dialects", "tables", "perf", "hlo", "onnx", "attribution", "job", "analysis", "advice")
+FLOORS = (
+    "dialects",
+    "tables",
+    "perf",
+    "hlo",
+    "onnx",
+    "attribution",
+    "job",
+    "analysis",
+    "dlprof",
+    "advice",
+    "pyprof",
+)
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -118,12 +132,13 @@ def room_of(name: str) -> str | None:
     parts = name.split(".")
     if parts[1:2] != ["core"] or len(parts) == 2:
         return None
-    return parts[2] if (PACKAGE / "core" / parts[2]).is_dir() else "ground"
+    room = (PACKAGE / "core" / parts[2]).is_dir() and parts[2] not in GROUND
+    return parts[2] if room else "ground"
 
 
 def test_every_room_of_core_has_its_floor():
     rooms = {path.name for path in (PACKAGE / "core").iterdir() if (path / "__init__.py").is_file()}
-    assert rooms == {*FLOORS, "capture"}
+    assert rooms == {*FLOORS, *GROUND, "capture"}
 
 
 def test_each_room_of_core_rests_on_those_below_it_alone():
@@ -162,3 +177,31 @@ def test_an_import_in_a_function_says_why_it_is_not_at_the_top():
             if own and "# lazy: " not in body:
                 silent.append(f"{name}.{function.name}")
     assert silent == []
+
+
+def test_no_module_takes_the_name_of_something_in_its_package():
+    """Python binds a module in its package when it is first imported: what had the name there is then gone."""
+    taken = []
+    for name, path in modules().items():
+        if path.name != "__init__.py" or name == "opscope":
+            continue
+        submodules = {
+            one.stem if one.is_file() else one.name
+            for one in path.parent.iterdir()
+            if one.suffix == ".py" or (one / "__init__.py").is_file()
+        }
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                taken += [f"{name}.{node.name}"] if node.name in submodules else []
+            elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+                for one in node.names:
+                    bound = one.asname or one.name
+                    # the module itself, or what is in it: then it is imported by now, and binds no more
+                    own = (node.level == 1 and not node.module) or node.module == name
+                    if (
+                        bound in submodules
+                        and not own
+                        and not (node.level == 1 and node.module == bound)
+                    ):
+                        taken.append(f"{name}.{bound}")
+    assert taken == []

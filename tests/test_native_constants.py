@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import opscope
-from opscope.core import rangetext, recording_format, schema
-from opscope.core.capture import emit, nvtx_sink
+from opscope.core import light_format, rangetext, recording_format, schema
+from opscope.core.capture import emit, light, nvtx_sink
 from opscope.core.code_files import LIMIT
 
 ADAPTERS = Path(opscope.__file__).parent / "adapters"
@@ -26,6 +26,7 @@ LIBRARIES = {
     "groups": ("torch/native/groups.cpp",),
     "annotations": ("tensorflow/annotations*.c", "tensorflow/annotations*.h"),
     "inputs": ("tensorflow/inputs.cc",),
+    "light": ("../backends/light_clock.c",),
 }
 CATEGORY = {
     "kNone": 0,
@@ -79,6 +80,14 @@ SHARED = {
     ("annotations", "RECORD_BYTES"): recording_format.RECORD_BYTES,
     ("annotations", "WAIT_TEXT"): "opscope.adapters.tensorflow.running:_WAIT",
     ("annotations", "MAX_REGISTERED"): nvtx_sink.MAX_REGISTERED,
+    ("light", "ABI"): "opscope.backends.light_clock:ABI",
+    ("light", "PHASES"): len(light_format.PHASES),
+    **{
+        ("light", name): getattr(light_format, name)
+        for name in ("FORWARD", "BACKWARD", "OPTIMIZER", "OTHER", "STEP", "FULL", "WIDTH")
+    },
+    **{("light", name): getattr(light, name) for name in ("AWAY", "ONE_IN", "MAX_WAITING", "KEPT")},
+    ("light", "FIRST"): "opscope.core.capture.light:_FIRST",
 }
 #: What native code has alone: its buffers and tables, names and layouts of others, answers that stay within it.
 #: ``known`` is the table of dtypes, which has a test of its own.
@@ -92,6 +101,7 @@ ALONE = {
         PUSH POP REGISTER CREATE INITIALIZE CORE2_SIZE FIRST LAST MOST CALLBACKS VERSION_INFO CORE2
         NVTX_VERSION_3 ASCII REGISTERED TRACING_OFF OPERATIONS NEEDED REPLACED MAX_PATCHES""",
     "inputs": "",
+    "light": "API FIRST_ROOM NO_ARGUMENT ONE_ARGUMENT",
 }
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opscope.core.capture import session
+from opscope.core.capture import after_import, session
 
 from . import known
 from .base import Adapter, AdapterError, Options
@@ -190,16 +190,13 @@ def _is_imported(module: str, imported: str) -> bool:
 
 
 def _wait(name: str, module: str, target: str, options: Options) -> None:
-    # imported here because only programs that import a framework later need it
-    import wrapt
-
     waiting = _waiting.setdefault(module, [])
     if all(name != one for one, *_ in waiting):
         waiting.append((name, target, options))
-    # wrapt keeps a hook until the process ends, so register one per module; it reads ``_waiting``.
+    # a hook is kept until the process ends, so register one per module; it reads ``_waiting``.
     if module not in _hooked:
         _hooked.add(module)
-        wrapt.register_post_import_hook(_imported, module)
+        after_import.call(_imported, module)
 
 
 def _imported(module: Any) -> None:

@@ -27,6 +27,8 @@ class Options:
     steps: bool = True
     #: Also record allocations. This costs more, so it is off by default.
     memory: bool = False
+    #: In light mode, slow spells are recorded in full: what that needs is prepared.
+    spells: bool = True
     #: Also turn on a framework's own profiler, if only that sees what runs: the user named the framework.
     profiler: bool = False
 

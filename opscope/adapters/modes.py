@@ -11,16 +11,18 @@ from . import known
 #: Observe every framework; observe none.
 AUTO: Final = "auto"
 SIMPLE: Final = "simple"
-#: DLProf's names of frameworks whose module is called otherwise.
-ALIASES: Final[Mapping[str, str]] = {"pytorch": "torch", "tensorflow2": "tensorflow"}
+#: DLProf's names of frameworks whose module is called otherwise. ``tensorflow1`` is its programs of sessions
+#: (``tf.compat.v1``), which today's TensorFlow runs; an installed TensorFlow 1 is refused by its version.
+ALIASES: Final[Mapping[str, str]] = {
+    "pytorch": "torch",
+    "tensorflow2": "tensorflow",
+    "tensorflow1": "tensorflow",
+}
 #: Libraries upon a framework: a mode observes them too, as the layers and steps of its programs are theirs.
 _UPON: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("keras",),
     "tensorflow": ("keras",),
     "jax": ("keras", "flax", "optax"),
-}
-_UNSUPPORTED: Final[Mapping[str, str]] = {
-    "tensorflow1": "opscope supports no TensorFlow 1; simple records its kernels, your ranges and steps",
 }
 
 
@@ -36,8 +38,6 @@ def frameworks(mode: str) -> tuple[str, ...] | None:
         return None
     if mode == SIMPLE:
         return ()
-    if mode in _UNSUPPORTED:
-        raise ValueError(f"no mode {mode!r}: {_UNSUPPORTED[mode]}")
     name, targets = ALIASES.get(mode, mode), known.available()
     if name not in targets:
         raise ValueError(f"no mode {mode!r}{closest(mode, [*names(), *ALIASES.values()])}")

@@ -8,7 +8,6 @@ HIP's also ``hipRuntimeGetVersion``) and every driver call except launches.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from opscope.core.recording_format import PROBE_CALLS
 
 #: The runtime's library, by PyTorch's name of the platform.
 _LIBRARIES: Final = {"cuda": "libcudart", "hip": "libamdhip64"}
+#: The most of a version file that is read.
+_VERSION_BYTES: Final = 1 << 16
 _MAPS: Final = Path("/proc/self/maps")
 
 
@@ -30,11 +31,30 @@ def platform(torch: Any) -> str | None:
     return None
 
 
+def platform_of(folder: Path) -> str | None:
+    """Return the platform of the PyTorch installed in ``folder``, without importing it: as ``platform``.
+
+    ``unknown`` if its version does not say.
+    """
+    try:
+        text = (folder / "version.py").read_text("utf-8", "replace")[:_VERSION_BYTES]
+    except OSError:
+        return "unknown"
+    said = dict(re.findall(r"^(hip|cuda)\b[^=\n]*=\s*(.*)$", text, re.MULTILINE))
+    if "cuda" not in said:
+        return "unknown"
+    return next(
+        (name for name in ("hip", "cuda") if said.get(name, "None").strip() != "None"), None
+    )
+
+
 def driver_version_call(torch: Any, maps: Path = _MAPS) -> Callable[[], object] | None:
     """Return a function that makes the call in the runtime that this PyTorch uses; None if it is not found.
 
     This loads no library: it looks only at libraries that the process has mapped.
     """
+    import ctypes  # lazy: every program asks for ``platform``, and this takes 2 ms
+
     loaded = getattr(os, "RTLD_NOLOAD", None)
     kind = platform(torch) or ""
     name, library = PROBE_CALLS.get(kind, ""), _LIBRARIES.get(kind, "")

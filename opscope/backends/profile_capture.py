@@ -12,7 +12,9 @@ from opscope.core.capture import session
 from opscope.core.capture.session import Capture
 from opscope.core.cells import replaces
 
-from . import begin, choose, make, recording_folder
+from . import recording_folder
+from .best import Best, begin
+from .nsys import ranges
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +33,11 @@ def check_target(path: Path, force: bool) -> None:
 class ProfileCapture:
     """Captures what runs from ``start`` to ``stop`` into the profile ``path``.
 
-    ``backend`` is ``auto``, ``kineto``, ``xplane`` or ``recorder``. ``force`` replaces an existing profile;
-    by default this is done only in IPython and notebooks. Starting raises FileExistsError if ``path`` exists
-    and is not to be replaced, and ValueError for an unknown backend. If the disk takes nothing, at the start
-    or at the end, a warning is logged; the recording is kept if possible. Under ``opscope run`` nothing is
-    prepared, because the run records the process.
+    ``backend`` is ``auto`` or the name of one that ``opscope doctor`` lists. ``force`` replaces an existing
+    profile; by default this is done only in IPython and notebooks. Starting raises FileExistsError if
+    ``path`` exists and is not to be replaced, and ValueError for an unknown backend. If the disk takes
+    nothing, at the start or at the end, a warning is logged; the recording is kept if possible. Under
+    ``opscope run`` nothing is prepared, because the run records the process.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class ProfileCapture:
         self._force = replaces(force)
         self._folder: Path | None = None
         self._inner: Capture | None = None
+        #: Under Nsight Systems, which records: the range that tells it when.
+        self._range: Capture | None = None
 
     def warmup(self) -> None:
         """Make the backend's capture and let it prepare. Raises what ``start`` raises."""
@@ -58,18 +62,16 @@ class ProfileCapture:
 
     def _prepare(self) -> None:
         check_target(self.path, self._force)
-        name = choose().name if self._backend == "auto" else self._backend
         parent = self.path.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
         folder = recording_folder.beside(self.path)
         try:
-            inner = make(name, folder)
-            if inner is not None:
-                inner.warmup()
+            best = Best(folder, self._backend)
+            best.warmup()
         except BaseException:  # above all Ctrl-C: delete the folder, which is still empty
             recording_folder.discard(folder)
             raise
-        self._folder, self._inner = folder, inner
+        self._folder, self._inner = folder, None if best.inner is None else best
 
     def _refused(self, error: OSError) -> None:
         if recording_folder.is_taken(error):
@@ -82,6 +84,8 @@ class ProfileCapture:
         """Begin."""
         self.warmup()
         if self._inner is None:
+            if self._folder is not None:
+                self._range = ranges.begun()
             return
         try:
             self._inner.start()
@@ -97,6 +101,9 @@ class ProfileCapture:
         """End, and write the profile; write nothing if a tool outside the process records."""
         inner, self._inner = self._inner, None
         folder, self._folder = self._folder, None
+        mine, self._range = self._range, None
+        if mine is not None:
+            mine.stop()
         if folder is None:
             return
         if inner is None:
@@ -109,7 +116,7 @@ class ProfileCapture:
         recording_folder.to_profile(folder, self.path, self._force)
 
     def __repr__(self) -> str:
-        return f"ProfileCapture({str(self.path)!r})"
+        return f"capture into {self.path}"
 
 
 @contextmanager
@@ -118,8 +125,8 @@ def capture(
 ) -> Iterator[None]:
     """Capture the block into the profile ``path``, which is written even if the block raises.
 
-    ``backend`` is ``auto``, ``kineto``, ``xplane``, ``recorder``, or ``emit`` (which writes nothing: the tool
-    that runs the process does). ``force`` replaces an existing profile; by default this is done only in
+    ``backend`` is ``auto`` or the name of one that ``opscope doctor`` lists: ``emit`` writes nothing, as the
+    tool that runs the process does. ``force`` replaces an existing profile; by default this is done only in
     IPython and notebooks. Raises FileExistsError if ``path`` exists and is not to be replaced or is no
     profile, ValueError for an unknown backend, SessionError while another capture runs. If the disk takes
     nothing, at the start or at the end, a warning is logged; the recording is kept if possible. Under
@@ -130,9 +137,14 @@ def capture(
         None if session.is_reserved(f"capture into {target}") else _begun(target, backend, replace)
     )
     owner = os.getpid()
+    outside = None
+    if folder is None and not session.is_run():
+        outside = ranges.begun()
     try:
         yield
     finally:
+        if outside is not None and os.getpid() == owner:
+            outside.stop()
         if (
             os.getpid() != owner
         ):  # a forked child leaves the block: the profile belongs to its parent

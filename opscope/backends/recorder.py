@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
+
+from .base import Availability, Backend
+from .machine import Machine
+from .window import Bounds
+
+UNHEARD: Final = (
+    "Nsight Systems runs this process without -t nvtx, so it does not record ranges: opscope records them "
+    "itself. Start with `nsys profile -t nvtx,cuda` to have them in its report beside the kernels"
+)
 
 
 class RecorderCapture:
@@ -42,3 +52,26 @@ class RecorderCapture:
 
     def __repr__(self) -> str:
         return f"RecorderCapture({str(self.folder)!r})"
+
+
+class RecorderBackend(Backend):
+    """opscope's own recorder, which works everywhere: what ``auto`` takes if nothing else works."""
+
+    name = "recorder"
+    gives = "ranges"
+    rank = 0
+
+    def available(self, machine: Machine) -> Availability:
+        if machine.is_unheard:
+            return Availability(
+                True, "Nsight Systems runs the process and does not record its ranges"
+            )
+        if machine.gpu is None:
+            return Availability(True, f"{machine.no_gpu}, so there are no kernels to record")
+        return Availability(True, "it works everywhere, and records no kernels")
+
+    def capture(self, folder: Path, bounds: Bounds) -> RecorderCapture:
+        return RecorderCapture(folder)
+
+
+RECORDER: Final = RecorderBackend()

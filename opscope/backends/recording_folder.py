@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# loaded now: a profile may be written as Python ends, when this module refuses to be imported
+import concurrent.futures.thread  # noqa: F401
 import logging
 import os
 import re

@@ -1,87 +1,69 @@
-"""The ``xplane`` backend: jax.profiler records operations and kernels, opscope's recorder the ranges."""
+"""The ``xplane`` backend: JAX's profiler beside the recorder, for the operations of JAX programs."""
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from opscope.core.capture.session import SessionError
-from opscope.core.recording_format import PROBE, XPLANE
+from . import begins
+from .base import Auto, Availability, Backend
+from .machine import Machine
+from .window import Bounds
 
-from .beside import Beside
-from .window import EXACT, Bounds
+if TYPE_CHECKING:
+    from .xplane_capture import XPlaneCapture
 
 
-class XPlaneCapture(Beside):
-    """Captures this process's ranges with the recorder and operations with jax.profiler, into ``folder``.
+class XPlaneBackend(Backend):
+    """JAX's profiler beside the recorder, for the operations and kernels of JAX programs."""
 
-    ``bounds`` say what ends the operations' window. XLA itself keeps at most 2 M calls and 2 M activities
-    of a GPU, and all operations of a CPU. Forked children are recorded without operations.
-    """
-
+    name = "xplane"
     gives = "operations"
-    profiler = "jax.profiler"
+    rank = 60
+    sample = """
+import jax.numpy
+one = jax.numpy.ones((64, 64))
+(one @ one).block_until_ready()
+"""
 
-    def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
-        super().__init__(folder, bounds)
-        self._jax: Any = None
+    def missing(self, trace: Any) -> str | None:
+        domains = trace["ranges"]["domain"].unique().to_list()
+        if "xla" in domains or (trace.has("kernels") and len(trace["kernels"])):
+            return None
+        return "no operation of a product of matrices arrived"
 
-    def warmup(self) -> None:
-        """Import JAX. Raises SessionError if it cannot be imported."""
-        if self._jax is None:
-            try:
-                import jax
-                import jax.profiler
-            except ImportError as error:
-                raise SessionError(f"JAX cannot be imported: {error}") from error
-            self._jax = jax
+    def available(self, machine: Machine) -> Availability:
+        if not machine.has("jax"):
+            return Availability(
+                False, "JAX is not installed", "pip install jax in this environment"
+            )
+        if machine.simple and machine.gpu is None:
+            why = f"simple mode records kernels only, and {machine.no_gpu}"
+            return Availability(True, why, auto=Auto.NEVER)
+        if machine.loaded("jax") is None:
+            return Availability(
+                True, "its profiler begins once a program uses JAX", auto=Auto.LATER
+            )
+        if machine.loaded("torch") is not None:
+            return Availability(
+                True, "the program has imported PyTorch too, and not JAX alone", auto=Auto.LATER
+            )
+        return Availability(
+            True,
+            "the program uses JAX, whose profiler records its operations",
+        )
 
-    @property
-    def _scratch(self) -> Path:
-        return self.folder / f"xplane-{os.getpid()}"
+    def capture(self, folder: Path, bounds: Bounds) -> XPlaneCapture:
+        from .xplane_capture import XPlaneCapture  # lazy: all are asked
 
-    def _begin(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        chosen = {}
-        kind = getattr(self._jax.profiler, "ProfileOptions", None)
-        if kind is not None:  # JAX 0.6.0 has no options: then every Python call is in the trace too
-            chosen["profiler_options"] = options = kind()
-            options.python_tracer_level = 0  # no range for every Python call
-            options.host_tracer_level = 2  # the lowest level at which JAX 0.6 records operations
-        try:
-            self._jax.profiler.start_trace(str(self._scratch), **chosen)
-        except RuntimeError as error:
-            raise SessionError(f"jax.profiler cannot start: {error}") from error
+        return XPlaneCapture(folder, bounds=bounds)
 
-    def _touch(self) -> bool:
-        with self._jax.profiler.TraceAnnotation(PROBE):
-            return True
+    def in_use(self) -> bool:
+        return begins.jax_in_use()
 
-    def _settle(self) -> None:
-        for array in self._jax.live_arrays():
-            try:
-                array.block_until_ready()
-            except RuntimeError:  # deleted meanwhile, or the user's computation failed
-                continue
+    def when_used(self, what: Callable[[], None]) -> None:
+        begins.when_jax_begins(what)
 
-    def _end(self, folder: Path | None) -> None:
-        try:
-            self._stop()
-            found = sorted(self._scratch.glob("plugins/profile/*/*.xplane.pb"))
-            if folder is not None and found:
-                shutil.move(found[-1], folder / XPLANE)
-        finally:
-            shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _stop(self) -> None:
-        try:
-            self._jax.profiler.stop_trace()
-        except BaseException:  # an interrupt too
-            # if JAX cannot write (a full disk) it keeps the session, and no other could begin
-            state = getattr(getattr(self._jax._src, "profiler", None), "_profile_state", None)
-            if state is not None:
-                with state.lock:
-                    state.reset()
-            raise
+XPLANE_BACKEND: Final = XPlaneBackend()

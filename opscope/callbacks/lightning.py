@@ -55,6 +55,10 @@ class OpscopeCallback(Callback):  # type: ignore[misc] # lightning is not typed 
         """End the step."""
         self._steps.step_ends()
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """What follows is in no step, until the next begins."""
+        self._steps.pauses()
+
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the capture with the training."""
         self._steps.end()

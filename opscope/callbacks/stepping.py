@@ -76,9 +76,15 @@ class Stepping:
             session.end_step()
             self._next(self.number + 1)
 
+    @staticmethod
+    def pauses() -> None:
+        """What follows is no training, such as an evaluation, until the next step begins."""
+        session.no_step_comes()
+
     def end(self) -> None:
         """End the training, finished or failed, and with it the capture."""
         self.step_ends()
+        session.no_step_comes()
         if self._range is not None:
             self._range.finish()
         if self._others is not None:

@@ -38,7 +38,7 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
     For other programs the parts are built when they import the framework, before the first op. Prints a
     line when something is built. Never raises: the adapter reports what cannot be built.
     """
-    if not _is_ours(command[0]):
+    if not is_ours(command[0]):
         return
     env = {**os.environ, **settings}
     text = _text(command)
@@ -75,7 +75,7 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
                 common.say(line.removeprefix(_PREFIX).strip())
 
 
-def _is_ours(program: str) -> bool:
+def is_ours(program: str) -> bool:
     """Return whether ``program`` is this Python, or a command that is installed for it."""
     found = shutil.which(program)
     if found is None:

@@ -8,9 +8,11 @@ import typer
 
 import opscope
 
+from . import attach as attach_command
 from . import build as build_command
-from . import common, doctor, kernels, ops, redact, report, whatif
+from . import common, counters, doctor, iterations, kernels, ops, redact, report, whatif
 from . import run as run_command
+from .dlprof import command as dlprof_command
 
 app = typer.Typer(
     name="opscope",
@@ -38,9 +40,13 @@ def _options(
 
 
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
+app.command("dlprof", cls=dlprof_command.Command, add_help_option=False)(dlprof_command.dlprof)
+app.command("attach")(attach_command.attach)
 app.command("report", cls=report.Command)(report.report)
 app.command("ops")(ops.ops)
+app.command("iterations")(iterations.iterations)
 app.command("kernels")(kernels.kernels)
+app.command("counters")(counters.counters)
 app.command("whatif")(whatif.whatif)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)

@@ -13,10 +13,14 @@ from opscope.adapters.shared.ready import sources
 
 from . import common
 
+#: What belongs to no framework: the helper of the backend for CUPTI, and light mode's clock.
+_CUPTI, _LIGHT = "cupti", "light"
+
 
 def build(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="What to build: torch or tensorflow.")
+        str,
+        typer.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
     ],
 ) -> None:
     """Compile the native parts of a framework's adapter ahead of its first capture.
@@ -24,10 +28,15 @@ def build(
     Use it for container images, and for machines that will have no compiler later. The binary is written
     to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
+    if what in (_CUPTI, _LIGHT):
+        _build_own(what)
+        return
     targets = known.available()
     native = [name for name in targets if sources(name)]
     if what not in native:
-        common.fail(f"nothing to build for {what!r}; choose one of: {', '.join(sorted(native))}")
+        common.fail(
+            f"nothing to build for {what!r}; choose one of: {', '.join(sorted([*native, _CUPTI, _LIGHT]))}"
+        )
     if importlib.util.find_spec(what) is None:
         common.fail(f"{what} is not installed in this Python environment")
     importlib.import_module(what)
@@ -35,4 +44,16 @@ def build(
         for path in known.load(targets[what]).build():
             typer.echo(str(path))
     except RuntimeError as error:  # the adapters' BuildErrors
+        common.fail(str(error))
+
+
+def _build_own(what: str) -> None:
+    from opscope.adapters.shared import compiled
+    from opscope.backends import light_clock
+    from opscope.backends.cupti import helper
+
+    try:
+        source = helper.SOURCE if what == _CUPTI else light_clock.SOURCE
+        typer.echo(str(compiled.built(source)))
+    except compiled.BuildError as error:
         common.fail(str(error))

@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from opscope.backends import known
 from opscope.backends.window import CHOSEN, EXACT, Bounds
 from opscope.backends.window import WHOLE as WHOLE_RUN
 
 if TYPE_CHECKING:
     from opscope.core.capture.session import Capture
 
-BACKENDS: Final = ("auto", "recorder", "kineto", "mindspore", "xplane", "emit", "nsys")
 #: Environment variables that carry the plan from ``run`` to its children.
 FOLDER, BACKEND, STEPS, FROM, UNTIL, WHOLE = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL", "WHOLE")
 )
+#: Says that light mode runs (``backends.light.LIGHT``, whose module loads NumPy).
+LIGHT: Final = "OPSCOPE_LIGHT"
 #: Seconds that ``os._exit`` waits for another thread that is ending the recording.
 QUICK_EXIT_S: Final = 5.0
 
@@ -47,8 +49,8 @@ class Plan:
         whole: bool = False,
     ) -> Plan:
         """Return the plan for the command line's options. Raises ValueError if they contradict each other."""
-        if backend not in BACKENDS:
-            raise ValueError(f"no backend named {backend!r}; choose one of: {', '.join(BACKENDS)}")
+        if backend not in (names := known.names()):
+            raise ValueError(f"no backend named {backend!r}; choose one of: {', '.join(names)}")
         if steps is not None and (delay or duration is not None):
             raise ValueError("--steps cannot be combined with --delay or --duration")
         if whole and (steps is not None or duration is not None):
@@ -114,54 +116,84 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 def start(env: Mapping[str, str]) -> None:
     """Hook the frameworks and record as ``env`` plans. Called once, before the program begins."""
     import opscope
+    from opscope import backends
     from opscope.adapters import modes
-    from opscope.backends import UNHEARD, choose, has_gpu, warn_unheard
+    from opscope.backends import cupti, kineto_counters
+    from opscope.backends.recorder import RECORDER
     from opscope.core.capture import session
 
-    from . import nsight
-    from .child_capture import (
-        RecordingWithEither,
-        RecordingWithKernels,
-        RecordingWithMore,
-        RecordingWithOperations,
-        RecordingWithOperators,
-        RecordingWithProfile,
-    )
+    # imported where they are needed: NumPy and asyncio, which some of them load, take a tenth of a second
+    from . import child_attachable, child_last
+    from .child_capture import RecordingWithMore
 
-    simple = modes.is_simple(env)
+    cupti.attend(env)
     plan = Plan.from_environment(env)
-    choice = choose(environ=env) if plan.backend == "auto" else None
-    backend = plan.backend if choice is None else choice.name
+    if env.get(LIGHT):
+        from opscope.backends import light
+
+        if light.wanted():
+            light.into(env[FOLDER], light.spells_wanted())
+            opscope.init(spells=light.spells_wanted())
+            _finish_at_quick_exits()
+            return
+    machine = backends.here(env, simple=modes.is_simple(env))
+    if plan.backend == "auto":
+        # which framework the program uses is known only later
+        asked = [*backends.ranked(machine)]
+        choice, wanted = backends.choose(machine=machine, asked=asked), backends.offered(asked)
+    else:
+        choice = backends.Choice(plan.backend, backends.REQUESTED)
+        wanted = [known.load(plan.backend)]
     opscope.init()
-    if backend in ("emit", "nsys"):  # the tool that started this process records
-        nsight.record_listener(env[FOLDER], env)
+    child_attachable.start(env)
+    if child_attachable.alone(env):
+        _finish_at_quick_exits()
+        return
+    if child_last.wanted(env):
+        _finish_at_quick_exits()
+        child_last.start(env, env[FOLDER])
+        return
+    if known.load(choice.name).outside:  # the tool that started this process records
+        _under_tool(plan, env)
         return
     _finish_at_quick_exits()
-    # without a GPU there are no kernels, and in simple mode nothing else is wanted of a profiler
-    ranges_alone = plan.backend == "recorder" or (
-        simple and plan.backend == "auto" and not has_gpu(env)
-    )
-    makers: dict[str, Callable[[str, Bounds], Capture]] = {
-        # which framework the program uses is known only later
-        "kineto": RecordingWithEither if plan.backend == "auto" else RecordingWithKernels,
-        "mindspore": RecordingWithOperators,
-        "xplane": RecordingWithOperations,
-        "recorder": RecordingWithMore if ranges_alone else RecordingWithProfile,
-    }
-    capture = makers[backend](env[FOLDER], plan.bounds)
+    more = [one for one in wanted if one is not RECORDER]
+    if kineto_counters.wanted(env):  # the others record kernels where no counters can be had
+        from opscope.backends.cupti_counters import ways
+
+        more = [*ways.offered(machine, env), *more]
+    capture = RecordingWithMore(env[FOLDER], plan.bounds, more, choice)
     session.reserve(capture)
     if plan.steps is not None:
-        from opscope.callbacks.steprange import StepRange
-
-        StepRange(*plan.steps, make=lambda _: capture).attach()
+        _by_steps(plan.steps, capture)
     elif plan.begin is None and plan.end is None:
         session.start(capture)
     else:
         _by_time(plan, capture)
         if hasattr(os, "register_at_fork"):  # a forked child has no copy of the timer's thread
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
-    if choice is not None and choice.reason is UNHEARD:
-        warn_unheard()
+    if machine.is_unheard:
+        backends.warn_unheard()
+
+
+def _under_tool(plan: Plan, env: Mapping[str, str]) -> None:
+    """Leave recording to the tool that started this process; only the range of steps is ours."""
+    from opscope.backends.nsys import ranges
+    from opscope.core.capture import session
+
+    from . import nsight
+
+    nsight.record_listener(env[FOLDER], env)
+    if plan.steps is not None and ranges.wanted(env):
+        capture = ranges.RunRange()
+        session.reserve(capture)
+        _by_steps(plan.steps, capture)
+
+
+def _by_steps(steps: tuple[int, int | None], capture: Capture) -> None:
+    from opscope.callbacks.steprange import StepRange
+
+    StepRange(*steps, make=lambda _: capture).attach()
 
 
 def _finish_at_quick_exits() -> None:

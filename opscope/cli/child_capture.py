@@ -6,15 +6,16 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
 
+from opscope.backends import Backend, Choice, begins, here
+from opscope.backends.recorder import RECORDER
 from opscope.backends.window import EXACT, Bounds
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
-from opscope.core.capture.session import Capture, SessionError
+from opscope.core.capture.session import Capture
 
 _log = logging.getLogger(__name__)
 
@@ -22,20 +23,26 @@ _log = logging.getLogger(__name__)
 class Recording:
     """The recorder, which creates its part only when it records something: most children record nothing.
 
-    The backend ``recorder`` is not used here: it loads the reader of parts, which no child needs.
+    ``choice`` goes into the recording: why the recorder records.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], choice: Choice | None = None) -> None:
         self.folder = Path(folder)
+        self._choice = choice
 
     def warmup(self) -> None:
         """Do nothing: starting is fast."""
+
+    def __repr__(self) -> str:
+        return "the recording of opscope run"
 
     def start(self) -> None:
         """Start recording. Raises OSError if the folder is gone."""
         recorder = Recorder(self.folder)
         recorder.start(lazy=True)
         session.listen(recorder)
+        if self._choice is not None:
+            self._choice.tell(recorder)
 
     def in_child(self) -> bool:
         """Record a forked child in the same way as its parent."""
@@ -46,54 +53,59 @@ class Recording:
         recorder = session.recorder()
         session.listen(None)
         if recorder is not None:
-            if _cuda_in_use():
+            if begins.cuda_in_use():
                 recorder.fact(gpu=True)
             recorder.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A profiler that records more than ranges, once the program uses a device.
-
-    ``gives`` names what it records. ``in_use`` returns whether the program uses the device already;
-    ``when`` calls its argument once it does. ``capture`` makes the backend without starting it. ``gpu``:
-    the device is a GPU, whose kernels a recording of ranges alone lacks.
-    """
-
-    gives: str
-    in_use: Callable[[], bool]
-    when: Callable[[Callable[[], None]], None]
-    capture: Callable[[Path, Bounds], Capture]
-    gpu: bool
-
-
 class RecordingWithMore(Recording):
-    """A recording that adds a profiler's data once the program uses the device of one of ``sources``.
+    """A recording that adds a backend's data once the program uses what one of ``backends`` records.
 
     The profiler starts no earlier, because starting it would make choices that belong to the program.
     Initialising CUDA creates a context in processes that never use a GPU, and their forked children could
     no longer use one; starting JAX's backends fixes its devices. What was recorded before that is one
     part; what comes after, with the profiler's trace, is another. A program that starts a profiler itself
     conflicts with this one: use ``--backend recorder`` there. ``bounds`` limits the profiler's window. A
-    forked child records on its own, and starts its own profiler once it uses a device.
+    forked child records on its own, and starts its own profiler once it uses a device. ``choice`` is what
+    was chosen before the program began.
     """
 
-    sources: ClassVar[tuple[Source, ...]] = ()
-
-    def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
-        super().__init__(folder)
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        bounds: Bounds = EXACT,
+        backends: Sequence[Backend] = (),
+        choice: Choice | None = None,
+    ) -> None:
+        super().__init__(folder, choice)
         self._bounds = bounds
+        self._backends: list[Backend] = []
         self._inner: Capture | None = None
-        for source in self.sources:
-            source.when(self._begins)
+        self._beginning = threading.Lock()
+        for one in backends:
+            try:
+                one.when_used(self._begins)
+            except Exception as error:  # noqa: BLE001 - another package's backend must not end the recording
+                _log.warning("opscope: the backend %s is not used: %s", one.name, error)
+                continue
+            self._backends.append(one)
 
     def start(self) -> None:
         """Start recording. Raises OSError if the folder is gone."""
-        begun = next((source for source in self.sources if source.in_use()), None)
-        self._inner = None if begun is None else self._with_more(begun)
-        if self._inner is None:
-            self._inner = Recording(self.folder)
-            self._inner.start()
+        self._inner = None
+        failed: list[tuple[Backend, str]] = []
+        for backend in self._backends:
+            try:
+                if backend.in_use():
+                    self._inner = self._with_more(backend, failed)
+                    return
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 - beside SessionError a fault of another package
+                _log.warning("opscope: %s are not recorded: %s", backend.gives, error)
+                failed.append((backend, str(error)))
+        self._inner = Recording(self.folder, self._alone().instead_of(failed))
+        self._inner.start()
 
     def stop(self) -> None:
         """Stop recording. A second call does nothing."""
@@ -101,26 +113,50 @@ class RecordingWithMore(Recording):
         if inner is not None:
             inner.stop()
 
-    def _with_more(self, source: Source) -> Capture | None:
-        """Return the source's capture, started; None, with the reason in the log, if it cannot start."""
-        capture = source.capture(self.folder, self._bounds)
-        try:
-            capture.start()
-        except SessionError as error:
-            _log.warning("opscope: %s are not recorded: %s", source.gives, error)
-            return None
+    def _with_more(self, backend: Backend, failed: Sequence[tuple[Backend, str]]) -> Capture:
+        """Return the backend's capture, started. Raises what starting it raises."""
+        capture = backend.capture(self.folder, self._bounds)
+        if hasattr(capture, "announce"):
+            capture.announce = _print_line
+        capture.start()
         recorder = session.recorder()
-        if source.gpu and recorder is not None:
+        if backend.gpu and recorder is not None:
             recorder.fact(gpu=True)
+        self._with(backend).instead_of(failed).tell(recorder)
         return capture
+
+    def _with(self, backend: Backend) -> Choice:
+        """Return why this backend records, now that the program uses what it records."""
+        before = self._choice
+        if before is not None and before.name == backend.name:
+            return before
+        better = () if before is None else before.better
+        reason = backend.available(here()).why
+        return Choice(backend.name, reason, tuple(one for one in better if one[0] != backend.name))
+
+    def _alone(self) -> Choice:
+        """Return why the recorder records alone, for now."""
+        before = self._choice
+        if before is not None and before.name == RECORDER.name:
+            return before
+        unused = [(one.name, "the program has not used what it records") for one in self._backends]
+        reason = "the program has used nothing that another backend here records"
+        names = dict(unused)
+        better = () if before is None else tuple(o for o in before.better if o[0] not in names)
+        return Choice(RECORDER.name, reason, (*better, *unused))
 
     def in_child(self) -> bool:
         """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
+        self._beginning = threading.Lock()  # a thread of the parent's may have held it
         if self._inner is not None:
-            self._inner = Recording(self.folder)
+            self._inner = Recording(self.folder, self._alone())
         return True
 
     def _begins(self) -> None:
+        # several backends hear that the device is used, on threads of their own; whoever is second must not
+        # wait, as the first may need what it holds
+        if not self._beginning.acquire(blocking=False):
+            return
         try:
             if type(self._inner) is Recording:
                 self._inner.stop()
@@ -128,104 +164,8 @@ class RecordingWithMore(Recording):
         except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
             _log.warning("opscope: recording stops here: %s", error)
             self._inner = None
-
-
-def _jax_in_use() -> bool:
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    return bridge is not None and bool(bridge.backends_are_initialized())
-
-
-def _when_jax_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` once JAX has started its backends in this process."""
-    import wrapt
-
-    def imported(bridge: Any) -> None:
-        original = getattr(bridge, "backends", None)
-        if (
-            original is None
-        ):  # private to JAX, so a version may lack it: no operations are recorded then
-            _log.warning(
-                "opscope: operations are not recorded: this version of JAX has no xla_bridge.backends"
-            )
-            return
-
-        def backends() -> Any:
-            first = not bridge.backends_are_initialized()
-            found = original()
-            if first:
-                bridge.backends = original
-                what()
-            return found
-
-        bridge.backends = backends
-
-    wrapt.register_post_import_hook(imported, "jax._src.xla_bridge")
-
-
-def _mindspore_in_use() -> bool:
-    from opscope.backends import mindspore_alone
-
-    return mindspore_alone()
-
-
-def _when_mindspore_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` once the program has imported MindSpore, and neither PyTorch nor JAX before it.
-
-    MindSpore's profiler makes no choice that belongs to the program, so it need not wait for a device.
-    """
-    import wrapt
-
-    def imported(_: Any) -> None:
-        if _mindspore_in_use():
-            what()
-
-    wrapt.register_post_import_hook(imported, "mindspore")
-
-
-def _cuda_in_use() -> bool:
-    from opscope.adapters.shared.cuda import in_use
-
-    cuda = sys.modules.get("torch.cuda")
-    return cuda is not None and in_use(cuda)
-
-
-def _when_cuda_begins(what: Any) -> None:
-    """Call ``what`` when PyTorch initialises CUDA in this process; at once if it already has."""
-    import wrapt
-
-    from opscope.adapters.shared.cuda import when_in_use
-
-    def imported(torch: Any) -> None:
-        try:
-            when_in_use(torch.cuda, what)
-        except AttributeError as error:  # private to PyTorch, so it may be missing: no kernels then
-            _log.warning("opscope: kernels are not recorded: %s", error)
-
-    wrapt.register_post_import_hook(imported, "torch")
-
-
-def _kineto(folder: Path, bounds: Bounds) -> Capture:
-    from opscope.backends.kineto import KinetoCapture
-
-    capture = KinetoCapture(folder, bounds=bounds)
-    capture.announce = _print_line
-    return capture
-
-
-def _xplane(folder: Path, bounds: Bounds) -> Capture:
-    from opscope.backends.xplane import XPlaneCapture
-
-    capture = XPlaneCapture(folder, bounds=bounds)
-    capture.announce = _print_line
-    return capture
-
-
-def _mindspore(folder: Path, bounds: Bounds) -> Capture:
-    from opscope.backends.mindspore_profiler import MindSporeCapture
-
-    capture = MindSporeCapture(folder, bounds=bounds)
-    capture.announce = _print_line
-    return capture
+        finally:
+            self._beginning.release()
 
 
 def _print_line(line: str) -> None:
@@ -234,40 +174,3 @@ def _print_line(line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # stderr is closed: nobody can read it
             sys.stderr.write(f"opscope: {line}\n")
             sys.stderr.flush()
-
-
-_KERNELS: Final = Source("kernels", _cuda_in_use, _when_cuda_begins, _kineto, gpu=True)
-_OPERATIONS: Final = Source("operations", _jax_in_use, _when_jax_begins, _xplane, gpu=False)
-_OPERATORS: Final = Source(
-    "operators", _mindspore_in_use, _when_mindspore_begins, _mindspore, gpu=False
-)
-
-
-class RecordingWithKernels(RecordingWithMore):
-    """A recording with kernels, from PyTorch's profiler."""
-
-    sources = (_KERNELS,)
-
-
-class RecordingWithOperations(RecordingWithMore):
-    """A recording with operations, from JAX's profiler."""
-
-    sources = (_OPERATIONS,)
-
-
-class RecordingWithOperators(RecordingWithMore):
-    """A recording with operators, from MindSpore's profiler."""
-
-    sources = (_OPERATORS,)
-
-
-class RecordingWithProfile(RecordingWithMore):
-    """A recording with what the profiler of the program's framework gives on a machine without a GPU."""
-
-    sources = (_OPERATIONS, _OPERATORS)
-
-
-class RecordingWithEither(RecordingWithMore):
-    """A recording with kernels or operations: the program's framework is known only once it is used."""
-
-    sources = (_KERNELS, _OPERATIONS, _OPERATORS)

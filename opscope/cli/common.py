@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
@@ -67,16 +68,44 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+CountersFile = Annotated[
+    str | None,
+    typer.Option(
+        "--counters",
+        help="Hardware counters of another run of the same program: ncu's CSV or report (.ncu-rep), joined to"
+        " the kernels by name and order.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 IterStart = Annotated[
     int | None,
     typer.Option(
-        "--iter-start", "--iter_start", help="Only steps from this number on.", show_default=False
+        "--iter-start",
+        "--iter_start",
+        help="Only iterations (steps) from this number on; opscope iterations lists them.",
+        show_default=False,
     ),
 ]
 IterStop = Annotated[
     int | None,
     typer.Option(
-        "--iter-stop", "--iter_stop", help="Only steps up to this number.", show_default=False
+        "--iter-stop",
+        "--iter_stop",
+        help="Only iterations (steps) up to this number.",
+        show_default=False,
+    ),
+]
+KeyNode = Annotated[
+    str | None,
+    typer.Option(
+        "--key-node",
+        "--key_node",
+        "--key-op",
+        "--key_op",
+        help="The op that runs once in each iteration, by its name or op_id: iterations end where it ends.",
+        metavar="OP",
+        show_default=False,
     ),
 ]
 DeviceNumber = Annotated[
@@ -117,14 +146,40 @@ Each = Annotated[
 ]
 
 
+#: The lines that ``say`` keeps instead of printing them; None while it prints.
+_held: list[str] | None = None
+
+
+@contextlib.contextmanager
+def held(keep: bool = True) -> Iterator[list[str]]:
+    """Keep the lines of ``say`` in the list that is given, and print none of them; ``fail`` prints.
+
+    Without ``keep`` all are printed, and the list stays empty.
+    """
+    global _held
+    before, lines = _held, list[str]()
+    _held = lines if keep else before
+    try:
+        yield lines
+    finally:
+        _held = before
+
+
 def fail(what: str, status: int = 2) -> NoReturn:
     """Print one line on stderr and exit with ``status``."""
-    say(what)
+    _print_line(what)
     raise typer.Exit(status)
 
 
 def say(what: str) -> None:
     """Print one line on stderr, if stderr is open."""
+    if _held is not None:
+        _held.append(what)
+    else:
+        _print_line(what)
+
+
+def _print_line(what: str) -> None:
     from opscope.reports.units import (
         visible,
     )  # a file's name may contain a terminal's control codes
@@ -138,7 +193,7 @@ def say(what: str) -> None:
         discard(sys.stderr)
 
 
-def _print(write: Callable[[TextIO], object]) -> None:
+def stream(write: Callable[[TextIO], object]) -> None:
     """Call ``write`` with stdout; if that fails (a full disk), print one line and exit."""
     if sys.stdout is None:
         fail("stdout is closed")
@@ -166,6 +221,7 @@ def load(
     strict: bool = False,
     lean: bool = False,
     model: str | None = None,
+    counters: str | None = None,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput; shows a status line on a terminal meanwhile.
 
@@ -173,7 +229,8 @@ def load(
     ``strict`` it is an error.
 
     ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
-    does not name; an unknown name ends the command. ``model``: the ONNX model that ran.
+    does not name; an unknown name ends the command. ``model``: the ONNX model that ran. ``counters``: a
+    file of hardware counters that were measured in another run.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -182,7 +239,9 @@ def load(
     try:
         # a notebook's cell keeps every line that a terminal would overwrite
         if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
-            profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
+            profile = load_profile(
+                path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
+            )
         else:
             from rich.console import Console
             from rich.text import Text
@@ -191,7 +250,9 @@ def load(
 
             names = visible(", ".join(map(os.path.basename, paths)))
             with Console(stderr=True).status(Text(f"reading {names}")):
-                profile = load_profile(path, gpu=gpu, strict=strict, lean=lean, model=model)
+                profile = load_profile(
+                    path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
+                )
     except UnknownDevice as error:
         fail(f"--gpu {error}")
     failed = profile.trace.origin.get("failed", ())
@@ -211,11 +272,14 @@ def select(
     rank: list[int] | None,
     layer: list[str] | None,
     range_: list[str] | None,
+    key: str | None = None,
 ) -> Profile:
     """Return the part of the profile that the options select; ends the command if there is none."""
     steps = None if iter_start is None and iter_stop is None else (iter_start, iter_stop)
     try:
-        return profile.select(steps=steps, device=device, rank=rank, layer=layer, range=range_)
+        return profile.select(
+            steps=steps, device=device, rank=rank, layer=layer, range=range_, key=key
+        )
     except ValueError as error:
         fail(str(error))
 
@@ -224,7 +288,7 @@ def show(tables: list[Table], width: int | None) -> None:
     """Print the tables on stdout."""
     from opscope.reports.layout import write
 
-    _print(lambda stdout: write(tables, stdout, width))
+    stream(lambda stdout: write(tables, stdout, width))
 
 
 #: Rows of a table without ``--top``.
@@ -282,7 +346,7 @@ def split(text: str) -> list[str]:
 
 def emit(text: str) -> None:
     """Print ``text`` on stdout, ended by a newline."""
-    _print(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
+    stream(lambda stdout: stdout.write(text if text.endswith("\n") else text + "\n"))
 
 
 def one_form(csv: bool, json: bool) -> None:
@@ -312,7 +376,11 @@ def warn_of_formulas(*frames: pl.DataFrame) -> None:
     """Warn if a spreadsheet would run texts of a CSV file as formulas."""
     from opscope.reports import files
 
-    cells = sum(map(files.formulas, frames))
+    warn_of(sum(map(files.formulas, frames)))
+
+
+def warn_of(cells: int) -> None:
+    """Warn of ``cells`` cells that a spreadsheet would run as formulas, if there are any."""
     if cells:
         say(
             f"{cells} cells of the CSV begin with =, +, - or @, which a spreadsheet runs as formulas: import"

@@ -7,10 +7,8 @@ import importlib
 import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -56,6 +54,21 @@ def doctor(
     gpu: common.Gpu = None,
     model: common.Model = None,
     strict: common.Strict = False,
+    backend: Annotated[
+        str,
+        typer.Option(
+            "--backend", help="Which backend to test: auto (the one that it takes), or its name."
+        ),
+    ] = "auto",
+    test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test/--no-self-test",
+            help="Record a small program with the backend, and read the recording: at most five seconds "
+            "after the program's start, or a minute for a backend named with --backend. For the start, which "
+            "loads the framework and the device's libraries, it waits two minutes.",
+        ),
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
     width: common.Width = None,
 ) -> None:
@@ -63,23 +76,26 @@ def doctor(
 
     For what does not work or is missing, it says why and how to get it.
     """
-    from opscope.reports import console
+    from opscope.reports import console, vendor_words
     from opscope.reports.columns import columns
     from opscope.reports.layout import Table
 
     if ops:
-        rows = _models()
+        rows: Sequence[Mapping[str, object]] = _models()
         many = sum(not str(row["source"]).startswith("null: ") for row in rows)
         title = f"{many} ops with a cost model"
         if many < len(rows):
             title += f", {len(rows) - many} whose cost cannot be computed from a call"
-        table = Table(title, columns(["name", "family", "source"]), rows)
+        tables = [Table(title, columns(["name", "family", "source"]), rows)]
     elif file:
         profile = common.load(file, gpu, strict, model=model)
         held, closing = gaps.tables(profile), gaps.advice(profile)
         if not json:
             more = console.tables(profile, _EXPLAINING, None)
-            lines = [f"{row['reason']}: {row['advice']}" for row in closing]
+            of = vendor_words.vendor(profile)
+            lines = [
+                f"{vendor_words.said(str(row['reason']), of)}: {row['advice']}" for row in closing
+            ]
             more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
             common.show(
                 [
@@ -106,7 +122,7 @@ def doctor(
         )
         return
     else:
-        rows = [
+        rows = checked = [
             {
                 "state": "ok" if check.works else "--",
                 "what": check.what,
@@ -115,14 +131,65 @@ def doctor(
             }
             for check in checks()
         ]
-        advice = [f"{row['what']}: {row['advice']}" for row in rows if row["advice"]]
-        table = Table("This machine", columns(["state", "what", "found"]), rows, advice)
+        tables = [
+            Table("This machine", columns(["state", "what", "found"]), checked, _advice(checked))
+        ]
+        ways, last = _backends(backend, test)
+        results = [f"{row['what']}: {row['found']}" for row in last]
+        title = "Backends: the ways to record a program"
+        shown = columns(["state", "what", "gives", "found"])
+        tables.append(Table(title, shown, ways, [*results, *_advice([*ways, *last])]))
+        rows = [*rows, *ways, *last]
     if json:
         import json as encoder
 
         common.emit(encoder.dumps(rows, indent=2))
     else:
-        common.show([table], width)
+        common.show(tables, width)
+
+
+def _advice(rows: Iterable[Mapping[str, str]]) -> list[str]:
+    return [f"{row['what']}: {row['advice']}" for row in rows if row["advice"]]
+
+
+def _backends(name: str, test: bool) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return a row for each backend, and rows for what ``auto`` takes and for the test of one.
+
+    Ends the command if there is no backend ``name``.
+    """
+    from opscope.backends import choose, known
+
+    from . import doctor_backends
+
+    machine = doctor_backends.about_to_start()
+    choice = choose(machine=machine)
+    last = [
+        {
+            "state": "ok",
+            "what": "auto",
+            "found": doctor_backends.picked(machine, choice),
+            "advice": "",
+        }
+    ]
+    try:
+        chosen = known.load(choice.name if name == "auto" else name)
+    except (ValueError, known.BrokenBackend) as error:
+        common.fail(str(error))
+    if test:
+        limit = doctor_backends.LIMIT_S if name == "auto" else doctor_backends.NAMED_LIMIT_S
+        waiting = functools.partial(_tell_start, chosen.name, doctor_backends.START_S)
+        tested = doctor_backends.self_test(chosen, limit, waiting)
+        what = f"self-test of {tested.name}"
+        state = {True: "ok", False: "--", None: "??"}[tested.works]
+        last.append({"state": state, "what": what, "found": tested.found, "advice": tested.advice})
+    return doctor_backends.rows(machine, choice), last
+
+
+def _tell_start(name: str, limit_s: float) -> None:
+    common.say(
+        f"the self-test of {name} waits for its program to start, at most {limit_s:g} s: a framework and a "
+        "device are slow the first time"
+    )
 
 
 def checks() -> Iterator[Check]:
@@ -138,10 +205,11 @@ def checks() -> Iterator[Check]:
     yield from _adapters()
     yield Check("any other program", True, "opscope run --mode simple -- COMMAND")
     yield _gpu()
-    yield _nsys()
+    yield from _nsys()
     yield _nvtx()
     yield from _torch_observers()
     yield from _tensorflow_observers()
+    yield _light_clock()
 
 
 def _adapters() -> Iterator[Check]:
@@ -188,6 +256,14 @@ def _gpu() -> Check:
     """Check for a GPU by the CUDA or HIP driver; loading the driver creates no context on a GPU."""
     import ctypes
 
+    from opscope.backends import here
+
+    from .doctor_backends import gpu_of
+
+    machine = here()
+    hidden = gpu_of(machine)
+    if hidden is not None:  # the driver would say that there is none
+        return Check("GPU", False, *hidden)
     windows = os.name == "nt"
     without = Check(
         "GPU",
@@ -212,37 +288,52 @@ def _gpu() -> Check:
         look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
         found = f"{runtime} driver present, no device (error {status})"
         without = Check("GPU", False, found, look)
-    from opscope.backends import gpu_vendor
-
-    if gpu_vendor() == "amd":  # PyTorch's wheels contain HIP; the system need not have it
+    if machine.gpu == "amd":  # PyTorch's wheels contain HIP; the system need not have it
         return Check("GPU", True, "an AMD GPU (/dev/kfd exists); the system has no HIP of its own")
     return without
 
 
-def _nsys() -> Check:
-    path = shutil.which("nsys")
+def _nsys() -> Iterator[Check]:
+    """Check Nsight Systems, and what its report of a run from here would lack."""
+    from opscope.backends.nsys import preflight, tool, where
+
+    from . import doctor_backends
+
+    machine = doctor_backends.about_to_start()
+    path = where.find(machine)
     if path is None:
-        return Check(
+        yield Check(
             "Nsight Systems",
             False,
-            "nsys is not on PATH",
+            "nsys is not on PATH, nor in NVIDIA's folders",
             "PyTorch does not need it; with it, any program can be profiled on a GPU",
         )
+        return
     try:
-        shown = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("Nsight Systems", False, path, f"nsys does not run: {error}")
-    return Check("Nsight Systems", True, " ".join(shown.stdout.split()) or path)
+        found = tool.ask(path)
+    except tool.NoTool as error:
+        yield Check("Nsight Systems", False, path, str(error))
+        return
+    yield Check("Nsight Systems", True, f"{found.full}, {path}")
+    for what in preflight.findings(found, machine, foreign=False):
+        yield Check("Nsight Systems here", False, "its reports would lack something", what)
 
 
 def _nvtx() -> Check:
     version = _version("nvtx")
     if version is None:
         return Check("NVTX", False, "not installed", "pip install nvtx")
-    if os.environ.get("NVTX_INJECTION64_PATH"):
+    from opscope.core.capture.nvtx_sink import INJECTION, attached
+
+    if os.environ.get("NVTX_DISABLE"):
+        advice = "unset NVTX_DISABLE: no tool hears ranges while it is set"
+        return Check("NVTX", False, f"{version}, turned off by NVTX_DISABLE", advice)
+    if attached() is not None:
         return Check("NVTX", True, f"{version}, a tool is attached")
+    gone = os.environ.get(INJECTION)
+    if gone:
+        advice = f"{INJECTION} names a file that is not there, so NVTX is silent: unset it"
+        return Check("NVTX", False, f"{version}, the tool {gone} does not exist", advice)
     return Check("NVTX", True, f"{version}, no tool is attached to this process")
 
 
@@ -319,12 +410,27 @@ def _tensorflow_observers() -> Iterator[Check]:
     yield _compiled(inputs, running.INPUTS, flags, when, unknown)
 
 
+def _light_clock() -> Check:
+    """Check the native library of light mode."""
+    from opscope.backends import light_clock
+
+    without = "light mode's hooks are Python functions, at twice the cost"
+    when = "the first run in light mode, in about 1 s"
+    return _compiled("light mode's clock", light_clock.SOURCE, ((),), when, without, "light")
+
+
 def _compiled(
-    what: str, source: Path, flags: tuple[tuple[str, ...], ...], when: str, without: str
+    what: str,
+    source: Path,
+    flags: tuple[tuple[str, ...], ...],
+    when: str,
+    without: str,
+    build: str = "tensorflow",
 ) -> Check:
     """Check a library of ``adapters.shared.compiled``, built with the first of ``flags`` that works.
 
-    ``without`` says what happens without it, ``when`` says when it is built.
+    ``without`` says what happens without it, ``when`` says when it is built, ``build`` by which
+    ``opscope build`` too.
     """
     from opscope.adapters.shared.compiled import BuildError, cached, compiler_of, library_name
 
@@ -339,7 +445,7 @@ def _compiled(
     if compiler is None:
         advice = f"install a {language} compiler; without one {without}"
         return Check(what, False, f"not built: no {language} compiler was found", advice)
-    advice = f"it is built at {when}; to build it now: opscope build tensorflow"
+    advice = f"it is built at {when}; to build it now: opscope build {build}"
     return Check(what, False, f"not built yet; {compiler} can build it", advice)
 
 

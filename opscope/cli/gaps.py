@@ -45,13 +45,42 @@ ADVICE: Final[Mapping[str, str]] = {
         "opscope.init() as well: the ranges around their launches name the op"
     ),
     "inside steps, compiling a program": (
-        "XLA and torch.compile compile at the first call, and again for other shapes. Warm up before "
-        "the capture (opscope run --steps 3:6), keep the shapes the same, or cache the compiled code: "
-        "JAX_COMPILATION_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR"
+        "XLA, torch.compile, tf.function and MindSpore's graph mode compile or trace at the first call, and "
+        "again for other shapes. Warm up before the capture (opscope run --steps 3:6), keep the shapes the "
+        "same, or cache the compiled code: JAX_COMPILATION_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR; MindSpore: "
+        "set_context(enable_compile_cache=True)"
     ),
     "inside steps, outside any op": (
-        "This is Python's own time, or a library without an adapter. Name it with opscope.annotate; "
-        "`opscope doctor` lists the adapters"
+        "This is Python's own time (JAX's tracing of a function, the making of a model, reading data), or a "
+        "library without an adapter. Name it with opscope.annotate; `opscope doctor` lists the adapters"
+    ),
+}
+#: The same where the device is AMD's: nsys and CUDA's ways are none there.
+AMD: Final[Mapping[str, str]] = {
+    "no launch record": (
+        "The work was launched before the capture began, or the trace does not record its launch. Begin "
+        "the capture at a step (opscope run --steps 3:6), or after torch.cuda.synchronize(); with "
+        "torch.profiler use a schedule with warmup; with rocprofv3 trace the calls too: --hip-trace "
+        "--kernel-trace"
+    ),
+    "the launching thread has no op ranges": (
+        "A thread without ops launched these. Call opscope.init() before the program starts threads, "
+        "and wrap their work in opscope.annotate; a C++ thread must push ranges of ROCTX itself"
+    ),
+    "the trace has no op ranges": (
+        "The program was traced without annotations. Record it with `opscope run`, or with torch.profiler "
+        "and ProfilerActivity.CPU; with rocprofv3 trace its ranges too: --marker-trace"
+    ),
+    "replayed from a CUDA graph whose capture is not in the trace": (
+        "Record while the HIP graph is captured as well, or open both traces together "
+        "(opscope report REPLAY CAPTURE)"
+    ),
+    "replayed from a CUDA graph that runs nodes concurrently and does not number them": (
+        "The nodes of parallel branches have no fixed order, and the profiler did not number them"
+    ),
+    "replayed from a CUDA graph that any of several captures may have made": (
+        "Record with opscope.init(), whose ranges name each HIP graph, and start before the graphs are "
+        "captured"
     ),
 }
 #: What each table contains, and what a profile without it cannot show.
@@ -74,15 +103,22 @@ def tables(profile: Profile) -> list[dict[str, object]]:
     """Return one row per table of the trace: its name, its number of rows, its use."""
     trace = profile.trace
     rows: list[dict[str, object]] = []
+    from opscope.reports import vendor_words  # lazy: it loads the reports
+
+    of = vendor_words.vendor(profile)
     for table, meaning in MEANING.items():
         count = f"{len(trace[table]):,}" if trace.has(table) else "not recorded"
-        rows.append({"table": table, "rows": count, "means": meaning})
+        rows.append({"table": table, "rows": count, "means": vendor_words.said(meaning, of)})
     return rows
 
 
 def advice(profile: Profile) -> list[dict[str, object]]:
     """Return one row per reason why time has no op: reason, kernels, time (ns), share, advice."""
+    from opscope.reports import vendor_words  # lazy: it loads the reports
+
+    of = vendor_words.vendor(profile)
+    known = {**ADVICE, **AMD} if of == "amd" else ADVICE
     return [
-        {**row, "advice": ADVICE[str(row["reason"])]}
+        {**row, "advice": vendor_words.said(known[str(row["reason"])], of)}
         for row in profile.unattributed().cast({"reason": str}).to_dicts()
     ]

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from . import common
 
 _SHOWN = "share,total,calls,mean,min,max,name,op,tensor_core,flops,bytes"
 _EACH = "start,duration,device,stream,name,op,direction,layer,flops,bytes,reason,inputs,source"
+_EMPTY = "no kernels in this profile: no GPU was used, or kernels were not captured"
+_STYLES = ("opscope", "pyprof")
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE",
+        help="A profile or a trace of any supported format; several files are the parts of one job; - is a"
+        " trace from stdin.",
+        show_default=False,
+    ),
+]
+Style = Annotated[
+    str,
+    typer.Option(
+        "--style",
+        help="opscope, or pyprof: one row per execution in PyProf's columns, separated by spaces, as CSV"
+        " (--csv), or in columns of a width (-w).",
+        metavar="STYLE",
+        show_default=False,
+    ),
+]
 
 
 def kernels(
-    file: common.Files,
+    context: typer.Context,
+    file: Files = None,
+    style: Style = "opscope",
     sort: common.Sort = "",
     top: common.Top = None,
     each: common.Each = False,
@@ -18,6 +45,7 @@ def kernels(
     json: common.Json = False,
     iter_start: common.IterStart = None,
     iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
     device: common.DeviceNumber = None,
     rank: common.Rank = None,
     layer: common.Layer = None,
@@ -31,11 +59,28 @@ def kernels(
 
     With --each every execution is a row, with the op that launched it.
     """
+    from . import pyprof_kernels
+    from .spooled import spooled
+
     common.one_form(csv, json)
-    profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
-    frame = profile.kernels(categories=True) if each else profile.kernel_totals()
+    if style not in _STYLES:
+        from opscope.reports.suggest import unknown
+
+        common.fail(unknown("style", style, _STYLES))
+    as_pyprof = style == "pyprof"
+    if not file:
+        if not as_pyprof:
+            context.fail("Missing argument 'FILE'.")
+        file = pyprof_kernels.standard_input()
+    with spooled(file) as files:
+        if as_pyprof:
+            pyprof_kernels.refuse_dictionary(files)
+        profile = common.load(files, gpu, strict, model=model)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        if as_pyprof:
+            pyprof_kernels.write(profile, columns, sort, top, csv, json, width, _EMPTY)
+            return
+        frame = profile.kernels(categories=True) if each else profile.kernel_totals()
     sort = sort or ("duration" if each else "total")
-    empty = "no kernels in this profile: no GPU was used, or kernels were not captured"
-    listing = common.Listing("Kernels", _EACH if each else _SHOWN, empty)
+    listing = common.Listing("Kernels", _EACH if each else _SHOWN, _EMPTY)
     listing.write(frame, sort, top, columns, csv, json, width)

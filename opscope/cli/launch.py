@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 #: Signals that a user may send to opscope's process id to stop or steer the program.
-_FORWARDED = tuple(
+FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
     if hasattr(signal, name)
 )
 #: ``si_code`` of a signal that the operating system sent: a key pressed at the terminal.
-_SI_KERNEL = 0x80
+SI_KERNEL = 0x80
 
 
 def run(
@@ -46,7 +46,7 @@ def _posix(
 ) -> int:
     # Signals are blocked and waited for, not handled: none is lost between the fork and the wait, and
     # siginfo names the sender, which a handler does not learn.
-    awaited = {*_FORWARDED, signal.SIGCHLD}
+    awaited = {*FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     # if an inherited SIGCHLD is ignored, the operating system reaps the child and its status is lost
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -62,7 +62,7 @@ def _posix(
             if status is not None:
                 return status
             info = signal.sigwaitinfo(awaited)
-            if info.si_signo == signal.SIGCHLD or info.si_code == _SI_KERNEL:
+            if info.si_signo == signal.SIGCHLD or info.si_code == SI_KERNEL:
                 continue
             child.send_signal(info.si_signo)
     finally:

@@ -1,80 +1,60 @@
-"""Nsight Systems and ``opscope run``: the nsys command, the path of its report, and how to read that."""
+"""Nsight Systems and ``opscope run``: where its report is, and how to read that."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from opscope.backends.nsys import SUFFIX as SUFFIX
 
 #: In the run's folder: the file of each process whose ranges a tool records.
 _LISTENER: Final = "listener-{}.json"
-SUFFIX: Final = ".nsys-rep"
-#: nsys traces forked workers only with its option for that. CPU sampling needs rights that containers
-#: lack, and opscope does not use it.
-_OPTIONS: Final = (
-    "-t",
-    "nvtx,cuda",
-    "-s",
-    "none",
-    "--cpuctxsw=none",
-    "--trace-fork-before-exec=true",
-)
 _OUTPUT: Final = ("-o", "--output")
 #: The most ancestors to look at; no process has more.
 _MOST: Final = 64
 
 
-def command(program: Sequence[str], target: Path, *, force: bool) -> list[str]:
-    """Return the command ``nsys profile … program``; its report is ``target`` with Nsight's suffix.
-
-    Raises ValueError if nsys is missing or already runs this process, or if the report exists.
-    """
-    nsys = shutil.which("nsys")
-    if nsys is None:
-        raise ValueError(
-            "--backend nsys: nsys is not on PATH; if Nsight Systems is installed elsewhere, type: "
-            "/path/to/nsys profile -t nvtx,cuda -o NAME opscope run -- COMMAND"
-        )
-    if "NSYS_PROFILING_SESSION_ID" in os.environ:
-        raise ValueError("Nsight Systems already profiles this process: leave out --backend nsys")
-    report = target.with_suffix(SUFFIX)
-    if report.exists() and not force:
-        raise ValueError(f"{report} exists; --force replaces it")
-    overwrite = "true" if force else "false"
-    output = report.absolute().with_suffix("")
-    return [nsys, "profile", *_OPTIONS, "-f", overwrite, "-o", str(output), *program]
-
-
 def record_listener(folder: str, env: Mapping[str, str]) -> None:
     """Write, in a child of the run: whether an NVTX tool is attached, and the path of its report."""
     from opscope.backends import under_nsys
-    from opscope.core.capture.nvtx_sink import attached
+    from opscope.core.capture import nvtx_sink, session
 
     report = report_of_ancestor() if under_nsys(env) else None
+    if nvtx_sink.attached(env) is not None:
+        session.emitter(session.STEP_FRAMEWORK)  # opens a domain, as the first step would
     facts = {
-        "heard": attached(env) is not None and not env.get("NVTX_DISABLE"),
+        "heard": nvtx_sink.attached(env) is not None and not env.get("NVTX_DISABLE"),
         "nsight": under_nsys(env),
+        "silent": nvtx_sink.forced_domains,
         "report": None if report is None else str(report),
     }
     path = Path(folder, _LISTENER.format(os.getpid()))
     path.write_text(json.dumps(facts), encoding="utf-8")
 
 
+def listeners(parts: Path) -> list[dict[str, Any]]:
+    """Return what ``record_listener`` wrote in each process of the run."""
+    paths = sorted(parts.glob(_LISTENER.format("*")))
+    return [json.loads(path.read_text("utf-8")) for path in paths]
+
+
+def unheard(parts: Path) -> list[str]:
+    """Return a line if a process of the run sent its ranges to nobody."""
+    if all(one["heard"] for one in listeners(parts)):
+        return []
+    return [
+        "a process was not recorded, because no NVTX tool was attached to it; with Nsight Systems: "
+        "nsys profile -t nvtx,cuda opscope run -- COMMAND"
+    ]
+
+
 def closing_lines(parts: Path) -> list[str]:
     """Return, at the run's end, one line per place in which a tool has recorded ranges."""
-    listeners = [
-        json.loads(path.read_text("utf-8")) for path in sorted(parts.glob(_LISTENER.format("*")))
-    ]
-    lines = []
-    if any(not one["heard"] for one in listeners):
-        lines.append(
-            "a process was not recorded, because no NVTX tool was attached to it; with Nsight Systems: "
-            "nsys profile -t nvtx,cuda opscope run -- COMMAND"
-        )
-    heard = [one for one in listeners if one["heard"]]
+    every, lines = listeners(parts), unheard(parts)
+    heard = [one for one in every if one["heard"]]
     reports = sorted({one["report"] for one in heard if one["report"]})
     for report in reports:
         lines.append(

@@ -37,6 +37,7 @@ def ops(
     json: common.Json = False,
     iter_start: common.IterStart = None,
     iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
     device: common.DeviceNumber = None,
     rank: common.Rank = None,
     layer: common.Layer = None,
@@ -52,7 +53,7 @@ def ops(
     """
     common.one_form(csv, json)
     profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     empty = "no ops in this profile"

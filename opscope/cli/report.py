@@ -66,9 +66,26 @@ def report(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object with a key per report.")
     ] = False,
+    style: Annotated[
+        str,
+        typer.Option("--style", help="Whose reports: opscope or dlprof.", metavar="TOOL"),
+    ] = "opscope",
+    domains: Annotated[
+        str | None,
+        typer.Option(
+            "--domains",
+            help="With --style dlprof: NVTX domains that get files of their own, comma-separated.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --style dlprof: replace files that exist.")
+    ] = False,
+    counters: common.CountersFile = None,
     top: common.Top = None,
     iter_start: common.IterStart = None,
     iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
     device: common.DeviceNumber = None,
     rank: common.Rank = None,
     layer: common.Layer = None,
@@ -84,6 +101,17 @@ def report(
     """
     from opscope.reports import console, files, registry
 
+    if style != "opscope" or domains is not None or force:
+        from . import report_styles
+
+        report_styles.refuse(style, {"--domains": domains, "--force": force})
+        if by is not None or counters is not None:
+            common.fail("--style dlprof cannot be combined with --by or --counters")
+        asked = report_styles.Asked(reports, formats, output_path, base_name, json, top, width)
+        profile = common.load(file, gpu, strict, model=model)
+        profile = common.select(profile, None, None, device, rank, layer, range_)
+        report_styles.dlprof(profile, asked, key, domains, iter_start, iter_stop, force)
+        return
     if by is not None and reports is not None:
         common.fail("--by and --reports cannot be combined: each chooses the reports")
     default = reports is None and by is None
@@ -104,9 +132,9 @@ def report(
     every = registry.reports()
     first = [one.name for one in every.values() if one.first]
     wanted = names if json or kinds or not default else first
-    lean = all(every[name].lean for name in wanted)
-    profile = common.load(file, gpu, strict, lean, model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
+    lean = counters is None and all(every[name].lean for name in wanted)
+    profile = common.load(file, gpu, strict, lean, model, counters)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
     if kinds:
         base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
         frames = registry.frames(profile, names, top or None)

@@ -5,25 +5,42 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import opscope
+from opscope import backends
 from opscope.adapters import known, modes
-from opscope.backends import recording_folder
+from opscope.backends import graph_trace, recording_folder
+from opscope.backends.nsys import NSYS
+from opscope.backends.recorder import RECORDER
+from opscope.core import registered
 
-from . import ahead, common, interrupted, launch, nsight, simple
-from .child import FROM, STEPS, UNTIL
+from . import (
+    ahead,
+    child_attachable,
+    child_last,
+    common,
+    injected,
+    interrupted,
+    launch,
+    nsight,
+    nsight_run,
+    run_counters,
+    simple,
+)
+from .child import BACKEND, FROM, STEPS, UNTIL, WHOLE
+from .collected import Task, collect_profile, names_for, of_nsight, print_report
+from .last import Dumps
 
 if TYPE_CHECKING:
-    from opscope.core.tables.trace import Trace
     from opscope.profile import Profile
 
 _SUFFIX = ".opscope"
+#: What chooses a part of the run to record.
+_PARTS = (STEPS, FROM, UNTIL, WHOLE)
 _HOOK = Path(__file__).parent / "_child"
 
 
@@ -84,6 +101,8 @@ def run(
         bool,
         typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
     ] = False,
+    counters: run_counters.Names = None,
+    counters_by: run_counters.By = None,
     samples: Annotated[
         float | None,
         typer.Option(
@@ -93,12 +112,87 @@ def run(
             help="Sample the processors this often in a second (default: 10; 0: never).",
         ),
     ] = None,
+    light: Annotated[
+        bool,
+        typer.Option(
+            "--light",
+            help="Measure steps and their phases, for a whole training, and record no ops; slow spells are "
+            "recorded in full.",
+        ),
+    ] = False,
+    spells: Annotated[
+        bool,
+        typer.Option(
+            "--spells/--no-spells",
+            help="With --light: whether a slow spell is recorded in full, for a few steps, three times an "
+            "hour at most.",
+        ),
+    ] = True,
     private: Annotated[
         bool,
         typer.Option(
             "--private", help="Record no arguments, no host name and no folders of paths."
         ),
     ] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace",
+            help="With nsys: more calls to record in its report, as in osrt,cublas,cudnn,mpi.",
+            show_default=False,
+        ),
+    ] = None,
+    range_end: Annotated[
+        str | None,
+        typer.Option(
+            "--capture-range-end",
+            help="With nsys: record only what callbacks of opscope and opscope.capture mark: stop (the first "
+            "range), repeat (all, a profile each) or repeat:N.",
+            show_default=False,
+        ),
+    ] = None,
+    cuda_graph_trace: Annotated[
+        str | None,
+        typer.Option(
+            "--cuda-graph-trace",
+            metavar="node|graph",
+            help="With cupti and nsys: record each kernel of a CUDA graph (node, the default), or each "
+            "launch of one as a whole, at less cost (graph).",
+            show_default=False,
+        ),
+    ] = None,
+    attachable: Annotated[
+        bool,
+        typer.Option(
+            "--attachable",
+            help="Let `opscope attach PID` record the program while it runs; record nothing else by itself.",
+        ),
+    ] = False,
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            metavar="60s|20 steps",
+            help="Keep only the last seconds or steps, however long the program runs; with kernels where "
+            "CUPTI can be used.",
+        ),
+    ] = None,
+    slow: Annotated[
+        float | None,
+        typer.Option(
+            "--slow",
+            metavar="K",
+            help="With --last: also write a profile when a step takes K times the median.",
+        ),
+    ] = None,
+    last_signal: Annotated[
+        str | None,
+        typer.Option(
+            "--last-signal",
+            metavar="USR2",
+            help="With --last: also write a profile at this signal, where the program does not handle it.",
+        ),
+    ] = None,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
     ] = True,
@@ -110,12 +204,102 @@ def run(
     The program's input, output, exit status and signals pass through; opscope prints to stderr.
     Processes that the program starts, such as torchrun's ranks, go into the same profile.
     """
+    status = record(
+        command,
+        output=output,
+        force=force,
+        steps=steps,
+        delay=delay,
+        duration=duration,
+        whole=whole,
+        backend=backend,
+        mode=mode,
+        memory=memory,
+        counters=counters,
+        counters_by=counters_by,
+        samples=samples,
+        light=light,
+        spells=spells,
+        private=private,
+        trace=trace,
+        range_end=range_end,
+        attachable=attachable,
+        last=last,
+        slow=slow,
+        last_signal=last_signal,
+        cuda_graph_trace=cuda_graph_trace,
+        report=report,
+        top=top,
+        width=width,
+    )
+    raise typer.Exit(status)
+
+
+def record(
+    command: list[str],
+    *,
+    output: Path | None,
+    force: bool = False,
+    steps: str | None = None,
+    delay: float = 0,
+    duration: float | None = None,
+    whole: bool = False,
+    backend: str = "auto",
+    mode: str = modes.AUTO,
+    memory: bool = False,
+    counters: str | None = None,
+    counters_by: str | None = None,
+    samples: float | None = None,
+    light: bool = False,
+    spells: bool = True,
+    private: bool = False,
+    trace: str | None = None,
+    range_end: str | None = None,
+    attachable: bool = False,
+    last: str | None = None,
+    slow: float | None = None,
+    last_signal: str | None = None,
+    cuda_graph_trace: str | None = None,
+    report: bool = True,
+    top: int | None = None,
+    width: int | None = None,
+    wishes: nsight_run.Wishes | None = None,
+    instead: bool = False,
+    ended: Callable[[Profile, Path], None] | None = None,
+) -> int:
+    """Run the command, make its profile, and return the status of the command; see ``run``.
+
+    ``wishes`` are for nsys alone. ``instead``: record without the named backend if it cannot. ``ended`` gets
+    the profile and its path once it stands. Ends the command on bad options, and if the program cannot start.
+    """
     from opscope.core.capture import cpu_samples
     from opscope.core.process_specs import PRIVATE
 
-    backend = _backend(backend, mode, bool(steps or delay or duration is not None))
-    settings = {**_settings(steps, delay, duration, backend, whole), known.MODE: mode}
-    whole_command = mode == modes.SIMPLE and backend != "nsys"
+    named = backend != "auto"
+    graphs = _graphs(cuda_graph_trace)
+    asked = nsight_run.Asked(steps, delay, duration, trace, range_end, graphs)
+    # a tool around the program keeps all, and begins with it
+    chosen = whole or memory or bool(samples) or attachable or last is not None or light
+    chosen = chosen or counters is not None
+    backend = _backend(backend, mode, chosen)
+    settings = {**_settings(steps, delay, duration, backend, whole, command), known.MODE: mode}
+    settings[graph_trace.VARIABLE] = graphs
+    if graphs == graph_trace.GRAPH and backend not in graph_trace.BACKENDS:
+        common.fail(
+            "--cuda-graph-trace graph needs --backend cupti or nsys: PyTorch's profiler and others trace the"
+            " nodes of CUDA graphs"
+        )
+    settings |= run_counters.settings(counters, counters_by, backend)
+    settings |= _last_settings(last, slow, last_signal, backend, settings)
+    if last is not None and counters is not None:
+        common.fail("--last keeps kernels with their times, and --counters measures them without")
+    if light:
+        others = whole or memory or last is not None or attachable or counters is not None
+        settings |= _light(steps, delay, duration, backend, others, spells)
+    asked_only = attachable and last is None and not any(settings[name] for name in _PARTS)
+    tool = None if backend == "auto" else backends.known.load(backend)
+    around = tool is not None and tool.around
+    whole_command = mode == modes.SIMPLE and not around
     timed = simple.CommandTime(command, private) if whole_command else None
     if memory:
         settings["OPSCOPE_MEMORY"] = "1"
@@ -124,32 +308,83 @@ def run(
     if private:
         settings[PRIVATE] = "1"
     command = _runnable(command)
+    if around and output is not None:
+        output = nsight_run.output(output)
     target = _target(output, command, force)
-    if backend == "nsys":
-        target, command = _under_nsight(target, command, settings, force)
+    nsys = None
+    if backend == NSYS.name:
+        must = named and not instead
+        nsys = nsight_run.prepared(asked, not ahead.is_ours(command[0]), must, wishes)
+        if nsys is None:
+            settings[BACKEND], around = "auto", False
+        else:
+            settings |= nsys.settings
+    elif trace is not None or range_end is not None:
+        common.fail("--trace and --capture-range-end are for --backend nsys")
+    elif tool is not None and around:
+        target, command = _under(tool, target, command, settings, force)
     ahead.build(command, settings)
+    part = steps is not None or bool(delay) or duration is not None or last is not None
+    settings |= injected.settings(
+        backend,
+        mode,
+        command,
+        private=private,
+        part=part,
+        inside=counters is not None or (last is not None and backend != RECORDER.name),
+    )
     parts = common.scratch_beside(target)
     settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
+    settings |= child_attachable.settings(attachable, target.parent.resolve(), asked_only)
     env = launch.hooked_environment(os.environ, str(_HOOK), settings)
-    with interrupted.Interruptible(parts) as watch:
+    groups = {backends.known.GROUP: backends.known.available(), known.GROUP: known.available()}
+    env[registered.VARIABLE] = registered.handed_down(groups, env)
+
+    def make(dump: Path, name: Path) -> None:
+        collect_profile(Task(dump, name, names_for(name), command, False, private, mode), "")
+
+    with (
+        interrupted.Interruptible(parts) as watch,
+        Dumps(parts, target, make, last is not None, backend != RECORDER.name) as dumps,
+    ):
+
+        def started(pid: int) -> None:
+            dumps.program_runs()
+            if attachable:
+                common.say(f"to record the program while it runs: opscope attach {pid}")
+            if timed is not None:
+                timed.started(pid)
+
         try:
-            started = (lambda pid: None) if timed is None else timed.started
-            status = launch.run(command, env, interrupted.SIGNALS, started)
+            try:
+                if nsys is not None:
+                    status = nsys.run(command, env, parts, interrupted.SIGNALS)
+            except nsight_run.NeverBegan as error:
+                if named and not instead:
+                    recording_folder.discard(parts)
+                    common.fail(str(error))
+                common.say(f"{error}; the program runs without Nsight Systems")
+                nsys, around = None, False
+                env = {**env, BACKEND: "auto"}
+            if nsys is None:
+                status = launch.run(command, env, interrupted.SIGNALS, started)
         except OSError as error:
             recording_folder.discard(parts)
             common.fail(*launch.explain_start_failure(error, command))
         watch.begin(status)
+        dumps.finish()
         names = () if force and target.exists() else _names(output, command, target)
-        task = _Task(parts, target, names, command, force, private, mode)
+        task = Task(parts, target, names, command, force, private, mode)
         try:
             began = not launch.never_began(command, status)
             why = f"nothing was recorded: {_nothing(steps, delay, duration, mode)}" if began else ""
-            if backend == "nsys" and target.exists():  # also of a command that is no Python program
+            if asked_only:
+                why = ""  # the profiles are where somebody attached
+            if around and target.exists():  # also of a command that is no Python program
                 why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
-            part = steps is not None or delay or duration is not None
             if timed is not None and began and not part:
                 timed.write(parts)
-            found = _collect(task, why)
+            found = collect_profile(task, why) if nsys is None else of_nsight(nsys, task)
             watch.stands(lambda: recording_folder.discard(parts))
         except KeyboardInterrupt:  # on platforms without sigwait
             common.say(watch.line("interrupted"))
@@ -160,64 +395,130 @@ def run(
             )
             raise typer.Exit(status) from None
         try:
-            if found is None and backend == "nsys" and report and target.exists():
+            if found is None and around and report and target.exists():
                 found = common.load([str(target)]), target
+            if counters is not None:
+                run_counters.tell(None if found is None else found[0], counters)
             if found is not None and report and found[0] is not None:
-                _report(found[0], found[1], top, width)
+                print_report(found[0], found[1], top, width)
+            if found is not None and ended is not None and found[0] is not None:
+                ended(found[0], found[1])
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
             common.say(f"the report was not printed: {recording_folder.reason(error)}")
-    raise typer.Exit(status)
+    return status
 
 
-def _backend(backend: str, mode: str, chosen: bool) -> str:
+def _backend(backend: str, mode: str, inside: bool) -> str:
     """Return the backend to use; ends the command if there is no such mode.
 
-    In simple mode ``auto`` is Nsight Systems where it can record the GPU, as nothing else records the
-    kernels of every program; but it cannot record a part of the run (``chosen``).
+    ``auto`` is a tool around the program where one can record the GPU, as nothing else records the kernels of
+    every program. ``inside``: the user asks for what only a recording in the process has.
     """
-    from opscope.backends import choose
-
     try:
         modes.frameworks(mode)
     except ValueError as error:
         common.fail(str(error))
-    if mode != modes.SIMPLE or backend != "auto" or chosen:
+    if backend != "auto" or inside:
         return backend
-    choice = choose(in_process=False)
-    if choice.name == "nsys":
-        common.say(f"simple mode: Nsight Systems records the kernels ({choice.reason})")
+    simple_mode = mode == modes.SIMPLE
+    choice = backends.choose(machine=backends.here(in_process=False, simple=simple_mode))
+    if backends.known.load(choice.name).around:
+        what = "simple mode: " if simple_mode else ""
+        common.say(f"{what}Nsight Systems records the kernels ({choice.reason})")
         return choice.name
     return backend
 
 
+def _graphs(text: str | None) -> str:
+    """Return how CUDA graphs are traced; ends the command if it is no way."""
+    try:
+        return graph_trace.NODE if text is None else graph_trace.parse(text)
+    except ValueError as error:
+        common.fail(f"--cuda-graph-trace {error}")
+
+
 def _settings(
-    steps: str | None, delay: float, duration: float | None, backend: str, whole: bool
+    steps: str | None,
+    delay: float,
+    duration: float | None,
+    backend: str,
+    whole: bool,
+    command: list[str],
 ) -> dict[str, str]:
     """Return the plan as environment variables for the child's hook; ends the command on bad options."""
-    from opscope.backends import has_gpu
-
     from .child import Plan
 
-    if backend == "kineto" and not has_gpu():
-        common.fail("--backend kineto: no GPU is visible here; --backend recorder needs none")
     try:
         plan = Plan.of(steps, delay, duration, backend, whole)
-        return plan.environment()
     except ValueError as error:
         common.fail(str(error))
+    if backend != "auto":
+        _check(backend, command)
+    return plan.environment()
 
 
-def _under_nsight(
-    target: Path, command: list[str], settings: dict[str, str], force: bool
+def _light(
+    steps: str | None,
+    delay: float,
+    duration: float | None,
+    backend: str,
+    more: bool,
+    spells: bool,
+) -> dict[str, str]:
+    """Return light mode's environment variables; ends the command on options that contradict it."""
+    from opscope.backends.light import LIGHT, SPELLS
+
+    if steps is not None or delay or duration is not None or more or backend != "auto":
+        common.fail(
+            "--light measures every step of the run and records nothing else: it cannot be combined with "
+            "--steps, --delay, --duration, --whole, --memory, --last, --attachable, --counters or --backend"
+        )
+    return {LIGHT: "1"} if spells else {LIGHT: "1", SPELLS: "0"}
+
+
+def _last_settings(
+    last: str | None,
+    slow: float | None,
+    last_signal: str | None,
+    backend: str,
+    settings: dict[str, str],
+) -> dict[str, str]:
+    """Return the options of ``--last`` for the child's hook; ends the command on bad ones."""
+    try:
+        found = child_last.settings(last, slow, last_signal)
+    except ValueError as error:
+        common.fail(str(error))
+    if last is not None and backend not in ("auto", "recorder", "cupti"):
+        common.fail(f"--last gives up what is old, and --backend {backend} keeps all")
+    if last is not None and any(settings[name] for name in (STEPS, FROM, UNTIL, WHOLE)):
+        common.fail("--last cannot be combined with --steps, --delay, --duration or --whole")
+    return found
+
+
+def _check(backend: str, command: list[str]) -> None:
+    """End the command, before the program runs, if the backend that the user named cannot work here."""
+    machine = backends.here(in_process=False, foreign=not ahead.is_ours(command[0]))
+    try:
+        tool = backends.known.load(backend)
+        found = tool.available(machine)
+    except Exception as error:  # noqa: BLE001 - another package's backend may raise anything
+        common.fail(f"--backend {backend}: {error}")
+    if not found.works and not tool.outside:
+        advice = f"; {found.advice}" if found.advice else ""
+        common.fail(f"--backend {backend}: {found.why}{advice}")
+
+
+def _under(
+    tool: backends.Backend, target: Path, command: list[str], settings: dict[str, str], force: bool
 ) -> tuple[Path, list[str]]:
-    """Return the path of Nsight's report, written instead of the profile, and the command that writes it."""
+    """Return the path of the tool's report, written instead of a profile, and the command that writes it."""
     if any(settings.get(name) for name in (STEPS, FROM, UNTIL)):
         common.fail(
-            "--backend nsys records the whole run; for a part of it, type: nsys profile --delay S "
+            f"--backend {tool.name} records the whole run; for a part of it, type: nsys profile --delay S "
             "--duration S -t nvtx,cuda -o NAME opscope run -- COMMAND"
         )
     try:
-        return target.with_suffix(nsight.SUFFIX), nsight.command(command, target, force=force)
+        return target.with_suffix(nsight.SUFFIX), tool.wrap(command, target, force=force)
     except ValueError as error:
         common.fail(str(error))
 
@@ -273,124 +574,7 @@ def _nothing(steps: str | None, delay: float, duration: float | None, mode: str)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """How to write a run's profile: from ``parts`` to ``target``, or to the first free one of ``names``."""
-
-    parts: Path
-    target: Path
-    names: Iterable[Path]
-    command: list[str]
-    force: bool
-    private: bool
-    mode: str
-
-
 def _names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
     """Yield other names for the profile, for when another run has taken its name meanwhile."""
-    from opscope.readers.profile.profile_folder import numbered
-
     base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
-    return numbered(base)
-
-
-def _collect(task: _Task, nothing: str) -> tuple[Profile | None, Path] | None:
-    """Make a profile of the processes' parts, and print where it is.
-
-    Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
-    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
-    was recorded; it is empty where the program's own error explains it.
-    """
-    from opscope.backends import gpu_vendor
-    from opscope.core import redaction
-    from opscope.core.job.clocks import aligned
-    from opscope.core.tables.redacted import redacted
-    from opscope.profile import Profile
-    from opscope.readers.profile import profile_folder
-
-    parts, command, private = task.parts, task.command, task.private
-    _print_unrecorded(parts)
-    closing = nsight.closing_lines(parts)
-    if not recording_folder.parts(parts):
-        if not parts.is_dir():
-            nothing = (
-                f"nothing was recorded: the recording in {parts.parent} was deleted during the run"
-            )
-        for line in closing or ([nothing] if nothing else ()):
-            common.say(line)
-        return None
-    trace = aligned(_readable(parts))
-    lines = simple.tell(trace, gpu_vendor()) if task.mode == modes.SIMPLE else []
-    if private:
-        trace = redacted(trace, private=True)
-    # the parts' paths are of no use once the parts are deleted
-    told = {name: value for name, value in trace.origin.items() if name in ("mode", "gpu")}
-    trace.origin = {
-        **told,
-        "format": "opscope",
-        "tool": f"opscope {opscope.__version__}",
-        "command": list(redaction.private(command) if private else redaction.redact(command)),
-    }
-    # on a GPU without recorded kernels, device time is not known: CPU time is never used in its place
-    if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
-        trace.origin["gpu"] = True
-    profile: Profile | None = Profile(trace)
-    assert profile is not None
-    names = iter(task.names)  # one iterator for both calls: a name found taken is not tried again
-    try:
-        written = profile.save_as(task.target, force=task.force, others=names, scratch=parts)
-    except OSError:
-        raise
-    except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
-        written = profile_folder.write(
-            task.target, trace, force=task.force, others=names, scratch=parts
-        )
-        common.say(
-            f"the profile was saved but cannot be analysed: {recording_folder.reason(error)}"
-        )
-        profile = None
-    if written != task.target:
-        common.say(f"{task.target} was created meanwhile, so this profile has another name")
-    common.say(f"wrote {written}")
-    for line in (*lines, *closing) if profile is not None else ():
-        common.say(line)
-    return profile, written
-
-
-def _readable(parts: Path) -> Trace:
-    """Return the trace of all readable parts; print a line for each part that cannot be read."""
-    from opscope.readers.recording.reader import collect
-
-    trace = collect(parts)
-    trace.origin.pop("files", None)
-    for one in trace.origin.pop("failed", ()):
-        common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
-    return trace
-
-
-def _print_unrecorded(parts: Path) -> None:
-    """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
-    reasons: dict[tuple[str, ...], int] = {}
-    for path in sorted(parts.glob("unrecorded-*.txt")):
-        key = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[:2])
-        reasons[key] = reasons.get(key, 0) + 1
-    for (python, reason), count in reasons.items():
-        times = f" ({count} processes)" if count > 1 else ""
-        common.say(f"not recorded: {python}: {reason}{times}")
-
-
-def _report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
-    from opscope.reports import console
-    from opscope.reports.layout import write
-
-    rows = (common.TOP if top is None else top) or None
-    if sys.stderr is None:
-        return
-    try:
-        made = console.first_screen(profile, rows, enough=top is None)
-        if len(profile.trace["allocations"]):
-            made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
-        write(made, sys.stderr, width)
-        common.say(f"more: opscope report {target}")
-    except OSError:  # nobody can read it, and the exit status is the program's
-        common.discard(sys.stderr)
+    return names_for(base)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
+from opscope import backends
 from opscope.core.capture import process as processes
 from opscope.core.capture.recorder_sink import pop_code, read_clock
 from opscope.core.recording_format import (
@@ -23,6 +22,7 @@ from opscope.core.recording_format import (
     STRINGS,
     VERSION,
 )
+from opscope.core.schema import CAPTURE_DOMAIN
 
 from . import launch
 
@@ -87,10 +87,16 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
 
     from opscope.core.analysis.summary import ended_steps
 
-    ranges = trace["ranges"].filter(pl.col("domain").cast(pl.String) != DOMAIN)
+    every = trace["ranges"]
+    ranges = every.filter(pl.col("domain").cast(pl.String).is_in([DOMAIN, CAPTURE_DOMAIN]).not_())
     steps = len(ended_steps(ranges))
+    if "kind" in ranges.columns:
+        ranges = ranges.filter((pl.col("kind").cast(pl.String) == "mark").fill_null(False).not_())
     others = int(ranges["category"].is_null().sum())
-    recorded, missing = ["the time of the command"], ["ops: simple mode observes no framework"]
+    timed = (every["domain"].cast(pl.String) == DOMAIN).any()
+    recorded, missing = [], ["ops: simple mode observes no framework"]
+    if timed:
+        recorded.append("the time of the command")
     (recorded if steps else missing).append(
         f"{steps:,} steps" if steps else "steps: the program marks none (opscope.step())"
     )
@@ -102,7 +108,7 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
         missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
         if gpu is not None:  # the CPU's time never stands in for the device's
             trace.origin["gpu"] = True
-    lines = [f"simple mode recorded: {'; '.join(recorded)}"]
+    lines = [f"simple mode recorded: {'; '.join(recorded) or 'nothing'}"]
     lines.append(f"not recorded: {'; '.join(missing)}")
     trace.origin["mode"] = "simple"
     for line in lines:
@@ -113,13 +119,11 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
 def _why_no_kernels(gpu: str | None) -> str:
     if gpu is None:
         return "no GPU is visible here"
-    if gpu == "nvidia" and shutil.which("nsys") is None:
-        return (
-            "Nsight Systems (nsys), which records those of any program, is not on PATH, and the program"
-            " ran none by PyTorch or JAX"
-        )
-    if gpu == "nvidia" and "NSYS_PROFILING_SESSION_ID" not in os.environ:
-        return (
-            "only PyTorch's and JAX's were looked for; --backend nsys records those of any program"
-        )
-    return "the program ran none by PyTorch or JAX, whose profilers record them"
+    if gpu != "nvidia":
+        return "the program ran none by PyTorch or JAX, whose profilers record them"
+    machine = backends.here(in_process=False, simple=True)
+    found = {name: one for name, _, one in backends.ranked(machine) if name in ("nsys", "cupti")}
+    if any(one.works for one in found.values()):
+        return "the program ran none that was seen; opscope doctor says what records those of any program"
+    why = "; ".join(f"{name}: {one.why}" for name, one in found.items())
+    return f"nothing that records those of any program is here ({why})"

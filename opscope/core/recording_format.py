@@ -5,10 +5,14 @@ A recording is a folder with one part per process (``part-<host>-<pid>-<start ti
 * ``meta.json``: the process, written once, when the part is made;
 * ``strings.jsonl``: ``[id, domain, category, text]``, one per line;
 * ``facts.jsonl``: threads, numbers of domains, paired clock readings, opscope's own cost so far, samples of
-  the processors, notes, the stop; one object per line;
+  the processors, notes, which backend records and why, the stop; one object per line;
 * ``events.bin``: chunks of 16-byte records, each two little-endian int64 ``(code, value)``;
 * ``memory.bin``, if memory is recorded: a sequence of ``MEMORY_RECORD``;
-* the trace of a framework's own profiler, if one ran beside the recorder; ONNX Runtime has one a session.
+* the trace of a framework's own profiler, if one ran beside the recorder; ONNX Runtime has one a session;
+* the records of CUPTI, if they were kept (``core.cupti.files``);
+* of a ring, which keeps the last seconds or steps: folders ``segment-00000001`` … with the events, the memory
+  and the timed facts of one stretch each, in place of ``events.bin`` and ``memory.bin``. Old ones are
+  deleted; ``strings.jsonl`` and ``facts.jsonl`` are then written anew, without what no segment needs.
 
 Every file but the first is only appended to, and strings are written before the events that use them, so
 a killed process leaves a readable part. ``core.capture.recorder_sink`` writes this format,
@@ -26,6 +30,9 @@ FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
+#: The folder of one stretch of a ring, by its number, and what finds all of a part in order.
+SEGMENT: Final = "segment-{:08d}"
+SEGMENTS: Final = "segment-" + "[0-9]" * 8
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 #: A dimension: a size, ``"?"`` if the size is not known, or a symbol (``"s0"``, ``"batch"``).
 Dim: TypeAlias = "int | str"
@@ -166,13 +166,15 @@ class OpCall:
 
     def input_leaves(self) -> tuple[TensorSpec | None, ...]:
         """Return the inputs with lists expanded and back references resolved; ``None`` if absent."""
-        return tuple(_resolve(self.inputs, ()))
+        plain = _plain(self.inputs)
+        return tuple(_resolve(self.inputs, ())) if plain is None else plain
 
     def output_leaves(self) -> tuple[TensorSpec | None, ...] | None:
         """Return the outputs likewise (a back reference is to an input leaf); ``None`` if not known."""
         if self.outputs is None:
             return None
-        return tuple(_resolve(self.outputs, self.input_leaves()))
+        plain = _plain(self.outputs)
+        return tuple(_resolve(self.outputs, self.input_leaves())) if plain is None else plain
 
     def arg(self, position: int) -> Arg:
         """Return top-level input ``position``, with a back reference resolved; ``None`` past the end."""
@@ -185,6 +187,14 @@ class OpCall:
         """Return top-level input ``position`` if it is a tensor, else ``None``."""
         arg = self.arg(position)
         return arg if isinstance(arg, TensorSpec) else None
+
+
+def _plain(args: tuple[Arg, ...]) -> tuple[TensorSpec | None, ...] | None:
+    """Return ``args`` if all are tensors or absent, else None: a call's leaves are asked for seven times."""
+    for arg in args:
+        if arg is not None and not isinstance(arg, TensorSpec):
+            return None
+    return cast("tuple[TensorSpec | None, ...]", args)
 
 
 def leaves(args: tuple[Arg, ...]) -> Iterator[TensorSpec | SameAs | None]:
@@ -235,6 +245,8 @@ COMPILE: Final = "compile"
 #: The domain of the ranges around each wait for a data loader: category ``input``, text the loader as a call
 #: with its parameters and source lines, payload the number of batches that were ready (if that is known).
 INPUT_DOMAIN: Final = "opscope.input"
+#: The domain of the range that tells Nsight Systems when to record: it is around what was recorded.
+CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
 #: null value only begins the first such interval. Percent: of all processors for the machine, of one
 #: processor (so it can exceed 100) for processes.
@@ -244,8 +256,21 @@ CHILDREN_CPU: Final = "child processes CPU [%]"
 PROCESS_MEMORY: Final = "process memory [bytes]"
 PROCESS_THREADS: Final = "process threads"
 PROCESSORS: Final = "processors"
+CHILDREN_MEMORY: Final = "child processes memory [bytes]"
+DISK_READ: Final = "disk read [bytes/s]"
+DISK_WRITTEN: Final = "disk written [bytes/s]"
+NETWORK_RECEIVED: Final = "network received [bytes/s]"
+NETWORK_SENT: Final = "network sent [bytes/s]"
+#: The joules that a GPU took since its driver began, and the watts that it takes.
+GPU_ENERGY: Final = "GPU energy [J]"
+GPU_POWER: Final = "GPU power [W]"
 #: Batches that were ready when the program asked for one.
 INPUT_QUEUE: Final = "input queue [batches]"
+
+#: A light step's time, and its parts, which exclude each other and add up to it.
+_LIGHT_PHASES: Final = dict.fromkeys(
+    ("duration", "input", "forward", "backward", "optimizer", "collective", "other"), "i64"
+)
 
 #: The columns of the trace tables. Column types are names, so that this module does not load Polars: "i64",
 #: "i32", "f64", "str", "bool", and "cat", dictionary-encoded text (polars.Categorical). Times are integer
@@ -461,6 +486,49 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "first_step": "i64",
             "last_step": "i64",
             "ended": "str",
+        },
+        # Light mode, a row per process: the steps that were summed up and those that were recorded in full
+        # besides; what its hooks took in a step, on average, and the half width of the interval in which that
+        # lies; what its writing took in all; slow spells that were seen and recorded, and why not (ns).
+        "light": {
+            "process": "i32",
+            "steps": "i64",
+            "full_steps": "i64",
+            "start": "i64",
+            "end": "i64",
+            "step_cost": "i64",
+            "step_cost_error": "i64",
+            "writing": "i64",
+            "spells": "i64",
+            "spells_recorded": "i64",
+            "not_recorded": "str",
+        },
+        # The steps that begin in one stretch of time: their sums (ns), and the longest.
+        "light_blocks": {
+            "process": "i32",
+            "first_step": "i64",
+            "steps": "i64",
+            "start": "i64",
+            "end": "i64",
+            **_LIGHT_PHASES,
+            "longest": "i64",
+        },
+        # How many steps spent about ``length`` ns in a phase (``step``: in all); right within 1 %.
+        "light_lengths": {
+            "process": "i32",
+            "phase": "cat",
+            "length": "f64",
+            "steps": "i64",
+        },
+        # Whole steps: the slowest, the first, the last, and some of all, evenly. ``full``: everything was
+        # recorded besides, so the step took longer.
+        "light_steps": {
+            "process": "i32",
+            "step": "i64",
+            "start": "i64",
+            "end": "i64",
+            **_LIGHT_PHASES,
+            "full": "bool",
         },
         # severity: info, warning, error. how_many: number of records that the note is about.
         "notes": {

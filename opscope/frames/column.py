@@ -12,6 +12,8 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ns": "nanoseconds; points in time are on the trace's clock",
         "bytes": "bytes",
+        "J": "joules",
+        "W": "watts",
         "FLOP": "floating-point operations, 2 for a multiply-add",
         "FLOP/s": "floating-point operations per second",
         "bytes/s": "bytes per second",
@@ -20,6 +22,7 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "ppm": "parts per million",
         "1/s": "how many per second",
         "count": "how many there are",
+        "value": "a value in the unit of its counter; bytes and times in bytes and ns",
         "number": "an identifier or an index",
         "text": "text",
         "yes/no": "true or false",

@@ -24,13 +24,17 @@ from opscope.readers.profile import profile_folder
 from . import saved
 from .base import selectable
 from .costs import Costs
+from .counters import Counters
 from .critical import Critical
 from .devices import Devices
+from .dlprof import Dlprof
 from .host import Host
 from .idle import Idle
 from .job import Job
+from .light import Light
 from .memory import Memory
 from .operators import Operators
+from .pyprof import Pyprof
 from .saved import Path
 from .steps import Steps
 
@@ -46,7 +50,22 @@ if TYPE_CHECKING:
 _SHOWN = 1_000_000
 
 
-class Profile(Steps, Operators, Devices, Memory, Idle, Critical, Host, Costs, Job, saved.Saved):
+class Profile(
+    Steps,
+    Operators,
+    Devices,
+    Memory,
+    Idle,
+    Critical,
+    Host,
+    Costs,
+    Counters,
+    Light,
+    Job,
+    Dlprof,
+    Pyprof,
+    saved.Saved,
+):
     """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.
 
     Its methods return Polars frames, each computed at the first call and then cached. Times are integer ns,
@@ -104,6 +123,7 @@ def load(
     strict: bool = False,
     lean: bool = False,
     model: Path | None = None,
+    counters: Path | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -116,7 +136,9 @@ def load(
     is what ran, where the trace only names it: the ONNX model of a profile of ONNX Runtime (best the
     optimised one that it saved; without it a model beside the profile is used if it has all its nodes), or
     the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
-    another's.
+    another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
+    same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
+    what was not joined.
     """
     is_saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
     if is_saved and model is None:
@@ -126,6 +148,12 @@ def load(
     else:
         trace = readers.open(path, strict=strict, lean=lean, model=model)
         profile = Profile(aligned(without_captures(trace)))
+    if counters is not None:
+        from opscope.readers.ncu.joined import with_counters  # lazy: few need it
+
+        path_before = profile._path
+        profile = Profile(with_counters(profile.trace, counters), profile._stored)
+        profile._path = path_before
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.executed import executed_kernels, executed_memops
+from opscope.core.analysis.key_ops import Key, key_ops, unknown_key
 from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.selection import Selection, select
 from opscope.core.analysis.spans import SELECTED
+from opscope.core.analysis.step_times import steps_of
 from opscope.core.attribution.attribute import Attribution, attribute
+from opscope.core.attribution.replaced_steps import replaced_steps
+from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text, hand_back
 from opscope.core.tables.trace import Trace
+from opscope.readers.profile.profile_folder import Tables
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -50,9 +58,11 @@ class Where(TypedDict, total=False):
     rank: int | Sequence[int] | None
     layer: str | Sequence[str] | None
     range: str | Sequence[str] | None
+    key: str | None
 
 
 _WHERE: Final = ("steps", "device", "rank", "layer", "range")
+_KEY: Final = "key"
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -61,7 +71,7 @@ def selectable(method: _Method) -> _Method:
 
     @wraps(method)
     def of_selected(self: Base, *args: Any, **given: Any) -> Any:
-        where: Any = {name: given.pop(name) for name in _WHERE if name in given}
+        where: Any = {name: given.pop(name) for name in (*_WHERE, _KEY) if name in given}
         return method(self.select(**where) if where else self, *args, **given)
 
     return cast(_Method, of_selected)
@@ -78,8 +88,11 @@ class Base:
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._selections: dict[Selection, Self] = {}
+        self._keys: dict[str, Self] = {}
+        #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
+        self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
 
-    @cached_property
+    @once
     def attribution(self) -> Attribution:
         """The op to which each kernel and copy belongs."""
         return attribute(self.trace)
@@ -91,30 +104,94 @@ class Base:
         path of a module, with all inside it, or a pattern (``encoder.*.attention``). ``range``: the text of a
         user range, or a pattern. What is kept satisfies every argument; each kernel keeps the op that it
         has in the whole profile. Every method that returns a frame takes the same arguments:
-        ``profile.op_totals(steps=(3, 8))``.
+        ``profile.op_totals(steps=(3, 8))``. ``key``: the name of an op that runs once in each
+        iteration, or its ``op_id``: steps are then the iterations that it ends. Of a profile without steps,
+        ``steps`` are the iterations that ``iterations()`` lists.
 
         Raises ValueError if nothing is selected, with what the profile has.
         """
-        unknown = set(where) - set(_WHERE)
+        unknown = set(where) - {*_WHERE, _KEY}
         if unknown:
             raise TypeError(
-                f"cannot select by {', '.join(sorted(unknown))}, only by {', '.join(_WHERE)}"
+                f"cannot select by {', '.join(sorted(unknown))}, only by {', '.join((*_WHERE, _KEY))}"
             )
+        key = where.get("key")
+        if key is not None:
+            others: Any = {name: value for name, value in where.items() if name != _KEY}
+            return self._by_key(key).select(**others)
         steps = where.get("steps")
+        if steps is not None and not self._has_steps and self._iterated[0] is not self:
+            iterated: Self = self._iterated[0]
+            return iterated.select(**where)
         wanted = Selection(
             (steps, steps) if isinstance(steps, int) else steps,
             *(_each(where.get(name)) for name in _WHERE[1:]),
         )
         if not wanted:
             return self
-        if wanted not in self._selections:
-            ops, kernels, memops = select(self._ops, wanted)
-            part = type(self)(ops.attribution.trace)
-            part.attribution, part._ops = ops.attribution, ops
-            part._executed = self._executed.filter(kernels)
-            part._executed_memops = self._executed_memops.filter(memops)
-            self._selections[wanted] = part
-        return self._selections[wanted]
+        with lock_of(self, "selections"):
+            if wanted not in self._selections:
+                self._selections[wanted] = self._selected(wanted)
+            return self._selections[wanted]
+
+    def _selected(self, wanted: Selection) -> Self:
+        ops, kernels, memops = select(self._ops, wanted)
+        part = type(self)(ops.attribution.trace)
+        part.attribution, part._ops = ops.attribution, ops
+        part._executed = self._executed.filter(kernels)
+        part._part_of = self, kernels
+        part._executed_memops = self._executed_memops.filter(memops)
+        return part
+
+    def _by_key(self, key: str) -> Self:
+        """Return the profile whose steps are the iterations that the key node ends."""
+        with lock_of(self, "keys"):
+            if key not in self._keys:
+                found = key_ops(self._ops, key) or self._key_by_id(key)
+                if found is None:
+                    raise ValueError(unknown_key(self._ops, key))
+                steps = by_key(self._ops, found)
+                self._keys[key] = self._with_steps(steps, BY_KEY.format(name=found.name), False)
+            return self._keys[key]
+
+    def _key_by_id(self, key: str) -> Key | None:
+        """Return the key node that has the id ``key`` in another tool's reports."""
+        return None
+
+    def _with_steps(self, found: pl.DataFrame, note: str, keep: bool) -> Self:
+        attribution = replaced_steps(self.attribution, found, note, keep=keep)
+        part = type(self)(attribution.trace)
+        part.attribution = attribution
+        part._path = self._path
+        return part
+
+    @once
+    def _has_steps(self) -> bool:
+        """Whether any step ended."""
+        return bool(steps_of(self._ops)["step"].is_not_null().any())
+
+    @once
+    def _iterated(self) -> tuple[Any, dict[int, bool], dict[int, str]]:
+        """This profile with the iterations of processes that have no steps; per process, whether they are
+        steps by themselves, and what is in doubt or why there are none."""
+        stepping = set(steps_of(self._ops).filter(pl.col("step").is_not_null())["process"])
+        there: set[int] = set()
+        for name in ("ranges", "kernels"):
+            there |= set(self.trace[name]["process"].drop_nulls().unique())
+        is_step = dict.fromkeys(stepping, True)
+        doubts, parts = {}, []
+        for process, found, doubt in detected(self._ops, sorted(there - stepping)):
+            if doubt is not None:
+                doubts[process] = doubt
+            if found is not None:
+                is_step[process] = False
+                parts.append(found)
+        if not parts:
+            return self, is_step, doubts
+        every = pl.concat(parts)
+        by = ", ".join(every["by"].unique().sort())
+        note = UNSURE.format(by=by, confidence=float(every["confidence"].min()))  # type: ignore[arg-type]
+        return self._with_steps(every, note, True), is_step, doubts
 
     @property
     def selected(self) -> str | None:
@@ -122,19 +199,19 @@ class Base:
         what: str | None = self.trace.origin.get(SELECTED, {}).get("what")
         return what
 
-    @cached_property
+    @once
     def _ops(self) -> Ops:
         return Ops(self.attribution)
 
-    @cached_property
+    @once
     def _ops_frame(self) -> pl.DataFrame:
         return ops_frame(self._ops)
 
-    @cached_property
+    @once
     def _executed(self) -> pl.DataFrame:
         return executed_kernels(self._ops)
 
-    @cached_property
+    @once
     def _executed_memops(self) -> pl.DataFrame:
         return executed_memops(self._ops)
 
@@ -143,7 +220,7 @@ class Base:
         """Whether the trace shows no use of a GPU, so that the CPU is the device."""
         return not self.trace.used_gpu
 
-    @cached_property
+    @once
     def device(self) -> tuple[Device | None, str | None]:
         """The device's limits and None, or None and the reason why the limits are not known.
 
@@ -155,25 +232,39 @@ class Base:
 
     def _out(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the frame with its texts as String; the conversion is cached."""
-        cached = self._texts.get(name)
-        if cached is None or cached[0] is not frame:
-            cached = self._texts[name] = frame, as_text(frame)
+        with lock_of(self, f"text of {name}"):
+            cached = self._texts.get(name)
+            if cached is None or cached[0] is not frame:
+                cached = self._texts[name] = frame, as_text(frame)
         return cached[1]
 
     def _cached(self, name: str) -> pl.DataFrame:
-        """Return the cached frame of the method ``name``, with texts as categories."""
-        getattr(self, name)(**({} if STORED[name] is None else {"categories": True}))
-        return self._frames[name]
+        """Return the frame of the method ``name``, which is in ``STORED``, with texts as categories."""
+        return self._frame(name, getattr(self, f"_make_{name}"))
+
+    def _told(self, name: str) -> pl.DataFrame:
+        """Return the frame of the method ``name``, which is in ``STORED``, with texts as String."""
+        return self._out(name, self._cached(name))
 
     def _given(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         return self._out(name, self._frame(name, make))
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        if name not in self._frames:
-            stored = self._from_stored(name) if name in self._stored else None
-            self._frames[name] = make() if stored is None else stored
-            hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
-        return self._frames[name]
+        with lock_of(self, f"frame of {name}"):
+            if name not in self._frames:
+                stored = self._from_stored(name) if name in self._stored else None
+                self._frames[name] = make() if stored is None else stored
+                hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
+            return self._frames[name]
+
+    def _passing(self, name: str, columns: Collection[str]) -> pl.DataFrame:
+        """Like ``_cached``, with at least ``columns``: of a frame that was stored and not yet asked for only
+        these are read, and given up after their use."""
+        if name not in self._frames and name in self._stored:
+            frame = self._from_stored(name, columns)
+            if frame is not None:
+                return frame
+        return self._cached(name)
 
     @classmethod
     def _schema(cls, name: str) -> Mapping[str, pl.DataType]:
@@ -183,17 +274,27 @@ class Base:
             _SCHEMAS[name] = empty._cached(name).schema
         return _SCHEMAS[name]
 
-    def _from_stored(self, name: str) -> pl.DataFrame | None:
-        """Return the stored frame; None if its columns or rows are not those of this version and trace."""
-        frame, table, schema = self._stored[name], STORED[name], self._schema(name)
+    def _from_stored(
+        self, name: str, columns: Collection[str] | None = None
+    ) -> pl.DataFrame | None:
+        """Return the stored frame, of ``columns`` alone if they are given; None if its columns or rows are
+        not those of this version and trace."""
+        table, schema = STORED[name], self._schema(name)
+        if columns is not None and isinstance(self._stored, Tables):
+            frame, held = self._stored.part(name, columns)
+        else:
+            frame = self._stored[name]
+            held = set(frame.columns)
         if table is not None:
             rows = self.trace[table]
             if len(rows) != len(frame):
                 return None
             both = [column for column in schema if column in rows.columns]
             frame = pl.concat([rows.select(both), frame.drop(both, strict=False)], how="horizontal")
-        if set(frame.columns) != set(schema):
+            held |= set(both)
+        if held != set(schema):
             return None
+        schema = {key: kind for key, kind in schema.items() if key in frame.columns}
         frame = frame.select(list(schema))
         text = (pl.String, pl.Categorical)
         fits = all(

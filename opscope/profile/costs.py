@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,6 +18,7 @@ from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.utilization import step_utilization
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.specs import Specs
+from opscope.core.once import once
 from opscope.core.tables.columns import as_text
 
 from .base import selectable
@@ -40,10 +40,10 @@ class Costs(Work):
         The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
         launch record are listed in addition.
         """
-        return self._given(
-            "missing_costs",
-            lambda: missing_costs(self._ops, self._executed, self._executed_memops),
-        )
+        return self._told("missing_costs")
+
+    def _make_missing_costs(self) -> pl.DataFrame:
+        return missing_costs(self._ops, self._executed, self._executed_memops)
 
     @selectable
     def efficiency(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
@@ -59,7 +59,7 @@ class Costs(Work):
             return as_text(kernel_efficiency(self._ops, kernels, found))
         return as_text(group_efficiency(found, *by) if by else found)
 
-    @cached_property
+    @once
     def _efficiency(self) -> pl.DataFrame:
         return op_efficiency(
             self._ops, self._ops_frame, self.kernels(categories=True), self.device[0]

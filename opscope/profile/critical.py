@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,6 +10,7 @@ import polars as pl
 from opscope.core.analysis import critical_path as paths
 from opscope.core.analysis.critical.graph import Graph, graph
 from opscope.core.analysis.critical.what_if import SCHEMA, Change, what_if
+from opscope.core.once import once
 
 from .base import Base, selectable
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 class Critical(Base):
     """The critical path, its totals, and what if some work took another time."""
 
-    @cached_property
+    @once
     def _graph(self) -> Graph | None:
+        return self._make_graph()
+
+    def _make_graph(self) -> Graph | None:
         made = graph(self.attribution)
         if made is not None:
             known = set(self.trace["notes"]["what"].cast(pl.String).to_list())
@@ -41,8 +44,13 @@ class Critical(Base):
         for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
         ``notes()`` says which dependencies are inferred because the trace does not record them.
         """
-        frame = self._frame("critical_path", lambda: paths.critical_path(self._ops, self._graph))
+        frame = self._frame("critical_path", self._make_path)
         return frame if categories else self._out("critical_path", frame)
+
+    def _make_path(self) -> pl.DataFrame:
+        # of a million kernels the graph takes 0.3 GB, so only what_if keeps it: it asks again and again
+        known = self.__dict__.get("_graph")
+        return paths.critical_path(self._ops, known or self._make_graph())
 
     @selectable
     def critical_totals(self, by: str = "kind", **where: Unpack[Where]) -> pl.DataFrame:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from opscope.core.analysis.device_use import NEEDED as device_use_needs
 from opscope.core.analysis.device_use import device_curve, device_use
-from opscope.core.analysis.fusable import fusable_kernels
+from opscope.core.analysis.fusable import NEEDED, fusable_kernels
 from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
 from opscope.core.analysis.launches import Launches, launches
 from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, short_kernels
+from opscope.core.once import once
 
 from .base import selectable
 from .work import Work
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Devices(Work):
     """The use of the device: utilization, occupancy, launch configurations."""
 
-    @cached_property
+    @once
     def _launches(self) -> Launches:
         return launches(self.trace)
 
@@ -40,7 +41,7 @@ class Devices(Work):
         """
         return self._given(
             "device_use",
-            lambda: device_use(self.trace, self._by_kernel, self._launches),
+            lambda: device_use(self.trace, self._windowed, self._launches),
         )
 
     @selectable
@@ -52,7 +53,7 @@ class Devices(Work):
         """
         return self._given(
             f"device_curve {buckets}",
-            lambda: device_curve(self.trace, self._by_kernel, self._launches, buckets),
+            lambda: device_curve(self.trace, self._windowed, self._launches, buckets),
         )
 
     @selectable
@@ -60,7 +61,7 @@ class Devices(Work):
         """Kernels by name and launch configuration: times, occupancy and what limits it, waves, tail."""
         return self._given(
             "kernel_launches",
-            lambda: kernel_launches(self._by_kernel, self._launches),
+            lambda: kernel_launches(self._executed, self._launches),
         )
 
     @selectable
@@ -68,20 +69,20 @@ class Devices(Work):
         """Kernels by name: times, ops, blocks per multiprocessor, occupancy, Tensor Cores."""
         return self._given(
             "kernel_occupancy",
-            lambda: kernel_occupancy(self._by_kernel, self.kernel_launches()),
+            lambda: kernel_occupancy(self._executed, self.kernel_launches()),
         )
 
     @selectable
     def kernel_lengths(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long kernels are: how many, and how much of their time, by ranges of lengths."""
-        return self._given("kernel_lengths", lambda: kernel_lengths(self._by_kernel))
+        return self._given("kernel_lengths", lambda: kernel_lengths(self._executed))
 
     @selectable
     def short_kernels(self, below: int = SHORT, **where: Unpack[Where]) -> pl.DataFrame:
         """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
         return self._given(
             f"short_kernels {below}",
-            lambda: short_kernels(self._by_kernel, below),
+            lambda: short_kernels(self._executed, below),
         )
 
     @selectable
@@ -93,15 +94,15 @@ class Devices(Work):
         """
         return self._given(f"fusable_kernels {below}", lambda: self._fusable(below))
 
+    @property
+    def _windowed(self) -> pl.DataFrame:
+        return self._passing("kernels", device_use_needs)
+
     def _fusable(self, below: int) -> pl.DataFrame:
         device, _ = self.device
         return fusable_kernels(
-            self._by_kernel,
+            self._passing("kernels", NEEDED),
             self.memops(categories=True),
             device.bandwidth if device is not None else None,
             below,
         )
-
-    @property
-    def _by_kernel(self) -> pl.DataFrame:
-        return self.kernels(categories=True)

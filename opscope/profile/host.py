@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from opscope.core.analysis import cpu_utilization, input_waits
+from opscope.core.once import once
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.trace import Trace
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Host(Work):
     """Data preparation and CPU utilization."""
 
-    @cached_property
+    @once
     def _waits(self) -> pl.DataFrame:
         return input_waits.waits(self.attribution.trace, self.attribution.meaning)
 

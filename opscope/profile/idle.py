@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,6 +16,7 @@ from opscope.core.analysis.op_sequences import op_sequences
 from opscope.core.analysis.overlaps import overlaps
 from opscope.core.analysis.queues import queue_curve, queues
 from opscope.core.analysis.sequences import LONGEST, sequences
+from opscope.core.once import once
 
 from .base import selectable
 from .work import Work
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Idle(Work):
     """Idle time, launches, queues, copies and sequences of kernels."""
 
-    @cached_property
+    @once
     def _device_work(self) -> DeviceWork:
         return device_work(self._ops)
 

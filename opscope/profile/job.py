@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from opscope.core.analysis import distributed
+from opscope.core.once import once
 from opscope.core.tables import ranks
 from opscope.core.tables.columns import as_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Job(Base):
     """What many ranks do together."""
 
-    @cached_property
+    @once
     def _exchanged(self) -> pl.DataFrame:
         return distributed.exchanged(self.attribution)
 
@@ -34,9 +34,10 @@ class Job(Base):
         Times lie inside the window from the first captured step to the last. They are times of kernels, or
         without a GPU of ops.
         """
-        return self._given(
-            "communication", lambda: distributed.communication(self.attribution, self._exchanged)
-        )
+        return self._told("communication")
+
+    def _make_communication(self) -> pl.DataFrame:
+        return distributed.communication(self.attribution, self._exchanged)
 
     @selectable
     def collectives(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -44,7 +45,10 @@ class Job(Base):
 
         The bus bandwidth follows the definition of nccl-tests.
         """
-        return self._given("collectives", lambda: distributed.collectives(self._exchanged))
+        return self._told("collectives")
+
+    def _make_collectives(self) -> pl.DataFrame:
+        return distributed.collectives(self._exchanged)
 
     @selectable
     def groups(self, **where: Unpack[Where]) -> pl.DataFrame:

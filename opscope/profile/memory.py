@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -14,6 +13,7 @@ from opscope.core.analysis.memory_events import EVENTS, KINDS, memory_events, me
 from opscope.core.analysis.memory_ops import OPS, memory_ops
 from opscope.core.analysis.memory_steps import STEPS, memory_steps
 from opscope.core.analysis.ops import Ops
+from opscope.core.once import once
 
 from .base import Base, selectable
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Memory(Base):
     """Memory in use."""
 
-    @cached_property
+    @once
     def _memory_changes(self) -> pl.DataFrame:
         """Each change of memory with the op that was open, in order."""
         return memory_changes(self._ops)

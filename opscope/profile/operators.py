@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,6 +12,7 @@ from opscope.core.analysis import call_tree, modules, operator_statistics
 from opscope.core.analysis import operators as by_name
 from opscope.core.analysis.memory import BY_OP, memory_by_op
 from opscope.core.analysis.op_analyse import op_analyse
+from opscope.core.once import once
 
 from .base import selectable
 from .memory import Memory
@@ -48,7 +48,7 @@ class Operators(Memory, Work):
             ),
         )
 
-    @cached_property
+    @once
     def _inclusive(self) -> by_name.Inclusive:
         return by_name.inclusive(self._ops, self._executed)
 
@@ -69,7 +69,7 @@ class Operators(Memory, Work):
     def _modules(self, depth: int | None) -> pl.DataFrame:
         readings = self.attribution.meaning.readings
         return modules.modules(
-            self._summed,
+            self._passing_sums(modules.NEEDED),
             self._cached("unattributed"),
             self._of_memory("memory_by_op", BY_OP, memory_by_op),
             modules.module_calls(self._ops.context),
@@ -116,7 +116,7 @@ class Operators(Memory, Work):
         frame = self._given(
             f"operator_statistics {by}",
             lambda: operator_statistics.operator_statistics(
-                self._summed, self._cached("unattributed"), by
+                self._passing_sums(operator_statistics.NEEDED), self._cached("unattributed"), by
             ),
         )
         return frame if search is None else operator_statistics.having(frame, search)

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-from opscope.core.analysis import totals
 from opscope.core.analysis.kernels import kernel_pieces
+from opscope.core.analysis.kinds import for_kinds
+from opscope.core.analysis.op_totals import pieces_of_ops, pieces_of_sums
 from opscope.core.cells import replaces
 from opscope.core.tables.columns import pieces
 from opscope.readers.profile import profile_folder
@@ -21,7 +22,7 @@ from .work import Work
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 13
+ANALYSIS: Final = 14
 
 
 class Saved(Work):
@@ -49,9 +50,11 @@ class Saved(Work):
         if self.selected is not None:
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
         frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
-        # each frame is made when it is written; those as long as the trace come last and in pieces, because
-        # what they need stays in memory
-        for name, table in sorted(STORED.items(), key=lambda item: item[1] is not None):
+        # each frame is made when it is written, and what it needs stays in memory. The totals of ops come
+        # first, as they take most and leave nothing; those as long as the trace come last, in pieces
+        for name, table in sorted(
+            STORED.items(), key=lambda item: (item[0] != "op_totals", item[1] is not None)
+        ):
             frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
         return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
@@ -68,7 +71,15 @@ class Saved(Work):
 
     def _parts(self, name: str) -> Iterator[pl.DataFrame]:
         """Pieces of the frame ``name``."""
-        if name == "op_totals" and name not in self._frames and name not in self._stored:
-            yield from totals.op_total_pieces(self._op_sums)
-        else:
+        if name != "op_totals" or name in self._frames or name in self._stored:
             yield self._cached(name)
+            return
+        if "_op_sums" in vars(self):
+            yield from pieces_of_sums(self._op_sums)
+            return
+        summed = []
+        for part in pieces_of_ops(self._ops):
+            summed.append(for_kinds(part))
+            yield part
+        if "kinds" not in self._stored:  # they would make the sums of all ops
+            self._frame("kinds", lambda: self._kinds_of(pl.concat(summed)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from opscope.core.analysis import slow_steps, step_times, step_trace, steps, stragglers
+from opscope.core.analysis.iterations import iterations as iteration_table
 from opscope.core.analysis.step_phases import Phases
+from opscope.core.once import once
 
 from .base import selectable
 from .job import Job
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 class Steps(Job, Work):
     """Steps, their parts, and the ranks that are late."""
 
-    @cached_property
+    @once
     def _found_steps(self) -> pl.DataFrame:
         return step_times.steps_of(self._ops)
 
-    @cached_property
+    @once
     def _phases(self) -> Phases:
         return Phases(self._ops, self._found_steps)
 
-    @cached_property
+    @once
     def _step_table(self) -> pl.DataFrame:
         return steps.step_table(self._ops, lambda: self._exchanged, self._phases)
 
@@ -45,6 +46,22 @@ class Steps(Job, Work):
         null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
         """
         return self._given("steps", lambda: self._step_table.drop("seen"))
+
+    @selectable
+    def iterations(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The iterations of each process: what was in each, which were warm-up, and which are stable.
+
+        They are the steps that the program marks; else what ``key`` ends (``iterations(key="aten::mean")``);
+        else what repeats in the sequence of ops, or of kernels. ``certainty`` says how sure that is; only
+        with ``is_step`` do other frames take them as steps. A process without any has one row and a reason.
+        ``stable`` marks the longest range without warm-up, slow iterations and other work: it is what to
+        compare and to select (``profile.op_totals(steps=(first, last))``).
+        """
+        return self._given("iterations", self._made_iterations)
+
+    def _made_iterations(self) -> pl.DataFrame:
+        part, is_step, doubts = self._iterated
+        return iteration_table(part._ops, is_step, doubts, not self.cpu_only)
 
     @selectable
     def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:

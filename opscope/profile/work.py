@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,8 +13,10 @@ from opscope.core.analysis.gaps import gaps, gaps_on_cpu
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
+from opscope.core.analysis.op_totals import op_totals
 from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.summary import summary, unattributed_on_cpu
+from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 
 from .base import Base, selectable
@@ -43,14 +44,20 @@ class Work(Base):
 
         An op's FLOPs and bytes are divided among its kernels by duration, so that columns can be added up.
         """
-        frame = self._frame("kernels", lambda: kernels_frame(self._ops, self._executed))
+        frame = self._cached("kernels")
         return frame if categories else self._out("kernels", frame)
+
+    def _make_kernels(self) -> pl.DataFrame:
+        return kernels_frame(self._ops, self._executed)
 
     @selectable
     def memops(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
-        frame = self._frame("memops", lambda: memops_frame(self._ops))
+        frame = self._cached("memops")
         return frame if categories else self._out("memops", frame)
+
+    def _make_memops(self) -> pl.DataFrame:
+        return memops_frame(self._ops)
 
     @selectable
     def summary(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -61,9 +68,9 @@ class Work(Base):
         device is the CPU: its time is the ops' self time plus the threads' time inside steps but outside any
         op. If only a window of the run was captured, kernel times are those of the window.
         """
-        return self._frame("summary", self._summary)
+        return self._cached("summary")
 
-    def _summary(self) -> pl.DataFrame:
+    def _make_summary(self) -> pl.DataFrame:
         ops = self._ops_frame if self.cpu_only else None
         return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
@@ -74,11 +81,21 @@ class Work(Base):
         The time of nested ops is counted once. Calls outside the window in which kernels were captured are
         separate rows, with null as device time and the reason.
         """
-        return self._given("op_totals", lambda: totals.op_totals(self._op_sums))
+        return self._told("op_totals")
 
-    @cached_property
+    def _make_op_totals(self) -> pl.DataFrame:
+        return op_totals(self._op_sums)
+
+    @once
     def _op_sums(self) -> pl.DataFrame:
         return totals.op_sums(self._ops)
+
+    def _passing_sums(self, columns: Collection[str]) -> pl.DataFrame:
+        """``_summed``, at least ``columns``, given up after their use: all take 0.12 GB of a million ops with
+        texts of their own."""
+        if "op_totals" in self._frames or "op_totals" in self._stored:
+            return self._passing("op_totals", columns)
+        return self._op_sums
 
     @property
     def _summed(self) -> pl.DataFrame:
@@ -93,10 +110,13 @@ class Work(Base):
 
         If an op does not give its kind, the names of its kernels do. The times add up to the device time.
         """
-        return self._given("kinds", self._kinds)
+        return self._told("kinds")
 
-    def _kinds(self) -> pl.DataFrame:
-        return op_kinds(self._ops, self._summed, self._cached("unattributed"))
+    def _make_kinds(self) -> pl.DataFrame:
+        return self._kinds_of(self._summed)
+
+    def _kinds_of(self, sums: pl.DataFrame) -> pl.DataFrame:
+        return op_kinds(self._ops, sums, self._cached("unattributed"))
 
     @selectable
     def totals_by(
@@ -124,14 +144,17 @@ class Work(Base):
     @selectable
     def kernel_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Kernels added up by name, the most time first."""
-        return self._given("kernel_totals", lambda: totals.kernel_totals(self._executed))
+        return self._told("kernel_totals")
+
+    def _make_kernel_totals(self) -> pl.DataFrame:
+        return totals.kernel_totals(self._executed)
 
     @selectable
     def unattributed(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Device time without an op: one row per reason, from a closed list, by time."""
-        return self._given("unattributed", self._unattributed)
+        return self._told("unattributed")
 
-    def _unattributed(self) -> pl.DataFrame:
+    def _make_unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
             trace = self.attribution.trace  # with steps that were inferred
             return unattributed_on_cpu(trace, self.summary(), lambda: self._ops_frame)
@@ -143,9 +166,9 @@ class Work(Base):
 
         Without a GPU it is the threads' time inside steps but outside any op.
         """
-        return self._given("gaps", self._gaps)
+        return self._told("gaps")
 
-    def _gaps(self) -> pl.DataFrame:
+    def _make_gaps(self) -> pl.DataFrame:
         if self.cpu_only:
             whole = self.summary()["device_time"].item() or 0
             return gaps_on_cpu(self._ops, self._ops_frame, whole)
@@ -154,8 +177,11 @@ class Work(Base):
     @selectable
     def range_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The user's ranges by device time; work counts for the innermost range that it ran in."""
+        return self._told("range_totals")
+
+    def _make_range_totals(self) -> pl.DataFrame:
         frame = self._ops_frame if self.cpu_only else None
-        return self._given("range_totals", lambda: range_totals(self._ops, self._executed, frame))
+        return range_totals(self._ops, self._executed, frame)
 
     @selectable
     def compiled(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -26,7 +26,8 @@ GROUP: Final = "opscope.readers"
 #: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
 #: recognised by its file name.
 _FIRST: Final = (
-    "recording", "profile", "xplane", "nsys", "nvprof", "dlprof", "onnxruntime", "tensorrt", "mindspore",
+    "recording", "profile", "xplane", "ncu", "nsys", "nvprof", "dlprof", "rocm", "onnxruntime", "tensorrt",
+    "mindspore",
 )  # fmt: skip
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = ("kineto",)
@@ -82,10 +83,11 @@ def find(path: Path) -> Found | None:
         raise BadInput(path, error.strerror or str(error)) from error
     if head.startswith(SQLITE):
         raise BadInput(
-            path, "an SQLite database that is not a trace of Nsight Systems, nvprof or DLProf"
+            path,
+            "an SQLite database that is not a trace of Nsight Systems, nvprof, DLProf or AMD's profilers",
         )
     raise BadInput(
-        path, "not a trace: opscope reads SQLite, JSON and XPlane files, and its own profiles"
+        path, "not a trace: opscope reads SQLite, JSON, CSV and XPlane files, and its own profiles"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+#: How a report of Nsight Compute begins.
+NSIGHT_COMPUTE: Final = b"NVR\0"
 SQLITE: Final = b"SQLite format 3\0"
 #: How files compressed with gzip and zstd begin.
 PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")

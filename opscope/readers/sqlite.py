@@ -16,7 +16,6 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import hand_back
+from opscope.core.tables.pool import Pool
 
 from .errors import BadInput
 from .sqlite_pages import Pages, Piece, Unusual
@@ -173,7 +173,7 @@ class Database:
 
             if workers < 2:
                 return [one(piece) for piece in pieces]
-            with ThreadPoolExecutor(workers) as pool:
+            with Pool(workers) as pool:
                 found = list(pool.map(one, pieces))
         hand_back()
         return found

@@ -124,6 +124,8 @@ _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
     "ns": units.time,
     "bytes": units.size,
     "FLOP": units.flop,
+    "J": units.ratio,
+    "W": units.ratio,
     "FLOP/s": units.flop_rate,
     "bytes/s": units.bandwidth,
     "FLOP/byte": units.ratio,

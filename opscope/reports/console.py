@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .layout import Column, Table
 from .next_steps import next_steps
 from .registry import reports
 from .report import Report, View
+from .several import made
 from .tables import table
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 def tables(profile: Profile, names: Iterable[str], top: int | None = 20) -> list[Table]:
     """Return the named reports as tables of at most ``top`` rows (None: all)."""
-    return [table(reports()[name], profile, View(top)) for name in names]
+    view = View(top)
+    return list(made(names, lambda name: table(reports()[name], profile, view)).values())
 
 
 def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
@@ -25,11 +27,28 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
 
     ``enough``: end the table of ops once its rows make up 99 % of the time.
     """
+    if profile.is_light and not len(profile.trace["ranges"]):
+        return light_screen(profile, top)
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
     shown = [table(one, profile, view) for one in _first(profile)]
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
+
+
+#: The reports of the first screen of a training in light mode.
+LIGHT: Final = ("diagnosis", "light", "light_steps", "light_cost")
+#: Rows of the slowest steps on it.
+_SLOWEST: Final = 5
+
+
+def light_screen(profile: Profile, top: int | None = 20) -> list[Table]:
+    """Return the tables that light mode ends with."""
+    shown = [
+        table(reports()[name], profile, View(_SLOWEST if name == "light_steps" else top))
+        for name in LIGHT
+    ]
+    return [one for one in shown if one.rows or one.footnotes]
 
 
 def _first(profile: Profile) -> list[Report]:

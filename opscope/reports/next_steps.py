@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core.analysis.engines import has_engines
+from opscope.core.analysis.summary import COMPILING
 
 from . import units
 from .grouped import WORTH
@@ -33,12 +34,7 @@ def next_steps(profile: Profile) -> list[str]:
         )
     if not kinds:
         return lines
-    whole, without = row["device_time"], row["device_unattributed_time"]
-    if whole and without is not None and without / whole >= WORTH:
-        lines.append(
-            f"{units.share(without / whole)} of the time has no op: opscope doctor FILE says why, and how to"
-            " capture it"
-        )
+    lines += _without_op(profile, row)
     lines += _idle(profile, row)
     if row["steps"]:
         lines.append(
@@ -57,6 +53,28 @@ def next_steps(profile: Profile) -> list[str]:
     ]
     lines.append(f"--by {', '.join(more)}: the same time, divided by one of these")
     return lines
+
+
+def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines on the time without an op. Compiling programs is known, and has a line of its own."""
+    whole, without = row["device_time"], row["device_unattributed_time"]
+    if not whole or without is None:
+        return
+    compiling = 0
+    if profile.cpu_only:
+        reasons = profile.unattributed().filter(pl.col("reason").cast(pl.String) == COMPILING)
+        compiling = int(reasons["time"].sum())
+    if compiling / whole >= WORTH:
+        yield (
+            f"{units.share(compiling / whole)} of the time compiles programs, once for each and again for new"
+            " shapes: opscope run --steps 3:6 leaves the first out"
+        )
+    if (without - compiling) / whole >= WORTH:
+        also = " for another reason" if compiling / whole >= WORTH else ""
+        yield (
+            f"{units.share((without - compiling) / whole)} of the time has no op{also}: opscope doctor FILE"
+            " says why, and how to capture it"
+        )
 
 
 def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import catalogue
 from .report import Report
+from .several import made
 from .suggest import unknown
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ def forget() -> None:
 
 def divided(by: str) -> list[str]:
     """Return the reports that divide the time by these comma-separated words. Raises UnknownReport."""
-    made = []
+    words = []
     for word in filter(None, map(str.strip, by.split(","))):
         if word not in divisions():
             raise UnknownReport(f"--by: {unknown('division', word, divisions())}")
-        made.append(divisions()[word].name)
-    return made
+        words.append(divisions()[word].name)
+    return words
 
 
 def resolve(names: Iterable[str]) -> list[str]:
@@ -97,5 +98,5 @@ def frames(
     profile: Profile, names: Iterable[str], top: int | None = None
 ) -> dict[str, pl.DataFrame]:
     """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output."""
-    made = {name: reports()[name].frame(profile) for name in resolve(names)}
-    return made if top is None else {name: frame.head(top) for name, frame in made.items()}
+    found = made(resolve(names), lambda name: reports()[name].frame(profile))
+    return found if top is None else {name: frame.head(top) for name, frame in found.items()}

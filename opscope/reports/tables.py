@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from opscope import frames
 
-from . import units
+from . import units, vendor_words
 from .columns import columns
 from .layout import Column, Table
 from .report import Report, View
+from .step_notes import step_notes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 
 def table(report: Report, profile: Profile, view: View) -> Table:
-    """Return the report as the table that the terminal shows."""
+    """Return the report as the table that the terminal shows, in the words of the device's vendor."""
     if report.table is not None:
-        return report.table(report, profile, view)
-    return listed(report, report.frame(profile), view)
+        made = report.table(report, profile, view)
+    else:
+        made = listed(report, report.frame(profile), view)
+    return vendor_words.told(made, vendor_words.vendor(profile))
 
 
 def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = None) -> Table:
@@ -37,6 +40,12 @@ def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = 
         report.holds.columns,
         report.forms,
     )
+
+
+def with_step_notes(report: Report, profile: Profile, view: View) -> Table:
+    """Return a report of steps, with lines that say where the steps come from and which are warm-up."""
+    made = listed(report, report.frame(profile), view)
+    return replace(made, footnotes=[*made.footnotes, *step_notes(profile)])
 
 
 def totals(
@@ -69,8 +78,9 @@ def totals(
     ranks |= {
         next((key for key in ("name", "op") if key in keys), ""): -1
     }  # the row's subject stays
+    chosen = {form.key: form.rank for form in forms}  # a report's own forms know its columns best
     shown_columns = [
-        replace(column, rank=ranks.get(column.key, 0))
+        replace(column, rank=chosen.get(column.key) or ranks.get(column.key, 0))
         for column in columns(keys, documented, forms)
         if column.key in frame.columns
     ]

@@ -13,7 +13,9 @@ import polars as pl
 import pytest
 
 import opscope.backends as backends
-from opscope.backends import beside, kineto
+from opscope.backends import beside, machine
+from opscope.backends import kineto_capture as kineto
+from opscope.backends.machine import Machine
 from opscope.core.capture import session
 from opscope.core.capture.probes import PROBES
 from opscope.core.capture.session import SessionError
@@ -149,13 +151,12 @@ def test_a_profiler_that_fails_at_the_end_leaves_the_ranges(tmp_path: Path) -> N
 
 def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def choose(gpu: str | None, torch: bool, nsys: bool, in_process: bool, **environ: str) -> str:
-        monkeypatch.setattr(backends, "gpu_vendor", lambda *_: gpu)
-        monkeypatch.setattr(backends, "has_torch", lambda: torch)
-        monkeypatch.setattr(
-            backends.shutil, "which", lambda *_, **__: "/bin/nsys" if nsys else None
+        monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: "/bin/nsys" if nsys else None)
+        packages = {"nvtx", *(["torch"] if torch else [])}
+        here = Machine(
+            environ, tmp_path, in_process=in_process, modules={}, packages=packages, gpu=gpu
         )
-        monkeypatch.setattr(backends.sys, "modules", {})
-        choice = backends.choose(in_process, environ)
+        choice = backends.choose(machine=here)
         assert choice.reason
         return choice.name
 
@@ -190,12 +191,12 @@ def test_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_a_build_of_pytorch_for_either_platform_gives_kernels(
-    versions: dict[str, str | None], chosen: str, monkeypatch: pytest.MonkeyPatch
+    versions: dict[str, str | None], chosen: str
 ) -> None:
     torch = SimpleNamespace(version=SimpleNamespace(**versions))
-    monkeypatch.setattr(backends.sys, "modules", {"torch": torch})
-    monkeypatch.setattr(backends, "gpu_vendor", lambda *_: "amd")
-    assert backends.choose(True, {}).name == chosen
+    gpu = "amd" if versions.get("hip") else "nvidia"
+    here = Machine({}, modules={"torch": torch}, packages=(), gpu=gpu)
+    assert backends.choose(machine=here).name == chosen
 
 
 def test_a_capture_that_nsight_does_not_hear_is_made_and_says_so(
@@ -279,16 +280,28 @@ def test_auto_falls_back_to_the_recorder_and_says_so(
 ) -> None:
     gpu = FakeCuda()
     gpu.fail_start = RuntimeError("CUPTI is taken")
-    monkeypatch.setattr(backends, "choose", lambda: backends.Choice("kineto", "a test"))
+    with_gpu = Machine({}, modules={}, packages=("torch",), gpu="nvidia")
+    monkeypatch.setattr(backends.best, "here", lambda *_, **__: with_gpu)
     monkeypatch.setattr(kineto, "_torch_profiler", lambda: gpu)
     monkeypatch.setattr(kineto, "_TorchCuda", lambda: gpu)
-    assert backends.begin(tmp_path / "rec").name == "recorder"
+    # a CUDA toolkit may be on the machine that runs this
+    monkeypatch.setattr("opscope.backends.cupti.library.here", lambda *_, **__: (None, "no CUPTI"))
+    choice = backends.begin(tmp_path / "rec")
+    assert choice.name == "recorder"
+    assert dict(choice.better)["kineto"] == (
+        "it could not start: torch.profiler cannot start: CUPTI is taken"
+    )
+    assert "kernels are not captured" in choice.reason
     with session.annotate("still seen"):
         pass
     session.stop()
     parts = [read_part(part) for part in sorted((tmp_path / "rec").iterdir())]
     assert sum(part["ranges"].height for part in parts) == 1
     assert any("CUPTI is taken" in what for part in parts for what in part["notes"]["what"])
+    (told,) = collect(tmp_path / "rec").origin["backends"]
+    assert told["backend"] == "recorder"
+    assert told["reason"] == choice.reason
+    assert {"backend": "kineto", "why": dict(choice.better)["kineto"]} in told["better"]
     with pytest.raises(SessionError, match="CUPTI is taken"):
         backends.begin(tmp_path / "named", "kineto")
     with pytest.raises(ValueError, match="no backend"):

@@ -8,6 +8,7 @@ import pytest
 
 import opscope
 import opscope.backends.profile_capture as profile
+from opscope.backends import best
 from opscope.backends.recorder import RecorderCapture
 from opscope.callbacks.stepping import Stepping
 from opscope.core.capture import session
@@ -63,7 +64,7 @@ def test_one_that_cannot_start_leaves_nothing_and_may_be_tried_again(tmp_path, m
             self.asked.append("start")
             raise session.SessionError("taken")
 
-    monkeypatch.setattr(profile, "make", lambda name, folder: Refusing(folder))
+    monkeypatch.setattr(best, "make", lambda name, folder: Refusing(folder))
     mine = Stepping(tmp_path / "run.opscope", 0, 1, backend="recorder")._make(0)
     mine.warmup()
     assert Refusing.asked == ["warmup"]

@@ -15,7 +15,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from opscope.backends import beside, kineto, window
+from opscope.backends import beside, window
+from opscope.backends import kineto_capture as kineto
 from opscope.backends.cuda_graph_captures import METHODS
 from opscope.backends.window import CHOSEN, EXACT, WHOLE, Bounds
 from opscope.core.capture import session
@@ -411,7 +412,8 @@ PROGRAM = """
 import sys, threading, time, os, signal
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from opscope.backends import beside, kineto, window
+from opscope.backends import beside, window
+from opscope.backends import kineto_capture as kineto
 from opscope.core.capture import session
 from tests.cuda_stand_in import Cuda, Profiler, StandIn
 gpu = StandIn()

@@ -172,3 +172,25 @@ def test_of_steps_that_run_together_all_that_hold_one_of_a_window_are_captured(
         steprange.at(number)
     steprange.finish()
     assert captured == wanted
+
+
+def test_under_a_run_it_is_said_that_the_run_contains_the_steps(
+    fresh_steps: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_warned_reserved", False)
+    run: list[tuple[str, int]] = []
+    log: list[tuple[str, int]] = []
+    runs = Fake(run, 0)
+    session.reserve(runs)
+    try:
+        session.start(runs)
+        steprange = StepRange(1, 2, make=lambda k: Fake(log, k))
+        for number in range(4):
+            steprange.at(number)
+        assert session.capturing() is runs
+    finally:
+        session.stop()
+        monkeypatch.setattr(session, "_reserved", None)
+    assert log == []
+    assert "the run's profile contains its events" in caplog.text
+    assert "already running" not in caplog.text

@@ -8,13 +8,25 @@ from typing import ClassVar
 
 import pytest
 
-import opscope.backends.kineto as kineto
-from opscope.backends import recording_folder, xplane
-from opscope.cli.child_capture import Recording, RecordingWithEither, RecordingWithKernels
+import opscope.backends.kineto_capture as kineto
+from opscope.backends import recording_folder, xplane_capture
+from opscope.backends.kineto import KINETO_BACKEND
+from opscope.backends.mindspore_profiler import MINDSPORE_BACKEND
+from opscope.backends.window import EXACT
+from opscope.backends.xplane import XPLANE_BACKEND
+from opscope.cli.child_capture import Recording, RecordingWithMore
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.capture.session import SessionError
 from opscope.readers.recording.reader import collect
+
+
+def with_kernels(folder):
+    return RecordingWithMore(folder, EXACT, [KINETO_BACKEND])
+
+
+def with_either(folder):
+    return RecordingWithMore(folder, EXACT, [KINETO_BACKEND, XPLANE_BACKEND, MINDSPORE_BACKEND])
 
 
 class Kineto:
@@ -60,7 +72,7 @@ def texts(folder):
 
 
 def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path):
-    session.start(RecordingWithKernels(tmp_path))
+    session.start(with_kernels(tmp_path))
     work("on the host")
     assert Kineto.log == []
     torch.init()
@@ -74,12 +86,12 @@ def test_kernels_begin_when_cuda_does_and_nothing_before_is_lost(torch, tmp_path
 
 def test_a_window_that_opens_later_has_kernels_at_once(torch, tmp_path):
     torch.init()
-    session.start(RecordingWithKernels(tmp_path))
+    session.start(with_kernels(tmp_path))
     assert Kineto.log == ["start"]
 
 
 def test_cuda_outside_the_window_starts_nothing(torch, tmp_path):
-    RecordingWithKernels(tmp_path)
+    with_kernels(tmp_path)
     torch.init()
     assert Kineto.log == []
     assert list(tmp_path.iterdir()) == []
@@ -87,7 +99,7 @@ def test_cuda_outside_the_window_starts_nothing(torch, tmp_path):
 
 def test_without_a_profiler_the_ranges_go_on(torch, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(Kineto, "fails", True)
-    session.start(RecordingWithKernels(tmp_path))
+    session.start(with_kernels(tmp_path))
     work("before")
     torch.init()
     work("after")
@@ -112,14 +124,14 @@ def jax(monkeypatch):
 
     bridge.backends = backends
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
-    monkeypatch.setattr(xplane, "XPlaneCapture", XPlane)
+    monkeypatch.setattr(xplane_capture, "XPlaneCapture", XPlane)
     bridge.log = XPlane.log
     yield bridge
     session.stop()
 
 
 def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch, jax, tmp_path):
-    session.start(RecordingWithEither(tmp_path))
+    session.start(with_either(tmp_path))
     work("before")
     jax.backends()
     work("operations")
@@ -130,7 +142,7 @@ def test_on_a_machine_for_both_the_framework_that_begins_first_is_profiled(torch
 
 
 def test_on_a_machine_for_both_pytorchs_kernels_are_profiled(torch, jax, tmp_path):
-    session.start(RecordingWithEither(tmp_path))
+    session.start(with_either(tmp_path))
     torch.init()
     jax.backends()
     session.stop()

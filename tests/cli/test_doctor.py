@@ -6,8 +6,11 @@ import sys
 
 import pytest
 
+from opscope import backends
 from opscope.adapters import known
-from opscope.cli import doctor
+from opscope.backends import Availability, Backend, Machine
+from opscope.backends import known as known_backends
+from opscope.cli import doctor, doctor_backends
 
 
 @pytest.fixture
@@ -78,6 +81,260 @@ def test_a_gpu_of_either_platform_is_found(cuda, hip, works, found, monkeypatch)
         return drivers[name]
 
     monkeypatch.setattr("ctypes.CDLL", load)
-    monkeypatch.setattr("opscope.backends.gpu_vendor", lambda: None)
+    monkeypatch.setattr("opscope.backends.choice.gpu_vendor", lambda *_: None)
     check = doctor._gpu()
     assert (check.works, check.found) == (works, found)
+
+
+# ------------------------------------------------------------------------------- backends
+
+
+def machine(root, **more):
+    return Machine(more.pop("environ", {}), root, modules={}, **{"packages": (), **more})
+
+
+def shown(here):
+    choice = backends.choose(machine=here)
+    return {row["what"]: row for row in doctor_backends.rows(here, choice)}
+
+
+def test_each_backend_is_a_row_and_the_one_that_auto_takes_is_marked(tmp_path):
+    rows = shown(machine(tmp_path))
+    ours = {f"backend {name}" for name in known_backends.available()}
+    assert set(rows) == ours
+    assert [what for what, row in rows.items() if row["state"] == "auto"] == ["backend recorder"]
+    for row in rows.values():
+        assert row["found"]
+    assert rows["backend xplane"]["advice"] == "pip install jax in this environment"
+
+
+def test_what_auto_takes_later_is_told(tmp_path):
+    here = machine(tmp_path, packages=("jax",))
+    line = doctor_backends.picked(here, backends.choose(machine=here))
+    assert line == (
+        "recorder: no GPU is visible, so there are no kernels to record; "
+        "xplane once a program uses its framework"
+    )
+
+
+def test_a_hidden_gpu_is_hidden_and_not_missing(tmp_path, monkeypatch):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    here = machine(tmp_path, environ={"CUDA_VISIBLE_DEVICES": ""})
+    assert doctor_backends.gpu_of(here) == (
+        "an NVIDIA GPU is hidden by CUDA_VISIBLE_DEVICES=''",
+        "unset CUDA_VISIBLE_DEVICES to use it",
+    )
+    assert doctor_backends.gpu_of(machine(tmp_path)) is None
+    monkeypatch.setattr(backends, "here", lambda: here)
+    assert not doctor._gpu().works
+    assert doctor._gpu().found == "an NVIDIA GPU is hidden by CUDA_VISIBLE_DEVICES=''"
+
+
+@pytest.mark.parametrize(
+    ("environ", "works", "found"),
+    [
+        ({}, True, "no tool is attached"),
+        ({"NVTX_INJECTION64_PATH": "{there}"}, True, "a tool is attached"),
+        ({"NVTX_INJECTION64_PATH": "/gone.so"}, False, "the tool /gone.so does not exist"),
+        ({"NVTX_INJECTION64_PATH": "{there}", "NVTX_DISABLE": "1"}, False, "turned off"),
+    ],
+)
+def test_an_nvtx_tool_is_attached_only_if_it_is_there(environ, works, found, tmp_path, monkeypatch):
+    (tmp_path / "tool.so").touch()
+    for name in ("NVTX_INJECTION64_PATH", "NVTX_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value.format(there=tmp_path / "tool.so"))
+    check = doctor._nvtx()
+    assert check.works == works
+    assert found in check.found
+
+
+# ------------------------------------------------------------------------------- the self-test
+
+
+class Recording(Backend):
+    """The recorder; the program of the test begins the registered one, by its name."""
+
+    name, gives, rank = "recorder", "ranges", 0
+
+    def available(self, machine):
+        return Availability(True, "it works")
+
+
+def test_the_recorder_passes_its_self_test():
+    tested = doctor_backends.self_test(Recording(), 60)
+    assert tested.works, tested.found
+    assert tested.found.startswith("3 steps and 3 ranges of a program arrived, in ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("opscope.step()", "pass", "0 of 3 steps arrived"),
+        ("with opscope.annotate({text!r}):", "if True:", "0 of 3 ranges arrived"),
+        ("time.sleep(0.001)", "pass", "a range that took at least 1 ms is shorter"),
+        ("begin(folder, name)", "raise KeyError('libcupti')", "recorded nothing: KeyError: 'lib"),
+        ("begin(folder, name)", "pass", "what it recorded cannot be read"),
+        (
+            "begin(folder, name)",
+            "import os; os.abort()",
+            "recorded nothing: its process ended with",
+        ),
+    ],
+)
+def test_the_self_test_fails_where_something_does_not_arrive(old, new, found, monkeypatch):
+    assert old in doctor_backends._PROGRAM
+    monkeypatch.setattr(doctor_backends, "_PROGRAM", doctor_backends._PROGRAM.replace(old, new))
+    tested = doctor_backends.self_test(Recording(), 60)
+    assert not tested.works
+    assert found in tested.found
+
+
+def test_the_self_test_asks_the_backend_for_what_it_gives():
+    class Lacking(Recording):
+        def missing(self, trace):
+            return None if trace.has("kernels") else "no kernel arrived"
+
+    tested = doctor_backends.self_test(Lacking(), 60)
+    assert not tested.works
+    assert tested.found.startswith("no kernel arrived")
+
+    class Failing(Recording):
+        def missing(self, trace):
+            raise SystemExit("odd")
+
+    assert "cannot be checked: SystemExit: odd" in doctor_backends.self_test(Failing(), 60).found
+
+
+def program(monkeypatch, old, new):
+    assert old in doctor_backends._PROGRAM
+    monkeypatch.setattr(doctor_backends, "_PROGRAM", doctor_backends._PROGRAM.replace(old, new))
+
+
+def test_a_self_test_that_does_not_end_is_not_waited_for_and_says_nothing_of_the_backend(
+    monkeypatch,
+):
+    program(monkeypatch, "begin(folder, name)", "time.sleep(600)")
+    tested = doctor_backends.self_test(Recording(), 0.5)
+    assert tested.works is None
+    assert tested.found == "not known: the test had not ended 0.5 s after its start"
+    assert tested.advice == "opscope doctor --backend recorder waits 60 s"
+
+
+class Clock:
+    """A clock for which every look takes ten seconds until the program has started, and then no time."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.ready = 0.0, None
+        times = doctor_backends._times
+
+        def watched(process, ready, *rest):
+            self.ready = ready
+            return times(process, ready, *rest)
+
+        monkeypatch.setattr(doctor_backends, "_times", watched)
+        monkeypatch.setattr(doctor_backends.time, "monotonic", self)
+
+    def __call__(self):
+        if self.ready is not None and not self.ready.exists():
+            self.now += 10
+        return self.now
+
+
+COLD = """sample = "import sys, time; time.sleep(0 if 'warm' in sys.modules else 0.5); sys.modules['warm'] = sys"
+"""
+
+
+def test_a_device_that_is_slow_the_first_time_works(monkeypatch):
+    """The start took minutes by the clock; only what comes after it is held to five seconds."""
+    program(monkeypatch, "sample = known.load(name).sample", COLD)
+    monkeypatch.setattr(doctor_backends, "START_S", 1e9)
+    Clock(monkeypatch)
+    told = []
+    tested = doctor_backends.self_test(Recording(), 5, lambda: told.append("it waits"))
+    assert tested.works, tested.found
+    assert "a program arrived, in 0.0 s after a start of " in tested.found
+    assert told == ["it waits"]
+
+
+def test_a_program_that_never_starts_says_nothing_of_the_backend(monkeypatch):
+    program(monkeypatch, "sample = known.load(name).sample", "time.sleep(600)")
+    Clock(monkeypatch)
+    tested = doctor_backends.self_test(Recording())
+    assert tested.works is None
+    assert tested.found == "not known: the test's program had not started after 120 s"
+    assert "--no-self-test leaves the test out" in tested.advice
+
+
+@pytest.mark.parametrize(("works", "state"), [(True, "ok"), (False, "--"), (None, "??")])
+def test_what_is_not_known_is_no_failure(works, state, monkeypatch, capsys):
+    tested = doctor_backends.Tested("recorder", works, "found", "do this")
+
+    def test(backend, limit_s, waiting):
+        waiting()
+        return tested
+
+    monkeypatch.setattr(doctor_backends, "self_test", test)
+    (row,) = (row for row in doctor._backends("auto", True)[1] if "self-test" in row["what"])
+    assert (row["state"], row["advice"]) == (state, "do this")
+    said = "the self-test of recorder waits for its program to start, at most 120 s"
+    assert said in capsys.readouterr().err
+
+
+def test_what_a_tool_outside_records_is_not_tested():
+    class Outside(Recording):
+        outside = True
+
+    assert doctor_backends.self_test(Outside()).found.startswith("not tested: ")
+
+
+def nsys(folder, version):
+    """A program that answers as ``nsys --version`` does."""
+    path = folder / "nsys"
+    path.write_text(f"#!/bin/sh\necho 'NVIDIA Nsight Systems version {version}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def about_nsight(monkeypatch, path):
+    monkeypatch.setattr(
+        "opscope.backends.nsys.where.find", lambda machine: None if path is None else str(path)
+    )
+    monkeypatch.setattr(doctor_backends, "about_to_start", lambda: Machine({}, gpu="nvidia"))
+    return [check for check in doctor.checks() if check.what.startswith("Nsight Systems")]
+
+
+def test_what_a_report_of_nsight_systems_would_lack_is_told(monkeypatch, tmp_path):
+    monkeypatch.delenv("NVTX_DISABLE", raising=False)
+    first, *_ = about_nsight(monkeypatch, nsys(tmp_path, "2020.4.3.7-10543b6"))
+    assert first.works
+    assert first.found.startswith("2020.4.3")
+    monkeypatch.setenv("NVTX_DISABLE", "1")
+    _, lacks = about_nsight(monkeypatch, nsys(tmp_path, "2020.4.3.7-10543b6"))
+    assert not lacks.works
+    assert lacks.advice.startswith("NVTX_DISABLE is set: no range is recorded")
+
+
+def test_an_nsight_systems_that_is_too_old_or_answers_nonsense_is_told(monkeypatch, tmp_path):
+    (only,) = about_nsight(monkeypatch, nsys(tmp_path, "2019.1.1.1"))
+    assert not only.works
+    assert "too old" in only.advice
+    (only,) = about_nsight(monkeypatch, nsys(tmp_path, "of something"))
+    assert not only.works
+    assert "does not name a version" in only.advice
+    (only,) = about_nsight(monkeypatch, None)
+    assert only.found == "nsys is not on PATH, nor in NVIDIA's folders"
+
+
+def test_the_clock_of_light_mode_says_how_to_build_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path))
+    compiler = tmp_path / "compiler"
+    monkeypatch.setenv("CC", str(compiler))
+    found = doctor._light_clock()
+    assert not found.works
+    assert "twice the cost" in found.advice
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    assert "opscope build light" in doctor._light_clock().advice

@@ -19,7 +19,8 @@ PROGRAM = """
 import multiprocessing, os, sys, types
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from opscope.backends import kineto
+from opscope.backends import kineto_capture as kineto
+from opscope.backends.kineto import KinetoBackend
 from opscope.cli import child, child_capture
 from opscope.core.capture import session
 from tests.cuda_stand_in import Cuda, Profiler, StandIn
@@ -32,12 +33,16 @@ kineto._torch_profiler = lambda: Profiler(gpu)
 kineto._TorchCuda = lambda: Cuda(gpu)
 folder = Path(sys.argv[1])
 
+class OnStandIn(KinetoBackend):
+    def in_use(self):
+        return gpu.begun
+
+    def when_used(self, what):
+        waiting.append(what)
+
 class Run(child_capture.RecordingWithMore):
-    sources = (
-        child_capture.Source(
-            "kernels", lambda: gpu.begun, waiting.append, child_capture._kineto, gpu=True
-        ),
-    )
+    def __init__(self, folder):
+        super().__init__(folder, backends=[OnStandIn()])
 
 def use_the_gpu(kernels):
     gpu.begun = True

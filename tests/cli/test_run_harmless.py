@@ -128,7 +128,7 @@ def test_a_folder_that_the_program_removes_takes_the_recording_with_it_and_nothi
 
 SLOW = """
     import sys, time
-    import opscope.cli.run as run
+    import opscope.cli.collected as run
     from opscope.cli import main
     original = run._readable
     def slow(parts):

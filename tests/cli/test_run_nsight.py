@@ -1,4 +1,4 @@
-"""`opscope run` around, under and by Nsight Systems, which a script of that name stands in for."""
+"""`opscope run` around and under Nsight Systems, which a script of that name stands in for."""
 
 from __future__ import annotations
 
@@ -82,39 +82,6 @@ def test_the_last_line_names_the_report(
 def test_a_report_that_nsys_names_itself_is_not_guessed(nsys: Path, tmp_path: Path) -> None:
     done = run(tmp_path, nsys, nsys, "profile", "-o", "%h-%p", *OPSCOPE, "--", *PROGRAM)
     assert "opscope report NAME.nsys-rep" in done.stderr.splitlines()[-1]
-
-
-def test_nsys_is_run_where_it_is_asked_for(nsys: Path, tmp_path: Path) -> None:
-    done = run(tmp_path, nsys, *OPSCOPE, "--backend", "nsys", "-o", "here", "--", *PROGRAM)
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].endswith(f"opscope report {tmp_path / 'here.nsys-rep'}")
-    asked = (tmp_path / "here.nsys-rep").read_text()
-    assert "-t nvtx,cuda" in asked
-    assert "--trace-fork-before-exec=true" in asked
-    again = run(tmp_path, nsys, *OPSCOPE, "--backend", "nsys", "-o", "here", "--", *PROGRAM)
-    assert again.returncode == 2
-    assert "exists; --force replaces it" in again.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--backend", "nsys", "--steps", "3:6"), "--backend nsys records the whole run"),
-        (("--backend", "nsys", "--duration", "3"), "nsys profile --delay"),
-    ],
-)
-def test_what_nsys_itself_has_options_for_is_refused(
-    nsys: Path, tmp_path: Path, options: tuple[str, ...], why: str
-) -> None:
-    done = run(tmp_path, nsys, *OPSCOPE, *options, "--", *PROGRAM)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert why in done.stderr
-
-
-def test_without_nsys_on_path_it_is_said_what_to_type(tmp_path: Path) -> None:
-    done = run(tmp_path, tmp_path / "nsys", *OPSCOPE, "--backend", "nsys", "--", *PROGRAM)
-    assert done.returncode == 2
-    assert "nsys profile -t nvtx,cuda -o NAME opscope run" in done.stderr
 
 
 def test_emit_that_no_tool_hears_is_said(tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope import backends
 from opscope.adapters import modes
+from opscope.backends import Availability
 from opscope.cli import run as run_command
 from opscope.cli import simple
 from opscope.core.tables.trace import Trace
-from tests.cli.test_run_nsight import PROGRAM, nsys, run
 from tests.nvtx_tool import ROOT
 
-__all__ = ["nsys"]
 FRAMEWORK = ROOT / "tests" / "made_framework"
 
 TRAIN = """
@@ -55,7 +55,7 @@ def train(tmp_path: Path) -> Path:
 def test_steps_ranges_threads_and_the_time_of_the_command_are_recorded(train: Path) -> None:
     done = cli(train, "run", "--mode", "simple", "--no-report", "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[1:] == [
+    assert done.stderr.splitlines()[2:] == [
         "opscope: simple mode recorded: the time of the command; 3 steps; 4 ranges",
         "opscope: not recorded: ops: simple mode observes no framework; GPU kernels: no GPU is visible here",
     ]
@@ -189,9 +189,6 @@ def test_a_mode_that_does_not_exist_is_refused_before_the_program_runs(tmp_path:
     done = cli(tmp_path, "run", "--mode", "Simpel", "--", "sh", "-c", "echo ran")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no mode 'Simpel'; did you mean 'simple'?" in done.stderr
-    done = cli(tmp_path, "run", "--mode", "tensorflow1", "--", "sh", "-c", "echo ran")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "opscope supports no TensorFlow 1" in done.stderr
 
 
 def test_a_wrong_mode_in_the_environment_does_not_reach_the_program(tmp_path: Path) -> None:
@@ -217,35 +214,45 @@ def test_dlprof_s_modes_are_known_by_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "backend", "part", "found"),
+    ("mode", "backend", "inside", "found"),
     [
         ("simple", "auto", False, "nsys"),
-        ("simple", "auto", True, "auto"),  # it records the whole run only
+        ("simple", "auto", True, "auto"),  # what only a recording in the process has
         ("simple", "recorder", False, "recorder"),
-        ("auto", "auto", False, "auto"),
+        ("auto", "auto", False, "nsys"),
     ],
 )
 def test_nsight_systems_records_the_kernels_where_it_is_and_there_is_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, backend: str, part: bool, found: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mode: str,
+    backend: str,
+    inside: bool,
+    found: str,
 ) -> None:
     (tmp_path / "nsys").write_text("#!/bin/sh\n")
     (tmp_path / "nsys").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("opscope.backends.gpu_vendor", lambda *_: "nvidia")
-    assert run_command._backend(backend, mode, part) == found
+    monkeypatch.setattr("opscope.backends.choice.gpu_vendor", lambda *_: "nvidia")
+    assert run_command._backend(backend, mode, inside) == found
 
 
-def test_without_nsight_systems_it_is_said_that_kernels_are_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_a_tool_for_any_program_it_is_said_that_kernels_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And the CPU's time does not stand in for the GPU's."""
-    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {"nsys": Availability(False, "not on PATH"), "cupti": Availability(False, "no library")}
+    monkeypatch.setattr(
+        backends, "ranked", lambda _: [(name, None, one) for name, one in found.items()]
+    )
     trace = Trace.of({"notes": pl.DataFrame()}, {})
     _, missing = simple.tell(trace, "nvidia")
     assert (
-        "GPU kernels: Nsight Systems (nsys), which records those of any program, is not on PATH"
+        "GPU kernels: nothing that records those of any program is here (nsys: not on PATH; cupti: no library)"
         in missing
     )
+    found["cupti"] = Availability(True, "it is there")
+    assert "opscope doctor says what records" in simple.tell(trace, "nvidia")[1]
     assert trace.used_gpu
     assert not simple.tell(Trace.of({"notes": pl.DataFrame()}, {}), None)[1].endswith("GPU")
     with_kernels = Trace.of(
@@ -254,37 +261,3 @@ def test_without_nsight_systems_it_is_said_that_kernels_are_missing(
     recorded, missing = simple.tell(with_kernels, "nvidia")
     assert "1 kernels" in recorded
     assert "kernels" not in missing
-
-
-#: As nsys, which is no Python program, and so not one that opscope's hook is in.
-NSYS = """#!/bin/sh
-[ "$1" = export ] && exit 1
-while [ "$1" != -o ]; do shift; done
-report=$2
-shift 2
-NSYS_PROFILING_SESSION_ID=1 "$@"
-status=$?
-echo report > "$report.nsys-rep"
-exit $status
-"""
-
-
-def test_nsight_systems_records_a_program_that_is_not_python(tmp_path: Path) -> None:
-    (tmp_path / "nsys").write_text(NSYS)
-    (tmp_path / "nsys").chmod(0o755)
-    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
-    words = ("run", "--mode", "simple", "--backend", "nsys", "-o", "x", "--no-report")
-    done = cli(tmp_path, *words, "--", "sh", "-c", "exit 4", PATH=path)
-    assert done.returncode == 4
-    assert done.stderr == (
-        "opscope: Nsight Systems wrote x.nsys-rep; to read it: opscope report x.nsys-rep\n"
-    )
-    assert not (tmp_path / "x.opscope").exists()
-
-
-def test_under_nsight_systems_steps_and_ranges_go_to_its_report(nsys: Path, tmp_path: Path) -> None:
-    opscope_run = (sys.executable, "-m", "opscope", "run", "--mode", "simple", "--backend", "nsys")
-    done = run(tmp_path, nsys, *opscope_run, "-o", "y", "--no-report", "--", *PROGRAM)
-    assert done.returncode == 3
-    assert b"work".hex() in (tmp_path / "nvtx.log").read_text()
-    assert not (tmp_path / "y.opscope").exists()

@@ -61,3 +61,21 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(run, saved, options, what
     assert (status, out) == (2, "")
     assert what in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("spelling", ["--key-node", "--key_node", "--key-op", "--key_op"])
+def test_a_key_node_gives_every_command_its_iterations(run, saved, spelling) -> None:
+    key = [spelling, "aten::relu", "--iter-start", 1, "--iter_stop", 1, "--json"]
+    for command in (["report", "--reports", "kernel"], ["kernels"], ["ops"]):
+        status, out, err = run(*command, saved, *key)
+        assert status == 0, err
+        found = json.loads(out)
+        assert (found["kernel"] if command[0] == "report" else found) != []
+    status, out, _ = run("report", saved, "--reports", "steps", spelling, "aten::relu", "--json")
+    assert [row["step"] for row in json.loads(out)["steps"]] == [0, 1]
+
+
+def test_an_unknown_key_node_is_one_line_and_exit_code_2(run, saved) -> None:
+    status, out, err = run("ops", saved, "--key-op", "aten::rellu")
+    assert (status, out) == (2, "")
+    assert "did you mean aten::relu" in err

@@ -34,7 +34,7 @@ FOUND = {
     "kineto/vision_transformer_rank0.json.gz": (SXM, 5555, 5415, 0),
     "kineto/vllm_decode_cudagraph.json.gz": ("MI300X", 12, 12, 0),
     "kineto/vllm_decode_cudagraph_capture.json.gz": ("MI300X", 9, 8, 0),
-    "nvprof/language_model.sqlite": ("V100 SXM2", 190, 190, 0),
+    "nvprof/language_model.sqlite": ("V100 SXM2", 202, 202, 0),
     "xplane/jax_conv_mi300.xplane.pb": ("MI300X", 160, 160, 0),
     # no shapes, so no costs
     "kineto/alexnet_cuda_sync_a100.json.gz": ("A100 40GB", 0, 0, 0),

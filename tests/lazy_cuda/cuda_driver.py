@@ -42,9 +42,14 @@ def wait_for_torch(log: str | None = None, **options: object) -> None:
             lambda: driver.write(f"{log}.{os.getpid()}")
         )  # runs after the handlers that opscope registers
     wrapt.register_post_import_hook(imported, "torch")
+    # the version of PyTorch's CPU build says that it is one
+    wrapt.register_post_import_hook(
+        lambda runtime: setattr(runtime, "platform_of", lambda _: "cuda"),
+        "opscope.backends.gpu_runtime",
+    )
     # the device files of a GPU do not exist either
     wrapt.register_post_import_hook(
-        lambda backends: setattr(backends, "has_gpu", lambda *_: True), "opscope.backends"
+        lambda choice: setattr(choice, "gpu_vendor", lambda *_: "nvidia"), "opscope.backends.choice"
     )
 
 

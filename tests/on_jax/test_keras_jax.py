@@ -22,6 +22,7 @@ from tests.keras_runs import (  # noqa: E402
     X,
     Y,
     a_range_inside_an_execution,
+    callbacks_elsewhere,
     captured_range,
     example,
     ranges,
@@ -231,3 +232,7 @@ def test_keras_that_cannot_tell_whether_a_graph_is_made_goes_on_unobserved(
     finally:
         opscope.shutdown()
     assert caplog.text.count("Keras is no longer observed") == 1
+
+
+def test_keras_calls_the_users_callbacks_on_the_thread_that_it_takes_alone(tmp_path):
+    callbacks_elsewhere(tmp_path / "elsewhere.opscope")

@@ -13,7 +13,7 @@ from mindspore import dataset, nn
 from mindspore.train import Callback, Model
 
 import opscope
-from opscope.backends.mindspore_profiler import MindSporeCapture
+from opscope.backends.mindspore_capture import MindSporeCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
 from opscope.readers.recording.reader import collect

@@ -14,7 +14,7 @@ import mindspore as ms
 import numpy as np
 
 import opscope
-from opscope.backends.mindspore_profiler import MindSporeCapture
+from opscope.backends.mindspore_capture import MindSporeCapture
 from opscope.core.capture import session
 from opscope.core.recording_format import MINDSPORE
 from opscope.profile import Profile

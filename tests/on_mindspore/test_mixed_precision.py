@@ -16,7 +16,7 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 
 import opscope
-from opscope.backends.mindspore_profiler import MindSporeCapture
+from opscope.backends.mindspore_capture import MindSporeCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
 from opscope.readers.recording.reader import collect

@@ -15,6 +15,7 @@ from tests.keras_runs import (  # noqa: E402
     Y,
     a_capture_that_fails,
     a_range_inside_an_execution,
+    callbacks_elsewhere,
     captured_range,
     ranges,
     several_at_a_time,
@@ -142,3 +143,7 @@ def test_mixed_precision_multiplies_in_bfloat16(recorded):
     assert set(products["layer"].cast(pl.String)) == {"sequential/dense"}
     weights = ops.filter(pl.col("op").cast(pl.String).str.contains("AssignSub"))
     assert all("f32" in shape for shape in weights["inputs"].cast(pl.String))
+
+
+def test_keras_calls_the_users_callbacks_on_the_thread_that_it_takes_alone(tmp_path):
+    callbacks_elsewhere(tmp_path / "elsewhere.opscope")

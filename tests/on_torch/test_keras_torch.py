@@ -21,6 +21,7 @@ from tests.keras_runs import (  # noqa: E402
     STEPS,
     X,
     Y,
+    callbacks_elsewhere,
     captured_range,
     example,
     ranges,
@@ -201,3 +202,7 @@ def test_turning_off_restores_every_method():
 
 def test_a_saved_model_is_the_same_after_loading(tmp_path):
     saved_and_loaded(tmp_path / "one.keras")
+
+
+def test_keras_calls_the_users_callbacks_on_the_thread_that_it_takes_alone(tmp_path):
+    callbacks_elsewhere(tmp_path / "elsewhere.opscope")

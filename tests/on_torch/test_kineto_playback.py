@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 
 import opscope
-from opscope.backends.kineto import KinetoCapture
+from opscope.backends.kineto_capture import KinetoCapture
 from opscope.core.capture import session
 from opscope.profile import Profile
 from opscope.readers.recording.reader import collect

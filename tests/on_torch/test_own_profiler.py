@@ -16,7 +16,7 @@ PROGRAM = """
 import sys
 import torch
 from torch.profiler import ProfilerActivity, profile
-from opscope.backends import kineto
+from opscope.backends import kineto_capture as kineto
 from opscope.readers.recording.process_part import read_part
 from opscope.backends.recording_folder import parts
 from opscope.core.capture import session

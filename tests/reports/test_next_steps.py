@@ -7,6 +7,7 @@ import pytest
 
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile, load
+from opscope.reports import console
 from opscope.reports.next_steps import next_steps
 
 
@@ -103,3 +104,57 @@ def test_what_lies_before_the_steps_is_not_the_steps_idle_time() -> None:
 def test_real_traces(shared, file, said) -> None:
     lines = idle(load(shared / file))
     assert (said in lines[0]) if said else not lines
+
+
+def on_cpu(*, compiling: int, other: int, in_ops: int) -> Profile:
+    """A step of a program without a GPU: so long it compiles, so long it is outside ops, so long in an op."""
+    whole = compiling + other + in_ops
+    rows = [
+        (0, whole, "opscope.step", "step", "step 0"),
+        (0, compiling, "opscope.jax", "phase", "compile"),
+        (whole - in_ops, whole, "opscope.torch", "forward", "aten::relu(f32[4]) -> f32[4]"),
+    ]
+    columns = ("start", "end", "domain", "category", "text")
+    ranges = pl.DataFrame([row for row in rows if row[1] > row[0]], schema=columns, orient="row")
+    ranges = ranges.with_columns(
+        process=pl.lit(0, pl.Int32), thread=pl.lit(1), kind=pl.lit("pushpop")
+    )
+    processes = pl.DataFrame({"process": [0]}).cast({"process": pl.Int32})
+    return Profile(Trace.of({"processes": processes, "ranges": ranges}, {"format": "made"}))
+
+
+def without_op(made: Profile) -> list[str]:
+    return [
+        line.split(":")[0] for line in next_steps(made) if "has no op" in line or "compiles" in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("compiling", "other", "in_ops", "said"),
+    [
+        (
+            900,
+            60,
+            40,
+            [
+                "90.0 % of the time compiles programs, once for each and again for new shapes",
+                "6.0 % of the time has no op for another reason",
+            ],
+        ),
+        (900, 0, 100, ["90.0 % of the time compiles programs, once for each and again for new shapes"]),
+        (0, 300, 700, ["30.0 % of the time has no op"]),
+        (5, 300, 695, ["30.0 % of the time has no op"]),
+        (0, 0, 1_000, []),
+    ],
+)  # fmt: skip
+def test_time_that_compiles_programs_is_not_told_as_a_gap_of_the_recording(
+    compiling: int, other: int, in_ops: int, said: list[str]
+) -> None:
+    assert without_op(on_cpu(compiling=compiling, other=other, in_ops=in_ops)) == said
+
+
+def test_the_summary_does_not_say_twice_that_a_program_compiles() -> None:
+    table = console.tables(on_cpu(compiling=900, other=60, in_ops=40), ["summary"], None)[0]
+    assert [row["what"].strip() for row in table.rows if "compil" in row["what"]] == [
+        "inside steps, compiling a program"
+    ]

@@ -15,6 +15,7 @@ from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.loaders import Waits
 from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.source import Sources
+from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
 
@@ -46,7 +47,7 @@ class DatasetsAdapter(Adapter):
         if self._emitter is None or self._waits is None or self.broken:
             return
         try:
-            if not self._emitter.active:
+            if not (self._emitter.active or session.light() is not None):
                 self._patches.restore()
             elif not self._patches:
                 datasets = import_module("datasets")
@@ -61,7 +62,8 @@ class DatasetsAdapter(Adapter):
         def iterated(dataset: Any, *args: Any, **kwargs: Any) -> Any:
             examples = original(dataset, *args, **kwargs)
             waits, emitter = self._waits, self._emitter
-            if waits is None or emitter is None or not emitter.active:
+            listens = (emitter is not None and emitter.active) or session.light() is not None
+            if waits is None or not listens:
                 return examples
             return waits.each(examples, ("datasets", {"dataset": type(dataset).__name__}))
 

@@ -17,6 +17,7 @@ from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.loaders import Description, Waits
 from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.source import Sources
+from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class GrainAdapter(Adapter):
         if self._emitter is None or self._waits is None or self.broken:
             return
         try:
-            if not self._emitter.active:
+            if not (self._emitter.active or session.light() is not None):
                 self._patches.restore()
             elif not self._patches:
                 self._hook(self._waits)

@@ -22,15 +22,15 @@ from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.jaxtrace import runs
 from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.source import Sources
+from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
 
 from . import scopes
-from .phases import phases
-from .steps import Ends, Steps
+from .phases import Hook, phases
+from .steps import Steps
 
 _log = logging.getLogger(__name__)
 
-_ASYNC = ("_async_train", "_async_test", "_async_predict")
 #: Layers whose paths are remembered.
 MAX_LAYERS = 65_536
 
@@ -45,7 +45,8 @@ class KerasAdapter(Adapter):
 
     def __init__(self) -> None:
         self._emitter: Emitter | None = None
-        self._layers = False
+        #: Hooks of what is called at each layer, which are set only while something listens.
+        self._at_layers: list[Hook] = []
         self._paths: dict[str, Prepared] = {}
         self._patches = Patches()
         self._calls = Patches()
@@ -56,12 +57,17 @@ class KerasAdapter(Adapter):
             return
         self.broken = False
         self._emitter = emitter
-        self._layers = options.layers and backend.backend() != "torch"
+        self._at_layers = []
+        if options.layers and backend.backend() != "torch":
+            self._at_layers.append((Layer, "__call__", self._called))
         sources = Sources() if options.source else None
         if options.steps:
             self._patches.wrap(CallbackList, "__init__", self._callbacks)
             for owner, name, make in phases(emitter, sources, self.failed):
-                self._patches.wrap(owner, name, make)
+                if owner is Layer and session.light() is not None:
+                    self._at_layers.append((owner, name, make))
+                else:
+                    self._patches.wrap(owner, name, make)
         if options.layers:
             for owner, name, make in scopes.hooks(self.failed):
                 self._patches.wrap(owner, name, make)
@@ -69,12 +75,13 @@ class KerasAdapter(Adapter):
 
     def listen(self) -> None:
         """Hook layers while the emitter is active, else unhook them."""
-        if self._emitter is None or not self._layers or self.broken:
+        if self._emitter is None or self.broken:
             return
         if not self._emitter.active:
             self._calls.restore()
         elif not self._calls:
-            self._calls.wrap(Layer, "__call__", self._called)
+            for owner, name, make in self._at_layers:
+                self._calls.wrap(owner, name, make)
 
     def uninstall(self) -> None:
         """Remove every hook."""
@@ -89,18 +96,31 @@ class KerasAdapter(Adapter):
             try:
                 if self._emitter is not None:
                     steps = Steps(self._emitter)
-                    ends = Ends(steps)
-                    for one in (steps, ends):
-                        one.set_model(getattr(callbacks, "_model", None))
-                        one.set_params(getattr(callbacks, "params", None))
-                    callbacks.callbacks[:] = [ends, *callbacks.callbacks, steps]
-                    for name in _ASYNC:  # a step must end on the thread on which it began
-                        if hasattr(callbacks, name):
-                            setattr(callbacks, name, False)
+                    steps.set_model(getattr(callbacks, "_model", None))
+                    steps.set_params(getattr(callbacks, "params", None))
+                    callbacks.callbacks.append(steps)
+                    callbacks.on_train_batch_end = self._ending(callbacks.on_train_batch_end, steps)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self.failed("a callback could not be added")
 
         return __init__
+
+    def _ending(self, original: Any, steps: Steps) -> Any:
+        # Not a callback: where no callback of the user needs the end of a batch, Keras calls them on another
+        # thread, which waits for the losses meanwhile. A step must end on the thread on which it began.
+        wait = _waits()
+
+        @functools.wraps(original)
+        def on_train_batch_end(batch: int, *args: Any, **kwargs: Any) -> None:
+            try:
+                if self._emitter is not None and self._emitter.active:
+                    wait((args, kwargs))
+                steps.ended(batch)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self.failed("the end of a step could not be recorded")
+            original(batch, *args, **kwargs)
+
+        return on_train_batch_end
 
     def _called(self, original: Any) -> Any:
         tracing = _tracing()
@@ -136,6 +156,21 @@ class KerasAdapter(Adapter):
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a layer could not be named")
             return None
+
+
+def _waits() -> Callable[[Any], object]:
+    """Return a function that waits for what is computed of these values, where a recording needs it.
+
+    XLA's operations on a CPU run on threads of XLA's, and belong to the step in which they run: without the
+    wait a step is the dispatch alone. Kernels of a GPU belong to the step that launched them.
+    """
+    if backend.backend() == "jax":
+        import jax
+
+        if jax.default_backend() == "cpu":
+            wait: Callable[[Any], object] = jax.block_until_ready
+            return wait
+    return lambda values: None
 
 
 def _tracing() -> Callable[[], bool]:

@@ -12,7 +12,12 @@ from opscope.core.capture.steps_per_execution import Executions
 
 
 class Steps(Callback):  # type: ignore[misc] # keras is not typed here
-    """Counts steps over all epochs. With ``steps_per_execution`` one range covers several steps."""
+    """Counts steps over all epochs. With ``steps_per_execution`` one range covers several steps.
+
+    It is the last callback: a step begins after the others have run, and if they call ``opscope.step``
+    themselves, it is known by then. The adapter calls ``ended`` before the first of them, so a step has ended
+    when another callback stops a capture.
+    """
 
     def __init__(self, emitter: Emitter) -> None:
         super().__init__()
@@ -27,11 +32,14 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         self._number = session.current_step() + 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Open a range for the epoch."""
+        """Open a range for the epoch. In light mode its first step begins here: it waits for its batch."""
         self._enter(f"epoch {epoch}")
+        if not session.steps_by_user:
+            session.step_comes(self._number)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Close the epoch's range."""
+        session.no_step_comes()
         self._leave()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -59,6 +67,7 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Open a range for the evaluation."""
+        session.no_step_comes()
         self._enter("evaluate")
 
     def on_test_end(self, logs: Any = None) -> None:
@@ -67,6 +76,7 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
 
     def on_predict_begin(self, logs: Any = None) -> None:
         """Open a range for the prediction."""
+        session.no_step_comes()
         self._enter("predict")
 
     def on_predict_end(self, logs: Any = None) -> None:
@@ -82,19 +92,3 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
     def _leave(self) -> None:
         if self._open and self._open.pop():
             self._emitter.pop()
-
-
-class Ends(Callback):  # type: ignore[misc] # keras is not typed here
-    """Ends each step. It is the first callback, so a step has ended when another callback stops a capture.
-
-    ``Steps`` is the last callback: the step begins after the others have run, and if they call
-    ``opscope.step`` themselves, ``Steps`` knows it by then.
-    """
-
-    def __init__(self, steps: Steps) -> None:
-        super().__init__()
-        self._steps = steps
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End the step."""
-        self._steps.ended(batch)

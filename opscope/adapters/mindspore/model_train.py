@@ -183,6 +183,8 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
 
     def _epoch(self, run_context: Any) -> None:
         self._enter(f"epoch {int(run_context.original_args().cur_epoch_num) - 1}")
+        if self._counts and not session.steps_by_user:
+            session.step_comes(self._number)
 
     def _step(self, run_context: Any) -> None:
         # the number of the last step that now runs, counted from 1
@@ -212,6 +214,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
         if self._begun:
             self._begun = False
             session.leave_step()
+        session.no_step_comes()
         while self._open:
             self._leave()
 

@@ -6,11 +6,12 @@ import functools
 from typing import Any, Final
 
 from mindspore import nn
+from mindspore.dataset.engine import iterators
 from mindspore.experimental import optim
 
 from opscope.adapters.shared.open_ranges import close, in_layer
 from opscope.adapters.shared.patch import Patches
-from opscope.core.capture import session
+from opscope.core.capture import light, session
 
 from . import nodes, results
 from .api import api
@@ -31,6 +32,12 @@ class Phases(ExecutorHooks):
         """Hook what counts steps, also while nothing listens."""
         for kind in (nn.Optimizer, optim.Optimizer):
             patches.wrap(kind, "__call__", self._optimizes)
+        clock = session.light()
+        if clock is not None:
+            patches.wrap(
+                api()._PyNativeExecutor, "grad", lambda of: clock.around(of, light.BACKWARD)
+            )
+            patches.wrap(iterators.Iterator, "__next__", lambda of: clock.around(of, light.INPUT))
 
     def install(self, patches: Patches) -> None:
         """Hook the building of autograd graphs and their gradients."""

@@ -1,8 +1,6 @@
 """The cache of native libraries: folders and files that only this user (or root) can have written.
 
-Another user of the machine may know the name of our folder in the temporary directory, create it first,
-put links into it, or swap a file between a check and its use. So opscope opens a folder or file once,
-without following a link, checks the open descriptor, and reads or loads through that descriptor.
+``core/owned_folder.py`` says how that is checked; files are read and loaded through the checked descriptor.
 """
 
 from __future__ import annotations
@@ -16,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from opscope.core import owned_folder
 
 #: glibc treats two libraries loaded under one name as the same library. Descriptor numbers are reused,
 #: so each name gets a different number of slashes.
@@ -40,7 +40,7 @@ def folders() -> list[Path]:
 def prepare(folder: Path) -> None:
     """Create ``folder`` if it is missing. Raises OSError if it is not ours or not writable."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _folder(folder):
+    with owned_folder.opened(folder):
         if not os.access(folder, os.W_OK):
             raise PermissionError("the folder is not writable")
 
@@ -60,14 +60,14 @@ def opened(path: Path) -> Iterator[int]:
 
     Raises OSError if the file or its folder is not ours.
     """
-    with _folder(path.parent) as folder:
+    with owned_folder.opened(path.parent) as folder:
         # O_NONBLOCK: opening a pipe that has no writer would wait
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         file = os.open(path.name, flags, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise PermissionError(f"{path} is not a regular file")
-        _check(file, path)
+        owned_folder.check(file, path)
         yield file
     finally:
         os.close(file)
@@ -80,22 +80,3 @@ def load(path: Path) -> ctypes.CDLL:
     """
     with opened(path) as file:
         return ctypes.CDLL(f"/proc/self/fd{'/' * next(_SLASHES)}{file}")
-
-
-@contextlib.contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _check(folder, path)
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def _check(descriptor: int, path: Path) -> None:
-    """Raise PermissionError unless this user or root owns it and no other user may write to it."""
-    status = os.fstat(descriptor)
-    if status.st_uid not in (os.getuid(), 0):
-        raise PermissionError(f"{path} belongs to another user")
-    if status.st_mode & 0o022:
-        raise PermissionError(f"other users may write to {path} (to fix: chmod go-w)")

@@ -1,6 +1,6 @@
 """Call a method when a module is imported, if the method's object still exists then.
 
-wrapt keeps a hook until the module is imported, which may never happen. A hook that is a method would
+A hook is kept until the module is imported, which may never happen. A hook that is a method would
 keep its whole adapter alive, so this module holds methods by weak references.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from opscope.core.capture import after_import
+
 _lock = threading.Lock()
 #: Methods that wait for a module, by the module's name.
 _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
@@ -20,15 +22,13 @@ _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
 
 def when_imported(name: str, method: Callable[[Any], None]) -> None:
     """Call ``method`` with module ``name``, now or on its import, if its object still exists."""
-    import wrapt  # imported here because it is slow, and not every adapter waits for a module
-
     with _lock:
         known = name in _waiting
         waiting = _waiting.setdefault(name, [])
         waiting[:] = [one for one in waiting if one() is not None]
         waiting.append(weakref.WeakMethod(method))
-    if not known:  # wrapt calls the hook at once if the module is already imported
-        wrapt.register_post_import_hook(functools.partial(_imported, name), name)
+    if not known:  # the hook is called at once if the module is already imported
+        after_import.call(functools.partial(_imported, name), name)
 
 
 def _imported(name: str, module: ModuleType) -> None:

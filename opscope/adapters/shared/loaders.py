@@ -18,6 +18,7 @@ from typing import Any
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
+from opscope.core.capture.light import AWAY, INPUT
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import INPUT_DOMAIN, OpCall
 
@@ -80,10 +81,20 @@ class Waits:
 
         @functools.wraps(following)
         def waiting(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            light = session.light()
+            if light is None:
+                return recorded(iterator, *args, **kwargs)
+            before = light.enter(INPUT)
+            try:
+                return recorded(iterator, *args, **kwargs)
+            finally:
+                light.leave(before)
+
+        def recorded(iterator: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._emitter.active:
                 return following(iterator, *args, **kwargs)
             depth = -1 if ready is None else self._ready(ready, iterator)
-            begun = self.begin(iterator, describe, sys._getframe(1), depth)
+            begun = self.begin(iterator, describe, sys._getframe(2), depth)
             try:
                 return following(iterator, *args, **kwargs)
             finally:
@@ -96,6 +107,8 @@ class Waits:
         """Yield what ``batches`` yields, with the ranges around the production of each."""
         key = _Key()
         while True:
+            light = session.light()
+            before = AWAY if light is None else light.enter(INPUT)
             begun = self._emitter.active and self.begin(key, lambda _: described, sys._getframe(1))
             try:
                 batch = next(batches)
@@ -104,6 +117,8 @@ class Waits:
             finally:
                 if begun:
                     self.end()
+                if light is not None:
+                    light.leave(before)
             yield batch
 
     def _ready(self, ready: Callable[[Any], int], iterator: Any) -> int:

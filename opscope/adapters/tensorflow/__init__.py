@@ -121,7 +121,13 @@ class TensorFlowAdapter(Adapter):
                     )
         ranges = self._ranges
         if ranges is None:
-            if recorder is not None:
+            if recorder is not None and recorder.ring:
+                recorder.note(
+                    "info",
+                    "ops inside tf.function are not recorded: opscope's own observer is not available, and"
+                    f" TensorFlow's profiler keeps all, which no ring can hold: {self._why}",
+                )
+            elif recorder is not None:
                 recorder.note(
                     "info",
                     "TensorFlow's profiler records the ops inside tf.function, as opscope's own "

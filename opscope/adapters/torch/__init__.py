@@ -30,6 +30,7 @@ from .gradients import Gradients
 from .graphs import CudaGraphs
 from .higher_order import HigherOrder, Rules
 from .inductor import Inductor
+from .light import LightHooks
 from .memory import Memory
 from .modules import Layers
 from .native import binary, native_mode, prepare
@@ -81,7 +82,8 @@ class TorchAdapter(Adapter):
         """Install the permanent hooks, and the others if something listens already."""
         if self._mode is not None:
             return
-        self.prepare(options)
+        if session.light() is None or options.spells:
+            self.prepare(options)
         self.broken = False
         self._choose = True
         self._recorder = None
@@ -98,7 +100,9 @@ class TorchAdapter(Adapter):
                 phases.entering(state, training)
 
         graphs = CudaGraphs(emitter, threads, self.failed)
-        self._always = [
+        clock = session.light()
+        self._always = [] if clock is None else [LightHooks(clock, self.failed)]
+        self._always += [
             OptimizerHooks(mode, threads, phases, self.failed, options.steps),
             graphs.captures,
         ]

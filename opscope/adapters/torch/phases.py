@@ -123,7 +123,7 @@ class OptimizerHooks:
             optimizers.register_optimizer_step_post_hook(after),
         ]
         # whoever reports an optimizer that is none of PyTorch's (Keras) reports its training steps too
-        self._undo = session.on_optimizer(self._before, lambda: self._after(None))
+        self._undo = session.on_optimizer(*self._others())
 
     def uninstall(self) -> None:
         self._patches.restore()
@@ -136,22 +136,42 @@ class OptimizerHooks:
             self._undo()
             self._undo = None
 
+    def _others(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        mode, hooks = self._mode, self
+
+        def begins() -> None:
+            if mode.on or mode.ever_entered:
+                hooks._before()
+
+        def ends() -> None:
+            if mode.on or hooks._inside:
+                hooks._after(None)
+
+        return begins, ends
+
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         # the two conditions of ``torch.compiler.is_compiling``, in fewer calls
         tracing, compiler = torch.compiler.is_dynamo_compiling, torch.compiler
         begins, ends, mode, hooks = self._before, self._after, self._mode, self
         stepped = None if self._steps is None else self._steps.stepped
+        light = session.light()
+        optimizes = None if light is None else light.optimizes
+        optimized = None if light is None else light.optimized
 
         # While nothing listens, the thread's state is not read: that costs as much as all the rest.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
+            if optimizes is not None:
+                optimizes()
             if mode.on or mode.ever_entered:
                 begins()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or compiler._is_compiling_flag:
                 return
+            if optimized is not None:
+                optimized()
             if hooks._scaling:
                 hooks._scaled.stepped = True
             if mode.on or hooks._inside:
@@ -186,6 +206,9 @@ class OptimizerHooks:
         try:
             # a class that does not derive from PyTorch's Optimizer, or a wrapper of one, has no hooks
             if self._steps is not None and isinstance(optimizer, optimizers.Optimizer):
+                light = session.light()
+                if light is not None:
+                    light.optimized()  # from here on it is opscope's own work
                 self._steps.stepped(optimizer)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a step could not be counted")

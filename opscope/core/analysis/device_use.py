@@ -27,6 +27,8 @@ from opscope.core.tables.columns import grouped, pairs
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge
 from opscope.core.tables.trace import Trace
 
+#: The columns of ``kernels`` that are needed.
+NEEDED: Final = ("process", "device", "start", "end", "call_start", "tensor_core")
 #: Why no utilization is known.
 NO_GAPS: Final = "the source has the times that kernels took, but not when they ran"
 #: The most points that a curve may have for a device.

@@ -41,6 +41,11 @@ SCHEMA: Final = {
     "share": pl.Float64,
 }
 _PLACE: Final = ("process", "device", "stream")
+#: The columns of ``kernels`` that are needed.
+NEEDED: Final = (
+    *(*_PLACE, "start", "end", "duration", "name"),
+    *("op", "op_type", "direction", "layer", "step", "bytes"),
+)
 #: Families of ops that compute elements from elements and need nothing else, such as a row's largest.
 _FAMILIES: Final = ("elementwise", "activation", "dropout")
 #: Runs of equal ops that the text of a chain names.

@@ -55,7 +55,7 @@ MEMOP_COLUMNS: Final = (
 
 
 #: Kernels per piece: all columns together take 200 bytes per kernel while they are computed.
-_ROWS: Final = 500_000
+_ROWS: Final = 125_000
 _TENSOR_CORE = ("tc_eligible", "tc_ready", "tc_reason", "tc_unused")
 
 

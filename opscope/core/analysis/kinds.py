@@ -26,6 +26,10 @@ SCHEMA: Final[dict[str, type[pl.DataType]]] = {
 }
 _KEYS: Final = ("kind", "op", "direction", "name", "reason")
 _CALL: Final = ("op", "op_type", "direction", "params")
+#: Only a fusion's parameters are needed.
+_PARAMS: Final = (
+    pl.when(pl.col("op_type").cast(pl.String) == "fusion").then("params").alias("params")
+)
 
 
 def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
@@ -64,15 +68,24 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
     )
 
 
+def for_kinds(totals: pl.DataFrame) -> pl.DataFrame:
+    """Return what ``op_kinds`` needs of a part of ``totals``: few rows. Of parts, these may be joined."""
+    return (
+        totals.lazy()
+        .with_columns(_PARAMS)
+        .group_by(_CALL)
+        .agg(known_sum("device_time"), pl.col("calls", "kernels").sum())
+        .collect()
+    )
+
+
 def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
     with ``whole``."""
-    # only a fusion's parameters are needed
-    params = pl.when(pl.col("op_type").cast(pl.String) == "fusion").then("params")
     calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
     sums = (
         totals.lazy()
-        .with_columns(params.alias("params"))
+        .with_columns(_PARAMS)
         .group_by(_CALL)
         .agg(pl.col("device_time").sum(), calls)
         .filter(pl.col("device_time") > 0)

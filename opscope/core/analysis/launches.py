@@ -28,12 +28,27 @@ NO_CONFIGURATION: Final = "its grid and block were not recorded, or not read (le
 NO_DEVICE: Final = "the device is not known (--gpu gives it a name)"
 NO_COUNT: Final = "the number of the device's multiprocessors is not known"
 AMD: Final = "on AMD a grid counts blocks or threads, depending on the call that launched it"
+SCALARS: Final = (
+    "its scalar registers may limit it, or not: how many of AMD's are reserved is not published"
+)
 NO_RULES: Final = "the rules of this device's multiprocessors are not known"
 NO_RESOURCES: Final = "its registers or its shared memory were not recorded"
 NO_FIT: Final = "by the device's rules no block of it fits: the device or the sizes are wrong"
-REASONS: Final = (NO_CONFIGURATION, NO_DEVICE, NO_COUNT, AMD, NO_RULES, NO_RESOURCES, NO_FIT)
+REASONS: Final = (
+    NO_CONFIGURATION,
+    NO_DEVICE,
+    NO_COUNT,
+    AMD,
+    NO_RULES,
+    NO_RESOURCES,
+    SCALARS,
+    NO_FIT,
+)
 #: ``limited_by`` where as many warps fit as the multiprocessor holds.
 NOTHING: Final = "nothing"
+#: Scalar registers of a wavefront that limit no occupancy on AMD, and wavefronts of a SIMD that fit with any.
+_FREE_SCALARS: Final = 80
+_SURE_WAVES: Final = 6
 #: What the rows of a table of configurations are distinguished by, besides process and device.
 CONFIGURATION: Final = ("grid", "block", "cluster", "registers", "shared_memory")
 SCHEMA: Final = {
@@ -84,6 +99,8 @@ class _Gpu:
     sm: Multiprocessor | None = None
     amd: bool = False
     known: bool = False
+    #: Whether grids of its kernels count blocks.
+    counts: bool = True
 
 
 def launches(trace: Trace) -> Launches:
@@ -95,6 +112,7 @@ def launches(trace: Trace) -> Launches:
     configurations = kernels[rows].select(
         *("process", "device", "grid", "block", "cluster", "registers"),
         shared_memory().alias("shared_memory"),
+        pl.col("attrs").str.extract(r'"sgpr":([0-9]{1,9})\b').cast(pl.Int64).alias("scalars"),
     )
     return Launches(_rated(configurations, _gpus(trace)), code)
 
@@ -118,6 +136,11 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
         column = kernels[name]
         if column.null_count() < len(column) and column.n_unique() > 1:
             number = pairs(number, column.cast(pl.Int64).fill_null(NONE).to_numpy())[2]
+    attrs = kernels["attrs"]
+    if (
+        attrs[:1].str.contains('"sgpr":', literal=True).any()
+    ):  # AMD's: few texts, the same for many kernels
+        number = pairs(number, compact(attrs.cast(pl.Categorical))[0])[2]
     rows = np.empty(int(number.max()) + 1, np.int64)
     rows[number] = np.arange(len(number))
     return rows, number
@@ -127,6 +150,7 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
     """Return what is known of each (process, device)."""
     facts = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
     found = {}
+    of_rocm = _in_blocks(trace)
     for process, device, *recorded in trace["devices"].select("process", "device", *facts).rows():
         name, cc, sm_count = recorded[:3]
         row, _ = find(*recorded)
@@ -134,14 +158,22 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
         # HIP calls gfx90a "9.0" too: without a name this alone does not tell AMD from NVIDIA
         sure = row is not None or bool(name) or cc != "9.0"
         of = (row.cc if row is not None else None) or (cc if sure else None)
+        amd = amd or (of is not None and parse_cc(of) is None)
         found[process, device] = _Gpu(
             name=row.name if row is not None else name,
             sm_count=sm_count or (row.sm_count if row is not None else None),
-            sm=None if amd else multiprocessor(of),
-            amd=amd or (of is not None and parse_cc(of) is None),
+            sm=multiprocessor(of) if of_rocm or not amd else None,
+            amd=amd,
             known=of is not None or row is not None,
+            counts=of_rocm or not amd,
         )
     return found
+
+
+def _in_blocks(trace: Trace) -> bool:
+    """Whether grids count blocks on AMD too, as in traces of AMD's own tools; Kineto writes what it gets."""
+    parts = trace.origin.get("parts") or [trace.origin]
+    return all(isinstance(one, dict) and one.get("format") == "rocm" for one in parts)
 
 
 def _rated(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) -> pl.DataFrame:
@@ -162,7 +194,7 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
     cc = parse_cc(gpu.sm.cc) if gpu.sm is not None else None
     none = False if clusters or (cc is not None and cc < (9, 0)) else None
     clustered = pl.when(_product("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
-    usable = not gpu.amd and bool(gpu.sm_count)
+    usable = gpu.counts and bool(gpu.sm_count)
     per_sm = pl.col("blocks") / gpu.sm_count if usable else pl.lit(None, pl.Float64)
     part = part.with_columns(
         pl.lit(gpu.name, pl.String).alias("device_name"),
@@ -170,7 +202,7 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
         per_sm.alias("blocks_per_sm"),
         clustered.alias("clustered"),
     )
-    part = pl.concat([part, _resident(part, gpu.sm)], how="horizontal")
+    part = _scalars(pl.concat([part, _resident(part, gpu.sm)], how="horizontal"), gpu)
     warps = gpu.sm.warps if gpu.sm is not None else None
     used = pl.min_horizontal("blocks_per_sm", "resident_blocks") * pl.col("warps_per_block")
     complete = pl.all_horizontal(pl.col("blocks_per_sm", "resident_blocks").is_not_null())
@@ -179,7 +211,7 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
     why = (
         pl.when(pl.any_horizontal(pl.col("blocks", "threads").is_null()))
         .then(pl.lit(NO_CONFIGURATION))
-        .when(gpu.amd)
+        .when(not gpu.counts)
         .then(pl.lit(AMD))
         .when(not gpu.known)
         .then(pl.lit(NO_DEVICE))
@@ -187,6 +219,8 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
         .then(pl.lit(NO_COUNT))
         .when(gpu.sm is None)
         .then(pl.lit(NO_RULES))
+        .when(pl.col("scalar_limit"))
+        .then(pl.lit(SCALARS))
         .when(pl.col("resident_blocks").is_null())
         .then(pl.lit(NO_RESOURCES))
         .when(~fits)
@@ -210,13 +244,28 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
     )
 
 
+def _scalars(part: pl.DataFrame, gpu: _Gpu) -> pl.DataFrame:
+    """Add ``scalar_limit``, and take away what it makes unknown: whether scalar registers may be the limit.
+
+    A SIMD of AMD's CDNA has 800. With 80 a wavefront, 8 fit by every rule of LLVM, which is all that a SIMD
+    holds; with more, 6 or 7 may fit, by how many are reserved (AMDGPUBaseInfo.cpp, getOccupancyWithNumSGPRs).
+    """
+    if not gpu.amd or gpu.sm is None:
+        return part.with_columns(pl.lit(False).alias("scalar_limit"))
+    many = pl.col("scalars").is_null() | (pl.col("scalars") > _FREE_SCALARS)
+    held = pl.col("resident_blocks") * pl.col("warps_per_block") > _SURE_WAVES * gpu.sm.partitions
+    part = part.with_columns((many & held).fill_null(False).alias("scalar_limit"))
+    return part.with_columns(pl.when(~pl.col("scalar_limit")).then(pl.col(list(_RESIDENT))))
+
+
 def _resident(part: pl.DataFrame, sm: Multiprocessor | None) -> pl.DataFrame:
     """Return the columns that follow from the rules of a multiprocessor; null where something is unknown."""
     names = ("threads", "registers", "shared_memory")
     # every kernel has registers: a 0 stands for a number that the source did not know
     known = pl.all_horizontal(pl.col(names).is_not_null()) & (pl.col("registers") > 0)
     rows = part.select(known.arg_true()).to_series().to_numpy().astype(np.int64)
-    warps = pl.Series("warps_per_block", -(-part["threads"] // 32), pl.Int64)
+    size = 32 if sm is None else sm.warp
+    warps = pl.Series("warps_per_block", -(-part["threads"] // size), pl.Int64)
     found: dict[str, tuple[Any, NDArray[Any]]] = {
         name: (kind, np.empty(0)) for name, kind in _RESIDENT.items()
     }

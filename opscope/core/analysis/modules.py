@@ -46,6 +46,8 @@ COLUMNS: Final = (
     *("forward_part", "backward_part", "rest_part", "host_self", "host_total"),
     *("kernels", "flops", "bytes", "allocated", "at_peak"),
 )
+#: The columns of ``sums`` that are needed.
+NEEDED: Final = ("layer", "direction", "device_time", "self_time", "kernels", "flops", "bytes")
 #: A path of more parts than this is one module below the first ones: a trace is a stranger's data.
 _DEEPEST: Final = 64
 _CLASS: Final = re.compile(r"(.+?)(?:_\d+)?\Z")

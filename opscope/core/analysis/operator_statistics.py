@@ -21,6 +21,10 @@ _SEARCHED: Final = ("op", "op_type", "layer", "operator", "name", "params")
 _NODE: Final = r'(?:^|, )node="((?:[^"\\]|\\.)*)"'
 
 
+#: The columns of ``sums`` that are needed.
+NEEDED: Final = ("op", "op_type", "direction", "layer", "params", "calls", "device_time")
+
+
 def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.DataFrame:
     """Return one row per ``type`` (an op's name) or ``operator`` (an op at one place of the program);
     device time without an op is one row per reason.

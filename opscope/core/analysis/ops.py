@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from opscope.core.analysis.op_times import Times, times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import Context, is_user_range
 from opscope.core.dialects import Reading
+from opscope.core.once import once
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, merge
@@ -64,22 +64,22 @@ class Ops:
         self._thread = ranges["thread"].fill_null(NONE)
         self._start = ranges["start"]
 
-    @cached_property
+    @once
     def rows(self) -> Ints:
         """The rows of ``ranges`` that are ops."""
         return np.flatnonzero(self.attribution.is_op)
 
-    @cached_property
+    @once
     def readings(self) -> pl.DataFrame:
         """A frame with one row per distinct reading (``readings_table``)."""
         return readings_table(self.attribution.meaning)
 
-    @cached_property
+    @once
     def times(self) -> Times:
         """The times of the ops and of the work that they launched."""
         return times(self.attribution)
 
-    @cached_property
+    @once
     def identities(self) -> Identities:
         """The identities of the ops, which the tables of ops group by."""
         return identities(self)
@@ -99,12 +99,12 @@ class Ops:
         trace = self.attribution.trace
         return trace.has("kernels") or trace.has("memops")
 
-    @cached_property
+    @once
     def costs(self) -> Costs:
         """The costs of the ops, and the ops that count."""
         return costs(self.attribution, self.forward_of)
 
-    @cached_property
+    @once
     def _own_direction(self) -> NDArray[np.int8]:
         codes = [
             DIRECTIONS.index(r.direction) if r.direction in DIRECTIONS else NONE
@@ -120,7 +120,7 @@ class Ops:
         """
         return at(self._directions, rows)
 
-    @cached_property
+    @once
     def _directions(self) -> NDArray[np.int8]:
         """``direction`` of every range row."""
         reading = self.attribution.meaning.reading
@@ -152,7 +152,7 @@ class Ops:
         """
         return at(self._forwards, rows).astype(np.int64)
 
-    @cached_property
+    @once
     def _forwards(self) -> NDArray[np.int32]:
         """``forward_of`` every range row."""
         meaning = self.attribution.meaning
@@ -235,7 +235,7 @@ class Ops:
             found |= (process == number) & inside
         return found
 
-    @cached_property
+    @once
     def _forward_thread(self) -> tuple[pl.Series, int]:
         """The forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
@@ -253,6 +253,14 @@ class Ops:
         lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
         return lane
 
+    @once
+    def _shaped(self) -> NDArray[np.bool_]:
+        """Whether each range row's own text gives shapes: kernels are described in pieces, and a trace of
+        ten million has eighty."""
+        flags: NDArray[np.bool_] = self.readings["shaped"].to_numpy()
+        found: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
+        return found
+
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """Return ``inputs``, ``dtypes`` and ``params`` of the nearest op around each row that has shapes.
 
@@ -260,8 +268,7 @@ class Ops:
         (``aten::cudnn_convolution``).
         """
         meaning = self.attribution.meaning
-        shaped = self.readings["shaped"].to_numpy()[meaning.reading]
-        found = self.attribution.climb(rows, shaped)
+        found = self.attribution.climb(rows, self._shaped)
         code = at(meaning.reading, found)
         return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
 
@@ -338,7 +345,7 @@ class Ops:
             layer[paired] = np.where(forward_layer >= 0, forward_layer, layer[paired])
         return layer
 
-    @cached_property
+    @once
     def _names_line(self) -> dict[str, NDArray[np.bool_]]:
         """Whether the text of each reading names its layer, and its source."""
         readings = self.attribution.meaning.readings
@@ -399,7 +406,7 @@ class Ops:
             source = first(source, gather(their_source, place))
         return layer.alias("layer"), source.alias("source")
 
-    @cached_property
+    @once
     def _of_several(self) -> NDArray[np.bool_]:
         """Whether each reading is a kernel that does the work of several nodes."""
         return np.array(

@@ -170,6 +170,11 @@ class Cut:
         found |= kept.steps | explaining
         if kept.processes is not None:
             found &= np.isin(process, list(kept.processes))
+        counted = whole.trace["counters"]["range_id"].drop_nulls().unique()
+        if len(
+            counted
+        ):  # marks have the names of the kernels that were measured, and made-up times
+            found |= range_ids(ranges).is_in(counted.implode()).to_numpy()
         return found
 
     def _call_flags(self) -> Flags:
@@ -200,6 +205,8 @@ class Cut:
         if "device" in frame.columns and kept.devices:
             # what has no device is of all devices
             found &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
+        if name == "counters" and (kept.windows is not None or kept.within is not None):
+            found &= self._of_kept_work(frame)
         if name not in _TIMED:
             return found
         time = frame[_TIMED[name]].fill_null(0).to_numpy()
@@ -214,8 +221,20 @@ class Cut:
             found &= self._by_correlation(frame)
         return found
 
-    def _by_correlation(self, frame: pl.DataFrame) -> Flags:
-        calls = self._whole.trace["calls"][self._calls].select("process", "correlation")
+    def _of_kept_work(self, frame: pl.DataFrame) -> Flags:
+        """Return whether each row is of a kernel that is kept, or of a launch where there are no kernels."""
+        kernels = self._whole.trace["kernels"]
+        if kernels.is_empty():
+            return self._by_correlation(frame)
+        return self._by_correlation(frame, kernels[np.flatnonzero(self._kept.kernels)])
+
+    def _by_correlation(self, frame: pl.DataFrame, launched: pl.DataFrame | None = None) -> Flags:
+        """Return whether each row has the correlation id of a row of ``launched`` (the calls that are
+        kept).
+        """
+        if launched is None:
+            launched = self._whole.trace["calls"][self._calls]
+        calls = launched.select("process", "correlation")
         key = ["process", "correlation"]
         mine = frame.with_row_index("row").join(calls.unique(), on=key, how="semi")["row"]
         found = np.zeros(len(frame), bool)

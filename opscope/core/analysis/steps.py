@@ -1,9 +1,8 @@
-"""The table of steps: wall time, its parts and phases, and whether the step was slow; and its summary.
+"""The table of steps: wall time, its parts and phases, whether the step was slow or warm-up; and its summary.
 
-A step is slow if it is an outlier by the modified z-score, 0.6745 · (time - median) / MAD > 3.5 (B. Iglewicz
-and D. Hoaglin, "How to Detect and Handle Outliers", 1993), and at least 5 % above the median. Median and MAD
-(median absolute deviation) are those of the process's steps that were recorded in the same way: profiled
-ones are slower. Of fewer than five steps none is judged.
+A step is slow if it is an outlier by the modified z-score (``outliers``) and at least 5 % above the median.
+Median and MAD are those of the process's steps that were recorded in the same way: profiled ones are slower.
+Of fewer than five steps none is judged.
 """
 
 from __future__ import annotations
@@ -14,18 +13,15 @@ from typing import Final
 import polars as pl
 
 from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.outliers import FEWEST, NORMAL, SCORE
 from opscope.core.analysis.step_phases import OUTSIDE, SHOWN, Phases
 from opscope.core.analysis.step_times import NAMES, OTHER, PARTS, happened, split_of
+from opscope.core.analysis.warm_up import warm_up
 
-#: The modified z-score above which a step is slow, and how far above the median it must be at least.
-SCORE: Final = 3.5
+#: How far above the median a slow step must be at least.
 LEAST_ABOVE: Final = 0.05
-#: The median of a normal distribution's absolute deviations, in standard deviations.
-_NORMAL: Final = 0.6745
 #: The reason of a step in which nothing else was recorded.
 NOTHING: Final = "nothing but the step itself was recorded"
-#: Of fewer steps none is an outlier.
-FEWEST: Final = 5
 PHASE_COLUMNS: Final = tuple(
     "outside_phases" if name == OUTSIDE else f"{name}_phase" for name in SHOWN
 )
@@ -33,7 +29,7 @@ COLUMNS: Final = (
     *("process", "rank", "step", "start", "end", "time"),
     *(*PARTS, OTHER, "overlap_time"),
     *PHASE_COLUMNS,
-    *("slow", "unknown", "reason"),
+    *("slow", "warm_up", "unknown", "reason"),
 )
 _ALIKE: Final = ("process", "seen")
 SUMMARY: Final = {
@@ -51,6 +47,7 @@ SUMMARY: Final = {
     "max": pl.Int64,
     "slow_steps": pl.Int64,
     "left_out": pl.Int64,
+    "warm_up_steps": pl.Int64,
 }
 
 
@@ -65,7 +62,8 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
     parts = split_of(found, happened(ops, exchanged))
     in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
     table = found.with_columns(*parts, *(one.alias(name) for name, one in in_phases))
-    return _recorded(table).with_columns(slow_ones()).select(*COLUMNS, "seen")
+    table = _recorded(table).with_columns(slow_ones())
+    return table.with_columns(warm_up(table)).select(*COLUMNS, "seen")
 
 
 def _recorded(table: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +92,7 @@ def slow_ones() -> pl.Expr:
     middle = time.median().over(_ALIKE)
     spread = (time - middle).abs().median().over(_ALIKE)
     above = time - middle
-    far = (_NORMAL * above > SCORE * spread) & (above >= LEAST_ABOVE * middle)
+    far = (NORMAL * above > SCORE * spread) & (above >= LEAST_ABOVE * middle)
     return pl.when(several & pl.col("step").is_not_null()).then(far).alias("slow")
 
 
@@ -102,7 +100,8 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
     """Return per process and part, and per phase, what its steps took (``SUMMARY``; ns).
 
     ``table`` is ``step_table``. Steps during which the device was not captured throughout are left out
-    (``left_out``) unless there are no others. Without steps the total is that of the whole process, and there
+    (``left_out``) unless there are no others. Warm-up counts in the total and in ``share`` alone: not in the
+    other statistics, nor as slow. Without steps the total is that of the whole process, and there
     is no median. A part that is null in every step has no row.
     """
     counted = table.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
@@ -115,11 +114,11 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
         **NAMES,
         **dict(zip(PHASE_COLUMNS, (f"phase: {name}" for name in SHOWN), strict=True)),
     }
-    is_step = pl.col("step").is_not_null()
+    is_step, warm = pl.col("step").is_not_null(), pl.col("warm_up").fill_null(False)
     parts = []
     for place, (column, label) in enumerate(labels.items()):
         time = pl.col(column)
-        among = pl.col(column).filter(is_step & time.is_not_null())
+        among = pl.col(column).filter(is_step & time.is_not_null() & ~warm)
         middle = among.median()
         parts.append(
             counted.filter(time.is_not_null())
@@ -137,12 +136,19 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
                 among.min().alias("min"),
                 among.max().alias("max"),
                 (
-                    pl.when(pl.col("slow").is_not_null().any()).then(pl.col("slow").sum())
+                    pl.when(pl.col("slow").is_not_null().any()).then((pl.col("slow") & ~warm).sum())
                     if column == "time"
                     else pl.lit(None)
                 )
                 .cast(pl.Int64)
                 .alias("slow_steps"),
+                (
+                    pl.when(pl.col("warm_up").is_not_null().any()).then(warm.sum())
+                    if column == "time"
+                    else pl.lit(None)
+                )
+                .cast(pl.Int64)
+                .alias("warm_up_steps"),
             )
         )
     made = pl.concat(parts, how="vertical_relaxed").join(

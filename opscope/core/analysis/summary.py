@@ -317,7 +317,8 @@ def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl
 
 
 #: The reasons for time inside steps, outside any op: compiling, if a range shows it, else unknown.
-CPU_REASONS: Final = ("inside steps, compiling a program", "inside steps, outside any op")
+COMPILING: Final = "inside steps, compiling a program"
+CPU_REASONS: Final = (COMPILING, "inside steps, outside any op")
 
 
 def unattributed_on_cpu(

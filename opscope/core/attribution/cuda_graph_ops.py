@@ -32,7 +32,8 @@ def captured_ops(
     """Return ``launched`` with the op that captured each node, or the reason why none is known.
 
     A compiled region that replays its own CUDA graph is the one exception: if the capture is not in the
-    trace, the region gets the rows (rule 6), marked as inferred. The second result is their number.
+    trace, the region gets the rows (rule 6), marked as inferred. The second result is their number. A CUDA
+    graph that was traced as a whole has no nodes: it belongs to the op that launched it.
     """
     op = at(call_op, replay.call)
     for key, nested in nests.items():
@@ -42,6 +43,7 @@ def captured_ops(
         here = replay.has_node & (replay.node_process == key[0]) & (replay.node_thread == key[1])
         op[here] = at(rows, tree.innermost(replay.node_time[here]))
     replaying = launched.op[replay.rows]
+    op = np.where(replay.whole, replaying, op)
     region = (op < 0) & at(is_region, replaying, False)
     op = np.where(region, replaying, op)
     reason = np.where(replay.call >= 0, at(why, replay.call, OUTSIDE), OF_GRAPH[replay.why])

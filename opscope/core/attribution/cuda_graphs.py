@@ -63,6 +63,7 @@ class Replayed:
     ``why``). ``inferred``: whether the call follows only from an order, or from a capture's length.
     ``has_node``: whether the trace has the node's creation event; if so, ``node_process``,
     ``node_thread`` and ``node_time`` (ns) are those of the creation, and the op is the one open then.
+    ``whole``: whether the row is a whole CUDA graph, traced without its nodes.
     """
 
     rows: Ints
@@ -73,6 +74,7 @@ class Replayed:
     node_process: Ints
     node_thread: Ints
     node_time: Ints
+    whole: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,10 @@ def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, 
         part = slice(first, first := first + len(of))
         found[name] = Replayed(
             of, call[part], why[part], inferred[part], has_node[part],
-            *(nodes[c][part].fill_null(NONE).to_numpy() for c in ("process", "thread", "time")),
+            nodes["process"][part].fill_null(NONE).to_numpy(),
+            nodes["thread"][part].fill_null(NONE).to_numpy(),
+            nodes["time"][part].fill_null(NONE).to_numpy(),
+            ran.kind[part] == CHILD,
         )  # fmt: skip
     return found
 

@@ -77,13 +77,7 @@ class Context:
 
     def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
         """Return what is open at each time (ns) as a number, -1 for none; equal numbers are equal texts."""
-        found = np.full(len(time), NONE, np.int32)
-        for (number, on), (tree, value) in self._enclosing(kind).nests.items():
-            here = np.flatnonzero((process == number) & (thread == on))
-            row = tree.innermost(time[here])
-            held = row >= 0
-            found[here[held]] = value[row[held]]
-        return found
+        return _numbers(self._enclosing(kind), process, thread, time)
 
     def layers(self) -> Iterator[tuple[Nest, list[str], NDArray[np.int32], NDArray[np.bool_]]]:
         """Yield for each thread the nest of its ranges that name a layer, all texts, each range's place in
@@ -91,6 +85,21 @@ class Context:
         enclosing = self._enclosing("layer")
         for key, (tree, value) in enclosing.nests.items():
             yield tree, enclosing.texts, value, enclosing.called[key]
+
+    def named(
+        self, names: Sequence[str | None], join: Callable[[str, str], str] | None = None
+    ) -> Callable[[Ints, Ints, Ints], pl.Series]:
+        """Return a function of process, thread and time (ns) that gives the innermost range with a name.
+
+        ``names``: the name of each reading, None for ranges that do not count. ``join`` makes one name of
+        a range's and of what is around it, outermost first. The result is Categorical, null outside any.
+        """
+        prepared = self._prepare("named", list(names), join)
+
+        def find(process: Ints, thread: Ints, time: Ints) -> pl.Series:
+            return spread("named", prepared.texts, _numbers(prepared, process, thread, time))
+
+        return find
 
     def many(self, kind: str) -> int:
         """Return a bound of this kind's ``numbers``: all are smaller."""
@@ -102,16 +111,19 @@ class Context:
 
     def _enclosing(self, kind: str) -> _Enclosing:
         if kind not in self._prepared:
-            self._prepared[kind] = self._prepare(kind)
+            meaning = self._attribution.meaning
+            text_of: Callable[[Reading], str | None] = _TEXT[kind]
+            names = [
+                text_of(reading) or text if text_of(reading) is not None else None
+                for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+            ]
+            self._prepared[kind] = self._prepare(kind, names)
         return self._prepared[kind]
 
-    def _prepare(self, kind: str) -> _Enclosing:
+    def _prepare(
+        self, kind: str, names: list[str | None], join: Callable[[str, str], str] | None = None
+    ) -> _Enclosing:
         meaning = self._attribution.meaning
-        text_of: Callable[[Reading], str | None] = _TEXT[kind]
-        names = [
-            text_of(reading) or text if text_of(reading) is not None else None
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ]
         wanted = np.array([name is not None for name in names], bool)
         nests: dict[tuple[int, int], tuple[Nest, NDArray[np.int32]]] = {}
         if not wanted.any():
@@ -141,6 +153,8 @@ class Context:
             value = meaning.reading[rows[here]]
             if kind == "layer":
                 called[key] = own_call[value]
+            if join is not None:
+                _chain(tree, value, texts, join, False)
             if kind in _CHAINED:
                 joiner, alone = _CHAINED[kind]
                 _chain(tree, value, texts, joiner(), alone)
@@ -152,6 +166,17 @@ class Context:
         return _Enclosing(
             {key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts, called
         )
+
+
+def _numbers(enclosing: _Enclosing, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
+    """Return the place in the texts of what is open at each time (ns), -1 for none."""
+    found = np.full(len(time), NONE, np.int32)
+    for (number, on), (tree, value) in enclosing.nests.items():
+        here = np.flatnonzero((process == number) & (thread == on))
+        row = tree.innermost(time[here])
+        held = row >= 0
+        found[here[held]] = value[row[held]]
+    return found
 
 
 def _layer(reading: Reading) -> str | None:

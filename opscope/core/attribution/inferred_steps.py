@@ -1,7 +1,8 @@
-"""Infer steps that the program does not mark, from what repeats: optimizer, compiled function, iteration.
+"""Infer steps that the program does not mark, from what repeats: optimizer, iteration, sequence …
 
 Only for processes without step ranges, and only if the work between two ends of steps repeats:
 
+- ``global_step``: a step ends where TensorFlow's counter of that name is written.
 - ``optimizer``: a step ends with the optimizer's ops that follow a backward pass. In nine tenths of the
   steps these ops must be the same as in the step before; with several optimizers (a GAN has two), the
   same as in the round before.
@@ -13,12 +14,15 @@ Only for processes without step ranges, and only if the work between two ends of
   backward pass. All iterations but the first two and the last must run the same ops equally often, so
   gradients accumulated over several iterations, or a check every so often, yield no steps.
 
+- ``sequence``: if nothing is trained, a step is what repeats in the sequence of ops (``op_periods``), where
+  the texts name places and the confidence is ``HIGH``.
+
 There must be at least three steps. The confidence is the share of steps that were like the others.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +30,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.attribution.sequence_steps import Symbols, function_of, sequence_steps
+from opscope.core.attribution.step_counter import counted, counter
 from opscope.core.dialects import Reading
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
@@ -37,14 +43,14 @@ LEAST: Final = 3
 ALIKE: Final = 0.9
 #: Most optimizers, or functions, that may take turns.
 ROUND: Final = 8
+#: Least confidence with which what repeats in the sequence of ops is steps: four iterations, all alike.
+HIGH: Final = 0.85
 #: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
 #: the time of their attribution.
 MAX_OPS: Final = 2_000_000
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
 _BACKWARD, _OPTIMIZER = 1, 2
-#: XLA's path of an operation begins with the compiled function.
-_FUNCTION: Final = re.compile(r"(?:p?jit|pmap)\((.+?)\)/")
 
 Weights: TypeAlias = NDArray[np.uint64]
 _Codes: TypeAlias = NDArray[np.integer[Any]]
@@ -69,12 +75,22 @@ def inferred_steps(
     kinds = _Kinds.of(meaning)
     direction = kinds.direction[meaning.reading]
     directed = np.flatnonzero(direction > 0)
-    if not len(directed):
-        return None
     process = ranges["process"].fill_null(NONE).to_numpy()
     stepping = np.unique(process[meaning.role == ROLE["step"]])
-    parts = []
-    for number in np.setdiff1d(np.unique(process[directed]), stepping).tolist():
+    parts = _counted_steps(ranges, meaning, is_op, process, stepping)
+    stepping = np.union1d(stepping, [part["process"][0] for part in parts])
+    trained = np.unique(process[directed])
+    others = np.setdiff1d(np.unique(process[is_op]), np.union1d(trained, stepping)).tolist()
+    if others:
+        symbols = Symbols.of(meaning)
+        for number in others:
+            repeats = sequence_steps(ranges, meaning, is_op, symbols, process == number)
+            if isinstance(repeats, str) or repeats[0].confidence < HIGH:
+                continue
+            one_period, thread = repeats
+            told = Found(one_period.bounds, one_period.confidence, "sequence")
+            parts.append(frame_of(told, number, thread))
+    for number in np.setdiff1d(trained, stepping).tolist():
         here = process == number
         mine = directed[here[directed]]
         optimizer = mine[direction[mine] == _OPTIMIZER]
@@ -110,11 +126,37 @@ def inferred_steps(
             found = one.by_optimizer() if len(optimizer) else one.by_iteration()
         if found is not None and len(found.bounds) > LEAST:
             thread = _thread(ranges, meaning, number, rows[~one.is_backward & is_op[rows]])
-            parts.append(_frame(found, number, thread))
+            parts.append(frame_of(found, number, thread))
     return pl.concat(parts) if parts else None
 
 
-def _frame(found: Found, process: int, thread: int) -> pl.DataFrame:
+def _counted_steps(
+    ranges: pl.DataFrame,
+    meaning: Meaning,
+    is_op: NDArray[np.bool_],
+    process: _Codes,
+    stepping: _Codes,
+) -> list[pl.DataFrame]:
+    """Return the steps of processes, other than ``stepping``, that an op counts."""
+    writes = np.isin(meaning.reading, counter(meaning)) & is_op
+    parts = []
+    for number in np.setdiff1d(np.unique(process[writes]), stepping).tolist():
+        mine = process == number
+        rows = np.flatnonzero(writes & mine)
+        bounds = counted(ranges, rows, int(ranges["start"].filter(pl.Series(mine & is_op)).min()))
+        if len(bounds) > LEAST:
+            parts.append(
+                frame_of(
+                    Found(bounds, 1.0, "global_step"),
+                    number,
+                    _thread(ranges, meaning, number, rows),
+                )
+            )
+    return parts
+
+
+def frame_of(found: Found, process: int, thread: int) -> pl.DataFrame:
+    """Return the steps of a process as rows, as ``inferred_steps`` does."""
     many = len(found.bounds) - 1
     return pl.DataFrame(
         {
@@ -127,6 +169,11 @@ def _frame(found: Found, process: int, thread: int) -> pl.DataFrame:
             "by": [found.by] * many,
         }
     )
+
+
+def trains(meaning: Meaning) -> NDArray[np.bool_]:
+    """Return whether each reading is backward or an optimizer's: something is trained."""
+    return _Kinds.of(meaning).direction > 0
 
 
 def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
@@ -155,22 +202,11 @@ class _Kinds:
         numbers: dict[str, int] = {}
         function = [
             NONE if name is None else numbers.setdefault(name, len(numbers))
-            for name in map(_function, meaning.readings)
+            for name in map(function_of, meaning.readings)
         ]
         # the seed is fixed, so that the same trace always has the same steps
         weight = np.random.default_rng(7).integers(1, 1 << 62, len(direction), dtype=np.uint64)
         return cls(np.array(direction, np.int8), np.array(function, np.int32), weight)
-
-
-def _function(reading: Reading) -> str | None:
-    if reading.role != "op" or reading.call is None:
-        return None
-    path = reading.call.param("op_name") or reading.call.param("node") or ""
-    found = _FUNCTION.match(path) if isinstance(path, str) else None
-    if found:
-        return found.group(1)
-    name = reading.graph or reading.call.param("function")
-    return name if isinstance(name, str) and reading.call.name.startswith("hlo::") else None
 
 
 class _Process:
@@ -352,8 +388,12 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
     all other ranges, and ``meaning`` with the readings of these."""
     ranges = trace["ranges"]
     many, begin = len(found), next_range_id(ranges)
+    by = found["by"].unique().to_list()
+    written = pl.col("by").replace_strict(
+        by, [json.dumps(one) for one in by], return_dtype=pl.String
+    )
     fields = pl.format(
-        'inferred":true,"confidence":{},"by":"{}"', pl.col("confidence").round(3), "by"
+        'inferred":true,"confidence":{},"by":{}', pl.col("confidence").round(3), written
     )
     added = found.select(
         pl.int_range(begin, begin + many, dtype=pl.Int64).alias("id"),

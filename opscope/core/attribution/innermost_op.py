@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from opscope.core.attribution.known import Flags, Nests, Rows
 from opscope.core.tables.columns import at, hand_back
 from opscope.core.tables.intervals import NONE, Ints, Nest, nest
 from opscope.core.tables.lanes import lanes
+from opscope.core.tables.pool import Pool
 
 #: Threads of the trace that are nested at the same time: each needs memory for columns of its ranges.
 _WORKERS: Final = 4
@@ -52,9 +52,7 @@ def open_ops(
             call_op[launches[key]] = at(rows, tree.innermost(time))
 
     if ops.any():
-        with ThreadPoolExecutor(
-            min(_WORKERS, os.cpu_count() or 1)
-        ) as pool:  # NumPy releases the GIL
+        with Pool(min(_WORKERS, os.cpu_count() or 1)) as pool:  # NumPy releases the GIL
             for _ in pool.map(one, lanes(ranges).rows(ops)):
                 pass
         hand_back()

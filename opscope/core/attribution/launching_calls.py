@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.tables.columns import LookUp
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
 
 #: Processes of the trace that are looked up at the same time.
 _WORKERS: Final = 2
@@ -42,7 +42,7 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
             last = _before(last, begin, wanted, calls, (ids, launches, start))
         found[rows] = last
 
-    with ThreadPoolExecutor(_WORKERS) as pool:  # NumPy releases the GIL
+    with Pool(_WORKERS) as pool:  # NumPy releases the GIL
         for _ in pool.map(find, ours.keys() & theirs.keys()):
             pass
     return found

@@ -1,4 +1,4 @@
-"""Sample what the machine's and the process's processors do while a recording runs.
+"""Sample what the machine and the process do while a recording runs: processors, memory, disk, network, GPUs.
 
 psutil reads the system's counters of processor time. A sample is the difference of two readings, so nothing
 between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a
@@ -24,6 +24,8 @@ from opscope.core.schema import (
     PROCESSORS,
 )
 
+from .gpu_samples import GpuSamples
+from .machine_samples import MachineSamples
 from .own_cost import Spent
 
 _log = logging.getLogger(__name__)
@@ -60,19 +62,24 @@ def choose(rate: float | None) -> None:
 
 def rate() -> float:
     """Return the samples per second: as chosen, else as the environment says, else ``DEFAULT_RATE``."""
+    return chosen_rate(DEFAULT_RATE)
+
+
+def chosen_rate(default: float) -> float:
+    """Return the samples per second: as chosen, else as the environment says, else ``default``."""
     if _chosen is not None:
         return _chosen
     text = os.environ.get(RATE, "")
     try:
-        asked = float(text) if text else DEFAULT_RATE
+        asked = float(text) if text else default
     except ValueError:
         asked = -1.0
     if 0 <= asked <= MAX_RATE:
         return asked
     _log.warning(
-        "opscope: %s=%r is no number of samples per second; %g is used", RATE, text, DEFAULT_RATE
+        "opscope: %s=%r is no number of samples per second; %g is used", RATE, text, default
     )
-    return DEFAULT_RATE
+    return default
 
 
 class _Series:
@@ -121,8 +128,11 @@ class CpuSampler:
         self._before: tuple[int, float, float, float] | None = None
         self._children_before: tuple[int, float] | None = None
         self._fast = _Series(MACHINE_CPU, PROCESS_CPU, PROCESS_MEMORY)
-        self._slow = _Series(CHILDREN_CPU, PROCESS_THREADS, PROCESSORS)
+        self._slow = _Series(CHILDREN_CPU, PROCESS_THREADS, PROCESSORS, *MachineSamples.names)
         self._children: dict[int, Any] = {}
+        self._machine: MachineSamples | None = None
+        self._gpus: GpuSamples | None = None
+        self._of_gpus: dict[int, dict[tuple[str, ...], _Series]] = {}
         self._ns = 0
         self._calls = 0
 
@@ -163,7 +173,14 @@ class CpuSampler:
 
     def take(self) -> list[dict[str, Any]]:
         """Return the samples since the last call, as facts of the recording."""
-        return [one for series in (self._fast, self._slow) if (one := series.take()) is not None]
+        found = [one for series in (self._fast, self._slow) if (one := series.take()) is not None]
+        for device, parts in self._of_gpus.items():
+            found += [
+                {**one, "device": device}
+                for series in parts.values()
+                if (one := series.take()) is not None
+            ]
+        return found
 
     def spent(self) -> Spent:
         """Return the processor time that all samples took."""
@@ -173,6 +190,8 @@ class CpuSampler:
         if self._psutil is None:
             self._psutil = import_module("psutil")
             self._process = self._psutil.Process()
+            self._machine = MachineSamples(self._psutil, self._process, self._note)
+            self._gpus = GpuSamples(self._note)
         whole = self._psutil.cpu_times()
         now = perf_counter_ns()
         idle = whole.idle + getattr(whole, "iowait", 0.0)
@@ -194,6 +213,18 @@ class CpuSampler:
         if now >= self._slow_due:
             self._slow_due = now + SLOW_NS
             self._sample_slowly(now, own.children_user + own.children_system)
+        if self._gpus:
+            self._sample_gpus(self._gpus, now)
+
+    def _sample_gpus(self, gpus: GpuSamples, now: int) -> None:
+        for device, values in gpus.sample(now):
+            # the quantities that NVML answers differ from time to time
+            parts = self._of_gpus.setdefault(device, {})
+            names = tuple(values)
+            series = parts.get(names)
+            if series is None:
+                series = parts[names] = _Series(*names)
+            series.add(now, *values.values())
 
     def _sample_slowly(self, now: int, waited_for: float) -> None:
         alive = self._living()
@@ -204,7 +235,10 @@ class CpuSampler:
                 used = max(0.0, waited_for + alive - before[1])
                 children = 100.0 * used / max(1, now - before[0]) * 1e9
         threads = float(self._process.num_threads())
-        self._slow.add(now, children, threads, float(self._psutil.cpu_count() or 0) or None)
+        processors = float(self._psutil.cpu_count() or 0) or None
+        assert self._machine is not None
+        more = self._machine.sample(now, None if alive is None else self._children.values())
+        self._slow.add(now, children, threads, processors, *more)
 
     def _living(self) -> float | None:
         """Return the seconds that the living child processes have used; None if the system lists none."""

@@ -78,6 +78,19 @@ def domain_number(name: str) -> int:
         return _domains.setdefault(name, len(_domains))
 
 
+def reusable() -> set[int] | None:
+    """Return the ids of all texts that may be pushed again; None if that cannot be told without waiting.
+
+    A thread that holds the lock may wait for the recorder's.
+    """
+    if not _lock.acquire(blocking=False):
+        return None
+    try:
+        return {prepared.id for prepared in _alive}
+    finally:
+        _lock.release()
+
+
 def forked() -> None:
     """Replace the lock in a forked child: the thread that held it may not exist there."""
     global _lock
@@ -210,6 +223,14 @@ class Emitter:
         if self._nvtx is not None:
             domain = self._nvtx.domain
             domain.mark(self._nvtx.attributes(_cut(spec, TEXT_LIMIT), (CUT,), "spec"))
+
+    def mark_specs_again(self) -> None:
+        """Send every spec that this emitter has prepared to the NVTX tool alone, again."""
+        if self._nvtx is None:
+            return
+        for prepared in [one for one in self._interned.values() if one.category == "spec"]:
+            if prepared.nvtx_texts is not None:
+                self.mark_spec(prepared.nvtx_texts[0])
 
     def past(
         self, prepared: Prepared, start: int, end: int, seq: int = -1, fwd_thread: int = 0

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -80,15 +80,14 @@ class IdleWriter:
         self._process = os.getpid()
         if self._thread is not None or not hasattr(signal, "pthread_sigmask"):
             return
-        _hook_forks()
-        _writers.add(self)
+        pause_for_forks(self)
         if _forks:
             return  # the thread is started after the fork
         run = _Run()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
             # a new thread inherits the signal mask of the thread that starts it
-            signal.pthread_sigmask(signal.SIG_BLOCK, _blocked())
+            signal.pthread_sigmask(signal.SIG_BLOCK, blocked())
             run.ident = _thread.start_new_thread(_work, (weakref.ref(self), run))
             self._thread = run
         except RuntimeError as error:  # no resources for a thread, or Python is shutting down
@@ -160,13 +159,30 @@ def _work(writer: weakref.ref[IdleWriter], run: _Run) -> None:
         run.running.release()
 
 
-_writers: weakref.WeakSet[IdleWriter] = weakref.WeakSet()
+class Paused(Protocol):
+    """Has a thread that must not exist while the process forks."""
+
+    def pause(self) -> None:
+        """End the thread until ``resume``, before a fork."""
+
+    def resume(self) -> None:
+        """Start it again, after a fork; it is called in the parent and in the child."""
+
+
+def pause_for_forks(one: Paused) -> None:
+    """Let ``one`` pause while the process forks, as long as something else keeps it alive."""
+    _hook_forks()
+    _writers.add(one)
+
+
+_writers: weakref.WeakSet[Paused] = weakref.WeakSet()
 _hooked = False
 #: Number of forks in progress; threads are started after them.
 _forks = 0
 
 
-def _blocked() -> set[signal.Signals]:
+def blocked() -> set[signal.Signals]:
+    """Return the signals that a thread of opscope's blocks: all but its own faults."""
     own = {getattr(signal, name) for name in _OWN_FAULTS if hasattr(signal, name)}
     return {one for one in signal.valid_signals() if one not in own}
 

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,8 @@ INJECTION: Final = "NVTX_INJECTION64_PATH"
 MIN_NVTX: Final = (0, 2, 15)
 
 _warned: set[str] = set()
+#: Whether a domain had to be made by hand: the package's own ones are silent in this process.
+forced_domains = False
 
 
 def attached(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -68,6 +69,7 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
         return domain
     if tool is None:
         return None
+    global forced_domains
     try:
         from nvtx._lib.lib import DomainHandle
 
@@ -82,10 +84,13 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
             "Install nvtx 0.2.15 to 0.2.17, which are known to work."
         )
         return None
+    forced_domains = True
     return forced
 
 
 def _recent_enough() -> bool:
+    from importlib.metadata import PackageNotFoundError, version  # lazy: it takes 7 ms
+
     try:
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
     except PackageNotFoundError:

@@ -77,10 +77,10 @@ def _process(pid: int, parent: int, name: str, command: tuple[str, ...], hidden:
     from opscope.core import redaction  # lazy: its patterns take 3 ms to compile
 
     rank, world_size, local_rank = ranks(os.environ)
-    host, boot = socket.gethostname(), _text("/proc/sys/kernel/random/boot_id")
+    host, known_boot = socket.gethostname(), boot()
     return Process(
-        host=redaction.private_host(host, boot) if hidden else host,
-        boot=boot,
+        host=redaction.private_host(host, known_boot) if hidden else host,
+        boot=known_boot,
         pid=pid,
         parent=parent,
         start_time=_start_time(pid),
@@ -90,6 +90,11 @@ def _process(pid: int, parent: int, name: str, command: tuple[str, ...], hidden:
         name=name,
         command=redaction.private(command) if hidden else redaction.redact(command),
     )
+
+
+def boot() -> str | None:
+    """Return the system's id of this boot; None where it has none."""
+    return _text("/proc/sys/kernel/random/boot_id")
 
 
 def spec() -> str:

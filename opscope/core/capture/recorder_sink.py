@@ -36,11 +36,12 @@ from . import cpu_samples
 from . import process as processes
 from .idle import IdleWriter
 from .living_threads import living_threads
-from .own_cost import Spending, record_ns
+from .own_cost import Spending, Spent, record_ns
 
 _log = logging.getLogger(__name__)
 
-_FLAGS: Final = (
+#: How the files of a part are opened.
+FILE_FLAGS: Final = (
     os.O_WRONLY
     | os.O_CREAT
     | os.O_APPEND
@@ -101,6 +102,27 @@ class Source(Protocol):
         """Return notes for readers at the end of the recording: (severity, what, how many)."""
 
 
+class Sampling(Protocol):
+    """Takes samples on the writer's thread."""
+
+    def tick(self) -> int:
+        """Take a sample if one is due; return the ns until the next one."""
+
+    def last(self) -> None:
+        """Take the last sample, at the end of a recording."""
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the samples since the last call, as facts of the recording."""
+
+    def spent(self) -> Spent:
+        """Return the processor time that all samples took."""
+
+
+def _sampler(recorder: Recorder) -> Sampling | None:
+    rate = cpu_samples.rate()
+    return cpu_samples.CpuSampler(rate, recorder.note, recorder.samples_begin) if rate else None
+
+
 class MemorySource(Protocol):
     """Keeps records of memory until the recorder flushes."""
 
@@ -126,7 +148,16 @@ class Recorder:
     recording ends there.
     """
 
-    def __init__(self, root: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> None:
+    #: Whether only the last seconds or steps are kept (``ring_recorder``): what keeps all of a run does not
+    #: belong beside it.
+    ring: bool = False
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        max_bytes: int = MAX_BYTES,
+        sampler: Callable[[Recorder], Sampling | None] = _sampler,
+    ) -> None:
         self.root = Path(root)
         #: The folder of this process's part; ``None`` until something is written.
         self.folder: Path | None = None
@@ -138,10 +169,7 @@ class Recorder:
         self.sources: list[Source] = []
         #: Sources of memory records, read likewise.
         self.memory: list[MemorySource] = []
-        rate = cpu_samples.rate()
-        self._sampler = (
-            cpu_samples.CpuSampler(rate, self.note, self._samples_begin) if rate else None
-        )
+        self._sampler = sampler(self)
         tick = None if self._sampler is None else self._sampler.tick
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, tick)
         #: Parts of opscope that measure their own cost, besides the recorder itself.
@@ -168,6 +196,10 @@ class Recorder:
         self._step: tuple[int, int, int] | None = None
         self._steps_ns = 0
         self._steps_own = 0
+
+    def child(self) -> Recorder:
+        """Return a recorder for a forked child of this process, which records beside its parent."""
+        return Recorder(self.root)
 
     # ---------------------------------------------------------------- what emitters call
 
@@ -215,7 +247,8 @@ class Recorder:
         finally:
             self._lock.release()
 
-    def _samples_begin(self) -> None:
+    def samples_begin(self) -> None:
+        """Count what samples cost from now on; for the sampler, before its first."""
         if self._sampler is not None:
             self.spending.append(self._sampler.spent)
 
@@ -475,7 +508,7 @@ class Recorder:
         if memory:
             assert self.folder is not None
             if MEMORY not in self._files:
-                self._files[MEMORY] = os.open(self.folder / MEMORY, _FLAGS, 0o644)
+                self._files[MEMORY] = os.open(self.folder / MEMORY, FILE_FLAGS, 0o644)
             self._append(MEMORY, memory)
 
     def _append(self, name: str, data: bytes) -> None:
@@ -518,7 +551,7 @@ class Recorder:
         temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         temporary.replace(folder / META)
         for name in (STRINGS, FACTS, EVENTS):
-            self._files[name] = os.open(folder / name, _FLAGS, 0o644)
+            self._files[name] = os.open(folder / name, FILE_FLAGS, 0o644)
         self.folder = folder
 
     def _close(self) -> None:

@@ -23,6 +23,7 @@ from opscope.core.schema import STEP, UNENDED
 
 from . import process, suspendable
 from .emit import Emitter, forked
+from .light import Clock, turn_ns
 from .recorder_sink import Recorder
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,9 @@ _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
 _optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 _models: list[weakref.ref[Any]] = []
+#: Light mode: the clock of steps and phases, and what ends it.
+_light: Clock | None = None
+_end_light: Callable[[], None] | None = None
 #: Whether the user counts steps (``opscope.step``); adapters then do not.
 steps_by_user = False
 _hooked = False
@@ -76,6 +80,8 @@ class _Steps(threading.local):
     number = -1
     pushed = False
     held = False
+    #: Whether light mode's step has begun at the end of the one before it, and the next is yet to come.
+    ahead = False
 
 
 _steps = _Steps()
@@ -180,16 +186,21 @@ def on_optimizer(begins: Callable[[], None], ends: Callable[[], None]) -> Callab
     return undo
 
 
-@contextmanager
-def optimizing() -> Iterator[None]:
-    """Notify the subscribers of ``on_optimizer`` that an optimizer works inside the block."""
-    optimizers = tuple(_optimizers)
-    for begins, _ in optimizers:
-        begins()
-    try:
-        yield
-    finally:
-        for _, ends in reversed(optimizers):
+class optimizing:
+    """Notify the subscribers of ``on_optimizer`` that an optimizer works inside the block.
+
+    A class, as a generator's context manager costs a microsecond more in each step.
+    """
+
+    __slots__ = ("_told",)
+
+    def __enter__(self) -> None:
+        self._told = told = tuple(_optimizers)
+        for begins, _ in told:
+            begins()
+
+    def __exit__(self, *error: object) -> None:
+        for _, ends in reversed(self._told):
             ends()
 
 
@@ -211,8 +222,8 @@ def reserve(capture: Capture) -> None:
 
 
 def is_run() -> bool:
-    """Whether ``opscope run`` records this process, which asks for all that can be recorded."""
-    return _reserved is not None
+    """Whether ``opscope run`` records all of this process, which asks for all that can be recorded."""
+    return _reserved is not None and not getattr(_reserved, "ring", False)
 
 
 def is_reserved(what: object) -> bool:
@@ -263,6 +274,62 @@ def capturing() -> Capture | None:
     return _capture
 
 
+# --------------------------------------------------------------------------------- light mode
+
+
+def light() -> Clock | None:
+    """Return the clock of light mode; None if that is off."""
+    return _light
+
+
+def measure_steps(clock: Clock | None, end: Callable[[], None] | None = None) -> None:
+    """Tell ``clock`` of all steps from now on; ``None``: no clock. ``end``: called when the process ends."""
+    global _light, _end_light
+    with _lock:
+        if clock is not None:
+            emitter(STEP_FRAMEWORK)
+            _hook_exit_and_fork()
+        _light, _end_light = clock, end
+
+
+def end_light() -> None:
+    """End light mode, if it is on: what it measured is written."""
+    if _end_light is not None:
+        _end_light()
+
+
+def _light_step(clock: Clock, number: int | None, turns: Callable[[int], None]) -> int:
+    """``step`` in light mode; ``turns`` is the clock's."""
+    counted = _steps
+    if (
+        counted.pushed
+        or counted.ahead
+        or _subscribers
+        or clock.due
+        or _emitters[STEP_FRAMEWORK].active
+    ):
+        end_step()
+        return begin_step(number)
+    counted.number = number = counted.number + 1 if number is None else number
+    turns(number)
+    return number
+
+
+def light_step_ns(clock: Clock) -> float | None:
+    """Measure what ``step`` costs in light mode beside what ``clock`` measures of itself (ns).
+
+    ``clock`` is of the kind that is used, and nobody uses it. None while something else listens to steps.
+    """
+    counted = _steps
+    if counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active:
+        return None
+    before = counted.number
+    try:
+        return turn_ns(clock, lambda: _light_step(clock, None, clock.turns))
+    finally:
+        counted.number = before
+
+
 # ---------------------------------------------------------------------------- steps and ranges
 
 
@@ -271,6 +338,8 @@ def step(number: int | None = None) -> int:
 
     Unless given, numbers count up from 0 on each thread.
     """
+    if _light is not None:
+        return _light_step(_light, number, _light.turns)
     recording, counted = _recorder, _steps
     if recording is None or not counted.pushed or _subscribers:
         if not (counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active):
@@ -289,25 +358,59 @@ def step(number: int | None = None) -> int:
 def next_step() -> int:
     """Like ``step()``, but the first call begins step 1; return the number.
 
-    Step 0 may have begun unnoticed, because its hooks are not installed while nothing listens.
+    Step 0 may have begun unnoticed, because its hooks are not installed while nothing listens. For the hook
+    of an optimizer that ends a step.
     """
-    return step(_steps.number + 1 or 1)
+    number = _steps.number + 1 or 1
+    if _light is not None:
+        return _light_step(_light, number, _light.turns_after)
+    return step(number)
 
 
 def begin_step(number: int | None = None) -> int:
     """Open the step range of this thread, after closing an open one. Returns the step's number."""
-    if _steps.pushed:
+    if _in_step():
         end_step()
     _steps.number = number = _steps.number + 1 if number is None else number
     if _subscribers:
         _notify(number)
+    clock = _light
+    if clock is not None and clock.due:
+        clock.between()
     if _push_step(number) and _recorder is not None:
         _recorder.step_begins()
+    if clock is not None:
+        if _steps.ahead and clock.here():
+            clock.named(number)
+        else:
+            clock.begins(number)
+        _steps.ahead = False
     return number
+
+
+def step_comes(number: int) -> None:
+    """Light mode's step ``number`` begins here, with what comes before ``begin_step``: its wait for a batch.
+
+    It begins likewise at the end of each step: in light mode steps follow each other without a gap.
+    """
+    if _light is not None and not _in_step():
+        _light.begins(number)
+        _steps.ahead = True
+
+
+def no_step_comes() -> None:
+    """What follows on this thread is in no step, until the next begins: a training or an epoch is over."""
+    if _steps.ahead:
+        _steps.ahead = False
+        if _light is not None:
+            _light.left()
 
 
 def end_step() -> None:
     """Close the step range of this thread, and notify subscribers of the next step's number."""
+    if _light is not None and not _steps.ahead and _light.here():
+        _light.turns(_steps.number + 1)
+        _steps.ahead = True
     if _steps.pushed:
         _steps.pushed = False
         if _recorder is not None:
@@ -319,6 +422,9 @@ def end_step() -> None:
 
 def leave_step() -> None:
     """Close the step range of this thread, marked as unended: it is not a whole step and does not count."""
+    _steps.ahead = False
+    if _light is not None:
+        _light.left()
     if not _steps.pushed:
         return
     _steps.pushed = False
@@ -327,6 +433,11 @@ def leave_step() -> None:
     steps = emitter(STEP_FRAMEWORK)
     steps.mark(steps.prepare(UNENDED, "result"))
     steps.pop()
+
+
+def _in_step() -> bool:
+    """Whether a step is open on this thread, be it for a listener or for light mode."""
+    return _steps.pushed or (not _steps.ahead and _light is not None and _light.here())
 
 
 def _push_step(number: int) -> bool:
@@ -348,8 +459,9 @@ def set_up() -> Iterator[None]:
     recorded already, the block gets a range of its own.
     """
     begin, number = perf_counter_ns(), _steps.number
-    pushed, busy = _steps.pushed, _recorder is not None and _recorder.has_begun
-    if pushed:
+    pushed, busy = _in_step(), _recorder is not None and _recorder.has_begun
+    ahead = _steps.ahead
+    if pushed or ahead:
         leave_step()
     try:
         with annotate(SET_UP) if busy else nullcontext():
@@ -359,6 +471,8 @@ def set_up() -> Iterator[None]:
             _recorder.set_up(begin, perf_counter_ns())
         if pushed:
             begin_step(number)
+        elif ahead:
+            step_comes(number + 1)
 
 
 @contextmanager
@@ -377,8 +491,9 @@ def between_steps() -> Iterator[None]:
 
     Where the user counts steps, only ``steps_held`` applies.
     """
-    leaves = _steps.pushed and not (steps_by_user or _steps.held)
-    if leaves:
+    ahead = _steps.ahead
+    leaves = _in_step() and not (steps_by_user or _steps.held)
+    if leaves or ahead:
         leave_step()
     try:
         with steps_held():
@@ -386,6 +501,8 @@ def between_steps() -> Iterator[None]:
     finally:
         if leaves:
             begin_step(_steps.number)
+        elif ahead:
+            step_comes(_steps.number + 1)
 
 
 def are_steps_held() -> bool:
@@ -525,6 +642,7 @@ def finish(wait_s: float = -1) -> None:
             listen(None)
             note_missing_kernels(left)
             left.stop()
+        end_light()
         leave_step()  # this thread's; the steps of other threads end with the trace
     finally:
         lock.release()
@@ -539,6 +657,18 @@ def note_missing_kernels(left: Recorder) -> None:
             "warning",
             "kernels of a forked process are not captured; opscope run captures the kernels of each process",
         )
+
+
+def describe() -> None:
+    """Send what describes this process and its graphs to the NVTX tool again.
+
+    A tool that records ranges of time alone has none of the marks from before.
+    """
+    heard = [one for one in tuple(_emitters.values()) if one.nvtx]
+    if heard:
+        heard[0].mark_spec(process.spec())
+    for one in heard:
+        one.mark_specs_again()
 
 
 def _in_parent() -> None:
@@ -564,14 +694,18 @@ def _in_child() -> None:
     if heard:
         heard[0].mark_spec(process.spec())
         _at_worker_exit(_steps, _leave_step_at_worker_exit)
-    goes_on = getattr(_capture, "in_child", None)
+    alone = getattr(_capture, "alone", False)
+    goes_on = None if alone else getattr(_capture, "in_child", None)
     if goes_on is None or not goes_on():
         _capture = None
     old = _recorder
     if old is None:
         return
     old.abandon()
-    mine = Recorder(old.root)
+    if alone:  # whoever attached asked for this process
+        listen(None)
+        return
+    mine = old.child()
     mine.start(lazy=True)
     listen(mine)
     _at_worker_exit(mine, _finish_at_worker_exit)

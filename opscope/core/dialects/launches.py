@@ -6,6 +6,6 @@ from typing import Final
 
 GRAPH_LAUNCH: Final = r"^(cu|cuda|hip)GraphLaunch"
 LAUNCH: Final = (
-    r"^(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
+    r"^(__)?(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
     r"|^hip(HccModule|Drv)LaunchKernel|^hipExtLaunchMultiKernel|^hipLaunchByPtr"
 )

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from opscope.core.code_files import is_library_s, library_file, select_frames
 from opscope.core.dialects import Reading, user_layer
+from opscope.core.dialects.torch_signatures import argument
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
 
@@ -53,6 +54,19 @@ def read(domain: str, text: str) -> Reading | None:
             layer=layer_of(stack) if isinstance(stack, str) else None,
         )
     return Reading("user") if "model_config" in value else None
+
+
+def call_stack(text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return a marker's ``funcStack`` and the lines of its ``traceMarker``, outermost first, ``file:line``.
+
+    None if the text is no such marker, or has no ``funcStack``.
+    """
+    value = _literal(text) if text.startswith("{") and "'funcStack'" in text else None
+    stack = value.get("funcStack") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(stack, str) or not stack:
+        return None
+    lines = value.get("traceMarker")
+    return stack, tuple(map(str, lines if isinstance(lines, (list, tuple)) else ()))
 
 
 def _literal(text: str) -> Any:
@@ -97,7 +111,7 @@ def _call(value: dict[Any, Any]) -> Reading | None:
         elif arg.get("type") == "NoneType" and not name and not params:
             inputs.append(None)  # among leading tensors: an absent tensor, such as a linear's bias
         else:
-            params.append((name or f"arg{position}", clean_value(arg.get("value"))))
+            params.append((name or argument(module, op, position), clean_value(arg.get("value"))))
     while inputs and inputs[-1] is None:
         inputs.pop()
     full = f"{module}.{op}" if module else op

@@ -8,7 +8,7 @@ from typing import Final
 
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
-from opscope.core.schema import DIRECTIONS, INPUT_DOMAIN, OpCall
+from opscope.core.schema import CAPTURE_DOMAIN, DIRECTIONS, INPUT_DOMAIN, OpCall
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
 #: Domains in which a call has its layer as a parameter: no range is around a node of a session.
@@ -40,6 +40,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading(_ROLES[category])  # type: ignore[arg-type]
     if domain == INPUT_DOMAIN:
         return _loader(text)
+    if domain == CAPTURE_DOMAIN:
+        return Reading("note")
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark
         return Reading("note")
     if domain == "python":

@@ -79,7 +79,10 @@ OTHER: Final = kind(
     "sorting, joins, routing, FFT, decompositions, resampling",
     ("sort", "search", "fft", "linalg", "interpolation", "host", "query", "autograd", "test"),
 )
-UNKNOWN: Final = kind("unknown", "neither the op nor the kernel's name shows the kind of work")
+UNKNOWN: Final = kind(
+    "unknown",
+    "neither the op nor the kernel's name shows the kind of work",
+)
 #: Time that no op covers, in a profile without a GPU.
 NO_OP: Final = kind("outside any op", "inside steps: Python, and libraries without an adapter")
 

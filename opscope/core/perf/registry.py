@@ -254,6 +254,7 @@ _API_TO_ATEN: Final[Mapping[str, str]] = MappingProxyType(
         "__rtruediv__": "div",
         "__itruediv__": "div",
         "__div__": "div",
+        "__rdiv__": "div",
         "__idiv__": "div",
         "__floordiv__": "floor_divide",
         "__pow__": "pow",

@@ -6,15 +6,17 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from .pool import Pool
+
 #: Rows handled at a time where all at once would take too much memory.
-PIECE: Final = 2_000_000
+PIECE: Final = 250_000
 _FEW: Final = 32
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
@@ -57,7 +59,7 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
             rechunk=True,
         )  # fmt: skip
 
-    with ThreadPoolExecutor(_AHEAD) as pool:
+    with Pool(_AHEAD) as pool:
         return pl.DataFrame(list(pool.map(whole_column, schemas)))
 
 
@@ -70,7 +72,7 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
     if len(parts) < 2:
         yield from ((part, work(part)) for part in parts)
         return
-    with ThreadPoolExecutor(_AHEAD) as pool:
+    with Pool(_AHEAD) as pool:
         waiting: deque[tuple[slice, Future[T]]] = deque()
         for part in parts:
             waiting.append((part, pool.submit(work, part)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.once import once
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints, depth
 
@@ -31,7 +31,7 @@ class Forest:
     def __len__(self) -> int:
         return len(self.parent)
 
-    @cached_property
+    @once
     def level(self) -> Ints:
         """How many ancestors each node has."""
         level = np.zeros(len(self), np.int64)
@@ -49,7 +49,7 @@ class Forest:
                     return depth(self.parent)
         return level
 
-    @cached_property
+    @once
     def levels(self) -> list[NDArray[np.int32]]:
         """The nodes of each level, in the order of their parents, siblings in their own order."""
         order = _sorted(self.level).astype(np.int32)
@@ -61,7 +61,7 @@ class Forest:
                 found[number] = nodes[np.argsort(above, kind="stable")]
         return found
 
-    @cached_property
+    @once
     def size(self) -> NDArray[np.int32]:
         """How many nodes each node's tree has, itself included."""
         many = np.ones(len(self), np.int32)
@@ -69,7 +69,7 @@ class Forest:
             np.add.at(many, self.parent[nodes], many[nodes])
         return many
 
-    @cached_property
+    @once
     def place(self) -> NDArray[np.int32]:
         """Each node's place in an order in which its descendants directly follow it."""
         place = np.zeros(len(self), np.int32)

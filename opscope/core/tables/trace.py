@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,6 +31,10 @@ _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+#: Analyses of one trace may run in several threads.
+_noting: Final = threading.Lock()
+
+
 def table_schema(table: str) -> dict[str, Any]:
     """Return the Polars schema of a trace table. Raises KeyError for an unknown table."""
     return {column: _POLARS[kind] for column, kind in TABLES[table].items()}
@@ -44,6 +49,8 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     extra = set(frame.columns) - set(schema)
     if extra:
         raise ValueError(f"table {table!r} has no column {', '.join(sorted(extra))}")
+    if not frame.width:  # Polars would make a row of its own for the nulls
+        return pl.DataFrame(schema=schema)
     if frame.schema != schema:
         frame = frame.select(
             pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype).alias(name)
@@ -130,8 +137,9 @@ class Trace:
             {"severity": [severity], "what": [what], "how_many": [how_many]},
             schema=table_schema("notes"),
         )
-        self.tables["notes"] = pl.concat([self.tables["notes"], row])
-        self.present |= {"notes"}
+        with _noting:
+            self.tables["notes"] = pl.concat([self.tables["notes"], row])
+            self.present |= {"notes"}
 
 
 def concat(traces: Iterable[Trace]) -> Trace:

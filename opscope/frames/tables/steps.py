@@ -24,7 +24,7 @@ def frames() -> Iterator[Frame]:
         "steps()",
         "one row per step and process",
         columns(
-            f"process rank step start end time {_PARTS} overlap_time {_PHASES} slow unknown reason",
+            f"process rank step start end time {_PARTS} overlap_time {_PHASES} slow warm_up unknown reason",
             step=_STEP,
             time=_TIME,
             overlap_time=_OVERLAP,
@@ -32,15 +32,29 @@ def frames() -> Iterator[Frame]:
         ),
     )
     yield Frame(
+        "iterations()",
+        "one row per iteration and process; a process without any has one row, with a reason",
+        columns(
+            "process rank iteration start end duration ops kernels device_time warm_up slow stable found_by"
+            " certainty is_step reason",
+            duration=("ns", "end - start"),
+            ops=("count", "ops that began in it"),
+            kernels=("count", "kernels launched in it; null if none were captured then"),
+            device_time=("ns", "durations of the kernels, copies and sets launched in it added up"),
+            reason=("text", "what is in doubt, or why there are none"),
+        ),
+    )
+    yield Frame(
         "step_summary()",
         "one row per process and part of its steps: the whole step, each part, each phase",
         columns(
-            "process rank part steps total share median mad p10 p90 min max slow_steps left_out",
+            "process rank part steps total share median mad p10 p90 min max slow_steps left_out"
+            " warm_up_steps",
             part=("text", "step for the whole step; a part of its time; or a phase"),
             steps=("count", "steps that are counted; 0 if the trace has none"),
             total=("ns", "times of all counted steps added up"),
             share=("fraction", "total / the time of the counted steps"),
-            median=("ns", "median over the steps"),
+            median=("ns", "median over the steps that are no warm-up, as are the other statistics"),
             p90=("ns", "nine tenths of the steps took no longer"),
             min=("ns", "the least of a step"),
             max=("ns", "the most of a step"),

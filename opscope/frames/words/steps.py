@@ -50,19 +50,31 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
     "fraction": {
+        "certainty": "how sure it is that these are the iterations; null if the program marks them",
         "waiting_share": "waiting_time / (waiting_time + transfer_time)",
         "last_share": "last / compared",
         "over_mean": "median over the steps of its work / the mean work of all ranks in the step",
         "most_work_share": "most_work / the steps in which work is known",
     },
+    "number": {
+        "iteration": "the iteration's number: the step's, or counted from 0; null for a process without any",
+    },
     "count": {
-        "slow_steps": "steps that were slow; null if too few to judge",
+        "slow_steps": "steps that were slow and no warm-up; null if too few to judge",
+        "warm_up_steps": (
+            "counted steps that were warm-up: their times are in total and share only; null if too few to"
+            " judge"
+        ),
         "left_out": "steps that are not counted: the device was not captured, or nothing was recorded",
         "compared": "collectives, of each rank, of which at least two ranks' times are known",
         "last": "of those compared, collectives that it alone entered last",
         "most_work": "steps in which it alone had the most work",
     },
     "text": {
+        "found_by": (
+            "marked by the program; key node and its name; global_step; or what repeats: optimizer, function,"
+            " iteration, sequence (of ops), kernels"
+        ),
         "unknown": "which parts are null, and why; null if none is",
         "seen_on": (
             "where the phases were seen: host (ranges and ops), device (kernels), or the source itself states"
@@ -75,5 +87,13 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
             "whether it is an outlier: modified z-score above 3.5 and at least 5 % above the median;"
             " null for fewer than five steps"
         ),
+        "warm_up": (
+            "whether it is one of the first, which are slower than the later ones: modified z-score above 3.5"
+            " and at least a fifth above the median of the second half; null for fewer than five"
+        ),
+        "stable": (
+            "whether it is in the longest range of iterations without warm-up, slow ones and other work"
+        ),
+        "is_step": "whether it is a step in all frames; otherwise only where a range of them is selected",
     },
 }

@@ -1,14 +1,16 @@
 """Read DLProf's databases (``dlprof_dldb.sqlite``): ops, their instances, kernels, copies and calls.
 
 DLProf has already linked kernels to ops. The trace gives ops as ranges in opscope's own text, and a call for
-each kernel, so that attribution finds the same op again. DLProf's name of the op (``CONV2D_1``) is its
-parameter ``op_id``.
+each kernel, so that attribution finds the same op again. DLProf's id of the op (``CONV2D_1``) is its
+parameter ``op_id``; its name and call stack are a marker around it, as in the export that DLProf read. What
+DLProf calls unassociated is no op: it is calls outside all ops, as in any trace.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,8 +27,18 @@ from opscope.readers.nsys.target import capability
 from opscope.readers.sound import sound_trace
 from opscope.readers.sqlite import Database, Kind, filled, is_database
 
+from . import versions
+
 DOMAIN: Final = "opscope.dlprof"
+UNASSOCIATED: Final = "unassociated_"
+#: What the process's versions are in DLProf's table.
+_VERSIONS: Final = {
+    "driver_version": "driver", "cuda_version": "cuda", "cudnn_version": "cudnn",
+    "nsys_version": "nsys", "cpu_model": "cpu",
+}  # fmt: skip
 _DIRECTIONS: Final = {"fprop": "forward", "bprop": "backward"}
+#: DLProf's number of a repeated call; markers write it as ``(2)``.
+_REPEAT: Final = re.compile(r"\[([0-9]{1,9})\](?=/|\Z)")
 _WHERE: Final[Mapping[str, Kind]] = dict.fromkeys(
     ("api_start", "api_stop", "gpu_start", "gpu_stop", "device_id", "process_id", "thread_id"),
     "int",
@@ -42,8 +54,8 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a DLProf database. Never raises."""
-    return is_database(path, _is_ours)
+    """Whether the file is a DLProf database, of whatever version. Never raises."""
+    return is_database(path, lambda found: _is_ours(found) or versions.names_itself(found))
 
 
 def _is_ours(database: Database) -> bool:
@@ -59,20 +71,29 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     """
     with Database(path) as database:
         if not _is_ours(database):
+            if versions.names_itself(database):
+                raise BadInput(path, versions.refusal(database))
             raise BadInput(path, "not a database of DLProf (it lacks DLProf's tables)")
+        warning = versions.warning(database)
         words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
         kernels = _launched(
-            database, "read_only_kernels", ("long_name_id", "grid_id", "block_id"), 0
+            database,
+            "read_only_kernels",
+            ("long_name_id", "grid_id", "block_id", "read_only_ops_id"),
+            0,
         )
         copies = _launched(database, "read_only_memcpys", ("name_id", "num_bytes", "copy_kind"), 1)
         sets = _launched(database, "read_only_memsets", ("name_id", "num_bytes"), 2)
-        ranges = _ranges(database, words)
+        ops = {
+            row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)
+        }
+        ranges = _ranges(database, words, ops)
         pids = _numbered([ranges, kernels, copies, sets], "process_id")
         tables = {
             "ranges": ranges.drop("process_id"),
             "kernels": _kernels(database, kernels, words),
             "memops": _memops(copies, sets),
-            "calls": _calls(database, words, kernels, copies, sets),
+            "calls": _calls(database, words, ops, kernels, copies, sets),
         }
         process = pl.lit(0, pl.Int32).alias("process")
         tables = {name: frame.with_columns(process) for name, frame in tables.items()}
@@ -83,7 +104,9 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
              "compute_capability_minor": "int", "sm_count": "int"},
         )  # fmt: skip
         system = _rows(
-            database, "read_only_system_config", {"framework": "text", "dlprof_version": "text"}
+            database,
+            "read_only_system_config",
+            dict.fromkeys(("framework", "dlprof_version", *_VERSIONS), "text"),
         )
         faults = database.faults()
     tables["devices"] = devices.select(
@@ -97,9 +120,16 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     )
     framework = system["framework"][0] if system.height else None
     tables["processes"] = pl.DataFrame(
-        {"process": [0], "pid": pids[:1] or [None], "framework": [framework]},
-        schema={"process": pl.Int32, "pid": pl.Int64, "framework": pl.String},
-    )
+        {
+            "process": [0],
+            "pid": pids[:1] or [None],
+            "framework": [framework],
+            "versions": [_versions(system)],
+        },
+        schema={
+            "process": pl.Int32, "pid": pl.Int64, "framework": pl.String, "versions": pl.String,
+        },
+    )  # fmt: skip
     threads = pl.concat([tables["ranges"].select("thread"), tables["calls"].select("thread")])
     tables["threads"] = threads.unique().sort("thread").with_columns(process, os_tid="thread")
     version = system["dlprof_version"][0] if system.height else None
@@ -107,9 +137,22 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     trace = sound_trace(tables, origin)
     for note in faults:
         trace.note(*note)
+    if warning is not None:
+        trace.note("warning", warning, 1)
     if len(pids) > 1:
         trace.note("warning", "processes in one DLProf database, shown as one process", len(pids))
     return trace
+
+
+def _versions(system: pl.DataFrame) -> str | None:
+    """Return the versions of the machine's software as JSON."""
+    row = next(system.iter_rows(named=True), {})
+    known = {key: row.get(name) for name, key in _VERSIONS.items()}
+    return (
+        json.dumps({key: value for key, value in known.items() if value})
+        if any(known.values())
+        else None
+    )
 
 
 def _rows(database: Database, table: str, wanted: Mapping[str, Kind]) -> pl.DataFrame:
@@ -164,7 +207,11 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(
-    database: Database, words: Mapping[int, str], kernels: pl.DataFrame, *named_calls: pl.DataFrame
+    database: Database,
+    words: Mapping[int, str],
+    ops: Mapping[int, Mapping[str, Any]],
+    kernels: pl.DataFrame,
+    *named_calls: pl.DataFrame,
 ) -> pl.DataFrame:
     columns = [
         pl.col("thread_id").alias("thread"),
@@ -172,25 +219,47 @@ def _calls(
         pl.col("api_stop").alias("end"),
         pl.col("correlation"),
     ]
-    parts = [kernels.select(columns)]  # DLProf has the kernel's name, not the launch's
+    # DLProf has the kernel's name, not the launch's: but for a launch in no op, which is an op of its own
+    launches = {number: words.get(op["op_type_id"]) for number, op in ops.items() if _is_call(op)}
+    parts = [
+        kernels.select(
+            *columns,
+            pl.col("read_only_ops_id")
+            .replace_strict(launches, default=None, return_dtype=pl.String)
+            .cast(pl.Categorical)
+            .alias("name"),
+        )
+    ]
     for frame in named_calls:
         names = labels(frame["name_id"], words, "?").alias("name")
         parts.append(frame.with_columns(names).select(*columns, "name"))
-    others = _rows(
-        database,
-        "read_only_cuda_calls",
-        dict.fromkeys(("name_id", "api_start", "api_stop", "thread_id"), "int"),
-    )
-    names = labels(others["name_id"], words, "?").alias("name")
     none = pl.lit(None, pl.Int64).alias("correlation")
-    parts.append(others.with_columns(names, none).select(*columns, "name"))
+    for table in ("read_only_cuda_calls", "read_only_cuda_syncs"):
+        others = _rows(
+            database,
+            table,
+            dict.fromkeys(("name_id", "api_start", "api_stop", "thread_id"), "int"),
+        )
+        names = labels(others["name_id"], words, "?").alias("name")
+        parts.append(others.with_columns(names, none).select(*columns, "name"))
     return pl.concat(parts, how="diagonal").sort("start")
 
 
-def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
-    """Return an op range for each instance, inside a layer range if the op's name contains the layer."""
-    ops = {row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)}
+def _is_call(op: Mapping[str, Any]) -> bool:
+    """Return whether what DLProf calls an op is a CUDA call outside all ops."""
+    return (op["op_name"] or "").startswith(UNASSOCIATED)
+
+
+def _ranges(
+    database: Database, words: Mapping[int, str], ops: Mapping[int, Mapping[str, Any]]
+) -> pl.DataFrame:
+    """Return an op range for each instance, inside DLProf's marker with the op's name and call stack.
+
+    That is inside a layer range if the op's name contains the layer.
+    """
+    calls = [number for number, op in ops.items() if _is_call(op)]
     frame = _rows(database, "read_only_op_instances", _INSTANCE)
+    frame = frame.filter(~pl.col("read_only_ops_id").is_in(calls).fill_null(False))
     # instances of one op with the same shapes share a text
     key = ["read_only_ops_id", "input_shapes_id", "output_shapes_id"]
     kinds = frame.select(key).unique(maintain_order=True)
@@ -199,25 +268,51 @@ def _ranges(database: Database, words: Mapping[int, str]) -> pl.DataFrame:
         pl.Series("op_text", [text for text, _, _ in found], dtype=pl.String),
         pl.Series("direction", [direction for _, direction, _ in found], dtype=pl.String),
         pl.Series("layer", [layer for _, _, layer in found], dtype=pl.String),
+        pl.Series("marker", [_marker(ops.get(row[0])) for row in kinds.iter_rows()], pl.String),
     )
     joined = frame.join(kinds, on=key, how="left", nulls_equal=True, maintain_order="left")
     thread_and_times = ["process_id", "thread_id", "cpu_start", "cpu_stop"]
     layers = joined.drop_nulls("layer").select(
-        *thread_and_times, text="layer", category=pl.lit("layer"), outer=pl.lit(0)
+        *thread_and_times,
+        text="layer",
+        category=pl.lit("layer"),
+        domain=pl.lit(DOMAIN),
+        outer=pl.lit(0),
     )
-    calls = joined.select(*thread_and_times, text="op_text", category="direction", outer=pl.lit(1))
-    both = pl.concat([layers, calls]).sort("cpu_start", "outer", maintain_order=True)
-    return both.select(
+    markers = joined.drop_nulls("marker").select(
+        *thread_and_times,
+        text="marker",
+        category=pl.lit(None, pl.String),
+        domain=pl.lit(None, pl.String),
+        outer=pl.lit(1),
+    )
+    made = joined.select(
+        *thread_and_times,
+        text="op_text",
+        category="direction",
+        domain=pl.lit(DOMAIN),
+        outer=pl.lit(2),
+    )
+    every = pl.concat([layers, markers, made]).sort("cpu_start", "outer", maintain_order=True)
+    return every.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
         "process_id",
         pl.col("thread_id").alias("thread"),
         pl.col("cpu_start").alias("start"),
         pl.col("cpu_stop").alias("end"),
-        pl.lit(DOMAIN, pl.Categorical).alias("domain"),
+        pl.col("domain").cast(pl.Categorical),
         pl.col("category").cast(pl.Categorical),
         pl.col("text").cast(pl.Categorical),
         pl.lit("pushpop", pl.Categorical).alias("kind"),
     )
+
+
+def _marker(op: Mapping[str, Any] | None) -> str | None:
+    """Return the marker from which DLProf had the op's name and call stack; None of an op without a name."""
+    if op is None or not op["op_name"]:
+        return None
+    stack = _REPEAT.sub(r"(\1)", op["op_name"])
+    return str({"traceMarker": (op["stack_trace"] or "").splitlines(), "funcStack": stack})
 
 
 def _text(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from opscope.core.dialects.launches import LAUNCH
+from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, Columns
+
+#: The call whose callback tells Kineto the name of a kernel (``CuptiRangeProfilerApi.cpp``).
+_HEARD: Final = "cudaLaunchKernel"
 
 
 def counters(
@@ -26,18 +30,20 @@ def counters(
 
     The table has a row per (kernel, metric). The marks are rows for ``ranges`` (ids from ``first_id``) with
     the kernel's name as text; they have no duration, because the profiler replays kernels, so the times of a
-    range are not those of its kernel. The profiler runs one kernel at a time and gives no correlation id,
-    so the n-th range is taken for the n-th launch. That is done only if there are as many launches as
-    ranges; otherwise the values stay, without a launch.
+    range are not those of its kernel. The profiler runs one kernel at a time, on whichever stream, and gives
+    no correlation id, so the n-th range is taken for the n-th launch. That is done only if there are as many
+    launches as ranges, all ranges are of one device (Kineto has a profiler a device, and no launch says which
+    device it is for) and no CUDA graph was launched; otherwise the values stay, without a launch.
     """
     rows = columns["metrics"]
     start = rows.column("start")
     order = np.argsort(start, kind="stable")
     # the range profiler measures every call that runs a kernel on the device
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains(LAUNCH)).sort("start")
-    linked = len(launches) == len(order)
-    correlation = launches["correlation"].to_list() if linked else [None] * len(order)
     device = [None if value == NONE else value for value in rows.column("device").tolist()]
+    unlinked = _doubt(calls, len(launches), device)
+    linked = unlinked is None
+    correlation = launches["correlation"].to_list() if linked else [None] * len(order)
     sound = len(metrics) == len(order)
     found = [
         (process, device[row], correlation[place], first_id + place, name, float(value))
@@ -52,7 +58,7 @@ def counters(
             "start": start[order] + base,
             "end": start[order] + base,
             "domain": pl.repeat("cuda_profiler_range", len(order), dtype=pl.String, eager=True),
-            "text": spread("text", list(columns.names), rows.column("name", np.int32)[order]),
+            "text": spread("text", [*columns.names], _names(rows, order, launches, linked)),
             "kind": pl.repeat("mark", len(order), dtype=pl.String, eager=True),
         }
     )
@@ -64,10 +70,35 @@ def counters(
     )  # fmt: skip
     if not sound:
         return table, marks, "hardware counters could not be read"
-    if not linked:
-        return (
-            table,
-            marks,
-            f"counters are not linked to launches: {len(launches)} launches, not one per kernel",
-        )
-    return table, marks, None
+    return table, marks, unlinked
+
+
+def _names(
+    rows: Any, order: NDArray[np.int64], launches: pl.DataFrame, linked: bool
+) -> NDArray[np.int32]:
+    """Return the name of each range's kernel as a place in the names; -1 where it is not known.
+
+    Kineto hears the names of kernels at ``cudaLaunchKernel`` alone, and writes the n-th name that it heard to
+    the n-th range. So after a kernel that another call launched (``cuLaunchKernel``, ``…ExC``), every name is
+    of a later launch.
+    """
+    named: NDArray[np.int32] = rows.column("name", np.int32)[order]
+    heard = (launches["name"].cast(pl.String) == _HEARD).to_numpy()
+    if not linked or heard.all():
+        return named
+    place = np.cumsum(heard) - 1
+    found: NDArray[np.int32] = np.where(heard, named[np.maximum(place, 0)], np.int32(-1))
+    return found
+
+
+def _doubt(calls: pl.DataFrame, launches: int, device: list[int | None]) -> str | None:
+    """Return why the ranges of these devices cannot be taken for the launches in order; None if they can."""
+    what = None
+    graphs = int(calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).sum())
+    if len(set(device)) > 1:
+        what = f"they are of {len(set(device))} devices, and no launch says for which it is"
+    elif graphs:
+        what = f"{graphs} launches of CUDA graphs ran an unknown number of kernels"
+    elif launches != len(device):
+        what = f"{launches} launches, not one per kernel"
+    return None if what is None else f"counters are not linked to launches: {what}"

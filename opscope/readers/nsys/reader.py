@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ import polars as pl
 
 from opscope.core.tables.amended import amended
 from opscope.core.tables.columns import pairs
+from opscope.core.tables.pool import Pool
 from opscope.core.tables.ranks import with_facts, with_ranks
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
@@ -123,7 +124,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     meta = nsys_target.read_meta(source)
     notes = nsys_target.read_notes(source)
     named: Future[Ranges] | None = None
-    with ThreadPoolExecutor(1) as beside:
+    with Pool(1) as beside:
         if source.has("NVTX_EVENTS", "start", "end", "eventType"):
             events = read_events(source, strings, threads)
             # one core assembles the ranges while the others continue to read

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Final
 
 import polars as pl
@@ -20,7 +21,14 @@ from .strings import TID_BITS, TID_MASK, Codes, Strings, Threads
 
 #: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
 _HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
+_CPU: Final = "CpuDescription"
+#: What DLProf adds to an export: columns of its table ``SystemInfo``, and the version that each is.
+_ADDED: Final = {"cpuModel": "cpu", "nsysVersion": "nsys", "cudnnVersion": "cudnn"}
 _SEVERITY: Final = {2: "warning", 3: "error"}
+#: The script by which ``opscope run`` starts a program under nsys, the words before it, and the numbers of
+#: files after it (``backends/nsys/starter.py``).
+_STARTER: Final = ("nsys", "starter.py")
+_STARTED, _FILES = 4, 4
 _MAX_NOTE: Final = 300
 _MAX_NOTES: Final = 200
 
@@ -43,6 +51,7 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
     while f"PROCESS_0:ARGUMENT_{count}" in meta:
         command.append(meta[f"PROCESS_0:ARGUMENT_{count}"])
         count += 1
+    command = _own(command)
     found = {
         "format": "nsys",
         "tool": meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
@@ -52,6 +61,14 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
         "paths": [str(source.path)],
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _own(command: list[str]) -> list[str]:
+    """Return the program's command, without the script of ``opscope run`` that starts it under nsys."""
+    for number, word in enumerate(command[:_STARTED], start=1):
+        if PurePath(word).parts[-2:] == _STARTER:
+            return command[number + _FILES :]
+    return command
 
 
 def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.DataFrame:
@@ -75,10 +92,16 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             source,
             "TARGET_INFO_SYSTEM_ENV",
             {"name": "text", "value": "text"},
-            f"name IN ('{_HOST}', '{_DRIVER}', '{_CUDA}')",
+            f"name IN ('{_HOST}', '{_DRIVER}', '{_CUDA}', '{_CPU}')",
         )
     }
-    versions = {"driver": env.get(_DRIVER), "cuda_driver": env.get(_CUDA)}
+    added = _added(source)
+    versions = {
+        "driver": env.get(_DRIVER),
+        "cuda_driver": env.get(_CUDA),
+        "cpu": env.get(_CPU),
+        **{key: added[name] for name, key in _ADDED.items() if added.get(name)},
+    }
     known = json.dumps({key: value for key, value in versions.items() if value})
     keys = sorted(processes.keys)
     return pl.DataFrame(
@@ -90,14 +113,21 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             "world_size": [len(set(ranks.values())) or None] * len(keys),
             "clock_domain": [0] * len(keys),
             "name": [names.get(key) for key in keys],
+            "framework": [added.get("framework") or None] * len(keys),
             "versions": [known if known != "{}" else None] * len(keys),
         },
         schema={
             "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int64,
             "world_size": pl.Int32, "clock_domain": pl.Int32, "name": pl.String,
-            "versions": pl.String,
+            "framework": pl.String, "versions": pl.String,
         },
     )  # fmt: skip
+
+
+def _added(source: Source) -> dict[str, str | None]:
+    """Return what DLProf added about the machine to the export, by column of ``SystemInfo``."""
+    rows = _dicts(source, "SystemInfo", dict.fromkeys((*_ADDED, "framework"), "text"))
+    return next(iter(rows), {})
 
 
 def read_threads(source: Source, strings: Strings, threads: Threads) -> pl.DataFrame:

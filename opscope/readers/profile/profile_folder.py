@@ -16,8 +16,8 @@ import secrets
 import shutil
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +25,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from opscope.core.once import lock_of
 from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import hand_back
+from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound
@@ -47,7 +49,7 @@ _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.
 _ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
 #: Rows of extra tables that may wait to be written.
-_MOST_WAITING: Final = 500_000
+_MOST_WAITING: Final = 125_000
 #: A table whose rows change rank more often than this is written to one file.
 _MOST_PARTS: Final = 4096
 
@@ -172,7 +174,7 @@ class _Pen:
     """A thread that does what there is to do in the folder, in order, while the next table is made."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
+        self._thread = Pool(1)
         self._jobs: deque[tuple[int, Future[Any]]] = deque()
         self._rows = 0
 
@@ -269,8 +271,11 @@ def _public(value: Mapping[str, Any]) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------- reading
 
 
-class _Tables(dict[str, pl.DataFrame]):
-    """The tables of a profile, each read from its files on first use."""
+class Tables(dict[str, pl.DataFrame]):
+    """The tables of a profile, each read from its files on first use, by one thread.
+
+    Results (``own`` is false) are read each time: who asks for them keeps them, or gives them up.
+    """
 
     def __init__(
         self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
@@ -281,15 +286,37 @@ class _Tables(dict[str, pl.DataFrame]):
             super().__setitem__(name, pl.DataFrame())
 
     def __getitem__(self, name: str) -> pl.DataFrame:
+        with lock_of(self, "files"):
+            return self._read(name)
+
+    def part(self, name: str, wanted: Collection[str]) -> tuple[pl.DataFrame, set[str]]:
+        """Return those of the columns ``wanted`` that a table of results has, and all that it has."""
+        files = self._files.get(name)
+        if self._own or files is None:
+            frame = self[name]
+            return frame.select(one for one in frame.columns if one in wanted), set(frame.columns)
+        _check(self._path, files)
+        with_all = [set(pl.scan_parquet(file, glob=False).collect_schema()) for file in files]
+        held = set.intersection(*with_all) if with_all else set()
+        return self._sized(name, sorted(held.intersection(wanted))), held
+
+    def _read(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
         if files is not None:
-            frame = _load(self._path, name, files, self._own)
-            rows = self._rows.get(name, len(frame))
-            if len(frame) != rows:
-                what = f"table {name} has {len(frame)} rows, but {META} says {rows}"
-                raise BadInput(self._path, what)
-            self[name] = self._sound(name, frame) if self._own else frame
+            frame = self._sized(name)
+            if not self._own:
+                return frame
+            self[name] = self._sound(name, frame)
         return super().__getitem__(name)
+
+    def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
+        """Return the table from its files. Raises BadInput if it has not as many rows as it had."""
+        frame = _load(self._path, name, self._files[name], self._own, wanted)
+        rows = self._rows.get(name, len(frame))
+        if len(frame) != rows:
+            what = f"table {name} has {len(frame)} rows, but {META} says {rows}"
+            raise BadInput(self._path, what)
+        return frame
 
     def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""
@@ -299,7 +326,10 @@ class _Tables(dict[str, pl.DataFrame]):
                 raise BadInput(self._path, f"{many} {what}")
             note = {"severity": [severity], "what": [what], "how_many": [many]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
-            self["notes"] = pl.concat([self["notes"], row])
+            if name == "notes":  # it is being read: asking for it would read it again, for ever
+                tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
+            else:
+                self["notes"] = pl.concat([self["notes"], row])
         return tables[name]
 
     def __setitem__(self, name: str, frame: pl.DataFrame) -> None:
@@ -341,9 +371,9 @@ def read(
     origin = head.get("origin")
     meta = head.get("meta")
     trace = Trace(
-        _Tables(folder, own, rows, True), present, origin if isinstance(origin, dict) else {}
+        Tables(folder, own, rows, True), present, origin if isinstance(origin, dict) else {}
     )
-    extra = _Tables(folder, _files(folder, head, "extra"), _rows(head, "extra"), False)
+    extra = Tables(folder, _files(folder, head, "extra"), _rows(head, "extra"), False)
     return trace, extra, meta if isinstance(meta, dict) else {}
 
 
@@ -417,13 +447,15 @@ def _check(folder: Path, files: list[Path]) -> None:
             raise _damaged(folder, file, error) from error
 
 
-def _load(folder: Path, name: str, files: list[Path], own: bool) -> pl.DataFrame:
+def _load(
+    folder: Path, name: str, files: list[Path], own: bool, wanted: list[str] | None = None
+) -> pl.DataFrame:
     frames = []
     for file in files:
         try:
             _refuse_pipe(file)
             _refuse_bomb(folder, file)
-            frame = pl.read_parquet(file, glob=False)  # a file name may contain brackets
+            frame = pl.read_parquet(file, columns=wanted, glob=False)  # a name may contain brackets
             if own:  # columns that a later version added are left out
                 columns = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(columns))

@@ -32,8 +32,13 @@ def allocations(
     devices: Sequence[Mapping[str, Any]],
     clocks: Sequence[tuple[int, int, int]],
     notes: list[tuple[str, str, int]],
+    segments: Sequence[Path] = (),
+    begin: int | None = None,
 ) -> pl.DataFrame:
     """Return the ``allocations`` table of one process, by time; releases have negative bytes.
+
+    ``segments``: the folders of a ring's stretches in order. Changes before ``begin`` (ns) are left out,
+    but totals count them.
 
     ``devices`` are the facts of the observed devices: ``memory`` (the device number), and for a GPU
     ``total`` and ``reserved``: the bytes in use when the recording ended, or paused, after ``changes``
@@ -42,9 +47,8 @@ def allocations(
     put a GPU's Unix times on the recorder's clock. Appends what was left out to ``notes``. Raises BadInput
     if the file does not have this format.
     """
-    data = _read(part / recording_format.MEMORY)
-    if len(data) and not np.isin(data["kind"], range(4)).all():
-        raise BadInput(part / recording_format.MEMORY, "not the memory events of a recording")
+    pieces = [_checked(folder / recording_format.MEMORY) for folder in (part, *segments)]
+    data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
     frame = frame.with_row_index("order").with_columns(
         pl.Series("time", _times(data, clocks)),
@@ -80,6 +84,8 @@ def allocations(
         ),
     )
     rows = rows.filter(pl.col("address").is_not_null())
+    if begin is not None:
+        rows = rows.filter(pl.col("time") >= begin)
     return rows.select(
         pl.lit(0, pl.Int32).alias("process"),
         pl.col("device").cast(pl.Int32),
@@ -114,6 +120,13 @@ def _pieces(
             here = np.flatnonzero(device == number)
             piece[here] = np.searchsorted(ends, np.arange(len(here)), side="right")
     return piece
+
+
+def _checked(path: Path) -> np.ndarray[Any, Any]:
+    data = _read(path)
+    if len(data) and not np.isin(data["kind"], range(4)).all():
+        raise BadInput(path, "not the memory events of a recording")
+    return data
 
 
 def _read(path: Path) -> np.ndarray[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +20,12 @@ from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import refuse_odd
 from opscope.readers.sound import sound_trace
 
+from . import ring
+from .light import light_tables
 from .memory import allocations
 from .ranges import Texts, ranges
-from .samples import samples
+from .samples import Sampled, samples
+from .told_backends import backend_fact
 
 #: Largest size in bytes of meta.json, and of one line of the other files.
 MAX_META: Final = 1 << 22
@@ -51,8 +54,21 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
     facts = _Facts.of(part)
     notes: list[tuple[str, str, int]] = list(facts.notes)
     texts = _texts(part, facts.domains)
-    logs = _logs(part, notes)
-    stop = facts.stop
+    segments = ring.segments(part)
+    logs = _logs([part, *segments], notes)
+    begin = ring.begin(facts.ring, facts.clocks)
+    if begin is not None:
+        logs = {thread: ring.since(begin, log) for thread, log in logs.items()}
+        facts.start = begin if facts.start is None else max(facts.start, begin)
+        assert facts.ring is not None
+        if facts.ring["last"]:
+            what = f"this is the last {facts.ring['last']} of the recording: {facts.ring['why']}"
+            notes.append(("info", what, 1))
+    elif segments and facts.clocks:  # what is left of a killed process
+        facts.start = facts.clocks[0][0]
+    stop = (
+        facts.stop if facts.stop is not None or facts.ring is None else ring.end(logs, facts.clocks)
+    )
     if stop is None:
         notes.append(
             (
@@ -71,11 +87,19 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
         "own_costs": _own_costs(facts, stop),
     }
-    sampled = samples(facts.samples, table)
+    light, light_samples = light_tables(part, facts.light_names, notes)
+    tables |= light
+    sampled = pl.concat([samples(facts.samples, table), light_samples]).sort(
+        "time", maintain_order=True
+    )
+    if begin is not None:
+        sampled = sampled.filter(pl.col("time") >= begin)
     if len(sampled):  # else nothing was sampled
         tables["samples"] = sampled
     if facts.memory:  # else memory was not observed
-        tables["allocations"] = allocations(part, facts.memory, facts.clocks, notes)
+        tables["allocations"] = allocations(
+            part, facts.memory, facts.clocks, notes, segments, begin
+        )
     tables["notes"] = pl.DataFrame(
         notes,
         schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
@@ -94,7 +118,11 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "profiling": facts.profiling,
         "window": facts.window,
         "onnxruntime": facts.sessions,
+        "backend": facts.backend,
+        "began": facts.start,
     }
+    if facts.ring is not None:
+        origin["ring"] = facts.ring
     return sound_trace(tables, origin)
 
 
@@ -194,16 +222,48 @@ class _Facts:
     profiling: tuple[int, str] | None = None
     #: the window that the profiler captured: start, end, steps, why it ended, whether it was chosen
     window: dict[str, Any] | None = None
+    #: which backend recorded the process, why, and why no better one did
+    backend: dict[str, Any] | None = None
     #: ONNX Runtime's sessions that were profiled, by number: the model's name, when the profile began (Unix
     #: ns; None if it was not written), and whether it was full
     sessions: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: values over time: name → (times, values)
-    samples: dict[str, tuple[list[int], list[float | None]]] = field(default_factory=dict)
+    #: values over time: (name, device) → (times, values)
+    samples: Sampled = field(default_factory=dict)
+    #: the names of light mode's samples, by their numbers
+    light_names: dict[int, str] = field(default_factory=dict)
+    #: what is said of a ring that was written: where it begins (Unix ns), why it was written
+    ring: dict[str, Any] | None = None
+    #: the cost of a ring's parts, and its steps, up to its first segment
+    before: dict[str, list[int | None]] = field(default_factory=dict)
+    #: when the first segment of a ring began, from which its costs are counted
+    counted_from: int | None = None
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
+        """Read the facts of a part; those of a ring's segments are added to them."""
         facts = cls(None, {}, [], [], [], None, [], None, {}, [])
-        path = part / recording_format.FACTS
+        facts._read(part / recording_format.FACTS)
+        segments = ring.segments(part)
+        for segment in segments:
+            facts._read(segment / recording_format.FACTS)
+        if segments:
+            facts._since_the_first_segment()
+        return facts
+
+    def _since_the_first_segment(self) -> None:
+        """Leave out of the costs what came before the ring's first segment."""
+        self.counted_from = self.clocks[0][0] if self.clocks else None
+        for part, (time, calls, one_in) in self.costs.items():
+            then, called, _ = self.before.get(part, [0, 0, None])
+            known = None if time is None else max(0, time - (then or 0))
+            self.costs[part] = [known, max(0, (calls or 0) - (called or 0)), one_in]
+        inside, steps = self.before.get("", [0, 0])[:2]
+        if self.steps_ns is not None and self.in_steps is not None:
+            self.in_steps -= min(inside or 0, self.in_steps)
+            self.steps_ns -= min(steps or 0, self.steps_ns)
+
+    def _read(self, path: Path) -> None:
+        facts = self
         try:
             for line in map(_sound, _lines(path)):
                 if "thread" in line:
@@ -224,6 +284,8 @@ class _Facts:
                     facts.profiling = (_int(line["profiling"]), _text(line["profiler"]))
                 elif "window" in line:
                     facts.window = _window_fact(line)
+                elif "backend" in line:
+                    facts.backend = backend_fact(line)
                 elif "note" in line:
                     facts.notes.append(
                         (_text(line["severity"]), _text(line["note"]), _int(line["how_many"]))
@@ -232,16 +294,26 @@ class _Facts:
                     facts.domains[_text(line["domain"])] = _int(line["number"])
                 elif "cost" in line:
                     time, one_in = line["time"], line["one_in"]
-                    facts.costs[_text(line["cost"])] = [
-                        None if time is None else _int(time),
-                        _int(line["calls"]),
-                        None if one_in is None else _int(one_in),
-                    ]
+                    name, cost = (
+                        _text(line["cost"]),
+                        [
+                            None if time is None else _int(time),
+                            _int(line["calls"]),
+                            None if one_in is None else _int(one_in),
+                        ],
+                    )
+                    facts.costs[name] = cost
+                    facts.before.setdefault(name, cost)
                 elif "in_steps" in line:
                     facts.in_steps, facts.steps_ns = _int(line["in_steps"]), _int(line["steps_ns"])
+                    facts.before.setdefault("", [facts.in_steps, facts.steps_ns, None])
                     facts.until = _int(line.get("until", 0))
+                elif "ring" in line:
+                    facts.ring = ring.said(line["ring"])
                 elif "samples" in line:
                     _sampled(line, facts.samples)
+                elif "light_name" in line:
+                    facts.light_names[_int(line["light_name"])] = _text(line["name"])[:256]
                 elif "start" in line:
                     facts.start = _int(line["start"])
                 elif "stop" in line:
@@ -262,7 +334,6 @@ class _Facts:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(path, f"a fact of the recording cannot be read: {error!r}") from None
-        return facts
 
     @property
     def os_tids(self) -> dict[int, int]:
@@ -302,18 +373,18 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sampled(
-    line: Mapping[str, Any], into: dict[str, tuple[list[int], list[float | None]]]
-) -> None:
-    """Add the samples of a fact, some names' values at the same times."""
+def _sampled(line: Mapping[str, Any], into: Sampled) -> None:
+    """Add the samples of a fact, some names' values at the same times, of the process or of a device."""
+    device = None if line.get("device") is None else _device(line["device"])
     times = [_int(time) for time in line["samples"]]
     for name, column in line["values"].items():
         values = [None if value is None else float(value) for value in column]
         if len(values) != len(times):
             raise ValueError(f"{len(values)} samples at {len(times)} times")
-        if len(into) >= MAX_SAMPLED and name not in into:
+        key = (_text(name)[:256], device)
+        if len(into) >= MAX_SAMPLED and key not in into:
             continue
-        old = into.setdefault(_text(name)[:256], ([], []))
+        old = into.setdefault(key, ([], []))
         old[0].extend(times)
         old[1].extend(values)
 
@@ -363,28 +434,44 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
-    """Return each thread's records, an array of (code, value), with its chunks joined.
+def _logs(folders: Sequence[Path], notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
+    """Return each thread's records, an array of (code, value), with its chunks in these folders joined.
 
     The loop runs over chunks (one per thread every half second), not over records.
     """
-    path = part / recording_format.EVENTS
+    chunks: dict[int, list[Ints]] = {}
+    beyond: set[int] = set()
+    lost = sum(_chunks(folder / recording_format.EVENTS, chunks, beyond) for folder in folders)
+    if beyond:
+        what = f"threads after the first {MAX_THREADS}, whose records are left out"
+        notes.append(("warning", what, len(beyond)))
+    if lost:
+        notes.append(("warning", "the last record is incomplete and was left out", 1))
+    path = folders[0] / recording_format.EVENTS
+    logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
+    for log in logs.values():
+        times = log[log[:, 0] != recording_format.PAYLOAD, 1]
+        if len(times) and not 0 <= times.min() <= times.max() < 1 << 62:
+            raise BadInput(path, "a time is out of range")
+    return logs
+
+
+def _chunks(path: Path, chunks: dict[int, list[Ints]], beyond: set[int]) -> bool:
+    """Add the records in the file to ``chunks``, by thread; whether the last one is incomplete."""
     try:
         refuse_odd(path)
         size = path.stat().st_size
         if size < recording_format.RECORD_BYTES:
-            return {}
+            return False
         data = np.memmap(
             path, dtype="<i8", mode="r", shape=(size // recording_format.RECORD_BYTES, 2)
         )
     except FileNotFoundError:
-        return {}
+        return False
     except OSError as error:
         raise BadInput(path, f"cannot be read: {error.strerror}") from None
-    chunks: dict[int, list[Ints]] = {}
-    beyond: set[int] = set()
     at = 0
-    lost = int(size % recording_format.RECORD_BYTES != 0)
+    lost = size % recording_format.RECORD_BYTES != 0
     while at < len(data):
         code, count = int(data[at, 0]), int(data[at, 1])
         thread = recording_format.CHUNK - code
@@ -393,23 +480,13 @@ def _logs(part: Path, notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
                 path, f"damaged: no chunk of records at byte {at * recording_format.RECORD_BYTES}"
             )
         at += 1
-        lost |= int(at + count > len(data))
+        lost |= at + count > len(data)
         if thread not in chunks and len(chunks) >= MAX_THREADS:
             beyond.add(thread)
         elif count and at < len(data):
             chunks.setdefault(thread, []).append(np.asarray(data[at : at + count], dtype=np.int64))
         at += count
-    if beyond:
-        what = f"threads after the first {MAX_THREADS}, whose records are left out"
-        notes.append(("warning", what, len(beyond)))
-    if lost:
-        notes.append(("warning", "the last record is incomplete and was left out", 1))
-    logs = {thread: np.concatenate(pieces) for thread, pieces in chunks.items()}
-    for log in logs.values():
-        times = log[log[:, 0] != recording_format.PAYLOAD, 1]
-        if len(times) and not 0 <= times.min() <= times.max() < 1 << 62:
-            raise BadInput(path, "a time is out of range")
-    return logs
+    return lost
 
 
 # ------------------------------------------------------------------------------ the tables
@@ -461,7 +538,8 @@ _NO_HOOKS: Final = frozenset(("other ranges", "writing", "CPU samples"))
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     # The last write comes after the end of the recorded time, and counts as a cost.
     end = max(stop, facts.until)
-    span = None if facts.start is None else max(0, end - facts.start - facts.set_up)
+    begin = facts.start if facts.counted_from is None else facts.counted_from
+    span = None if begin is None else max(0, end - begin - facts.set_up)
     # if no call of a hook was timed, the part inside steps is not known
     timed = any(
         part not in _NO_HOOKS and time is not None and calls

@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core import recording_format
+from opscope.core.cupti import counter_files, files
 from opscope.core.process_specs import PRIVATE
 from opscope.core.tables.ranks import with_ranks
 from opscope.core.tables.redacted import redacted
@@ -17,9 +18,17 @@ from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput, NoneReadable
 from opscope.readers.kineto import reader as kineto
 from opscope.readers.mindspore import graph_nodes as mindspore
-from opscope.readers.recording import with_kineto, with_mindspore, with_onnxruntime, with_xplane
+from opscope.readers.recording import (
+    with_counters,
+    with_cupti,
+    with_kineto,
+    with_mindspore,
+    with_onnxruntime,
+    with_xplane,
+)
 from opscope.readers.recording.parts import parts
 from opscope.readers.recording.process_part import read_part
+from opscope.readers.recording.told_backends import backends_of
 from opscope.readers.recording.windows import with_windows
 from opscope.readers.xplane import reader as xplane
 
@@ -29,6 +38,8 @@ _PROFILERS: Final[tuple[tuple[str, Callable[[Path], Any], Callable[[Trace, Any],
     (recording_format.KINETO, kineto.read, with_kineto.merge),
     (recording_format.XPLANE, xplane.read, with_xplane.merge),
     (recording_format.MINDSPORE, mindspore.load, with_mindspore.merge),
+    (files.FACTS, with_cupti.load, with_cupti.merge),
+    (counter_files.COUNTERS, with_counters.load, with_counters.merge),
 )
 
 
@@ -42,8 +53,9 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
 
     Without ``strict``, a damaged file of one process does not affect the others: it is in
     ``origin["failed"]`` and in the notes. ``origin["gpu"]`` is set if a process used a GPU whose kernels were
-    not captured. With ``OPSCOPE_PRIVATE=1``, now or while recording, the trace says neither who recorded it
-    nor where. ``folder`` may be a single part. Raises BadInput if there is no part, or none can be read.
+    not captured. ``origin["backends"]`` says which backends recorded, and why. With ``OPSCOPE_PRIVATE=1``,
+    now or while recording, the trace says neither who recorded it nor where. ``folder`` may be a single part.
+    Raises BadInput if there is no part, or none can be read.
     """
     found = parts(folder) or [Path(folder)]
     if not (found[0] / recording_format.META).exists():
@@ -55,6 +67,7 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     if not traces:
         raise failed[0] if len(failed) == 1 else NoneReadable(failed)
     parent_pids: dict[tuple[Any, Any], Any] = {}
+    told = backends_of(traces)
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         parent_pids[host, pid] = trace.origin.pop("parent_pid")
@@ -65,6 +78,8 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     whole = with_ranks(_with_parents(concat(traces), parent_pids))
     if gpu:
         whole.origin["gpu"] = True
+    if told:
+        whole.origin["backends"] = told
     if failed:
         whole.origin["files"] = len(found) if len(traces) < len(found) else len(found) + len(failed)
         whole.origin["failed"] = [{"path": one.path, "what": one.what} for one in failed]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from opscope.core.schema import INPUT_DOMAIN, INPUT_QUEUE
 from opscope.core.tables.trace import table_schema
 
+#: Values over time: name and device (None: the process or its machine) → times in ns, values.
+Sampled = dict[tuple[str, int | None], tuple[list[int], list[float | None]]]
 
-def samples(
-    taken: Mapping[str, tuple[list[int], list[float | None]]], ranges: pl.DataFrame
-) -> pl.DataFrame:
-    """Return the ``samples`` table: ``taken`` (name → times in ns, values) and a sample for each wait for a
-    data loader whose number of ready batches is known. Values that are no numbers are null."""
+
+def samples(taken: Sampled, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``samples`` table: ``taken`` and a sample for each wait for a data loader whose number of
+    ready batches is known. Values that are no numbers are null."""
     frames = [pl.DataFrame(schema=table_schema("samples"))]
-    for name, (times, values) in taken.items():
+    for (name, device), (times, values) in taken.items():
         frame = pl.DataFrame(
             {"time": times, "value": values}, schema={"time": pl.Int64, "value": pl.Float64}
         )
@@ -26,6 +25,7 @@ def samples(
                 frame.with_columns(
                     pl.col("value").replace([float("inf"), -float("inf")], None).fill_nan(None)
                 ),
+                device,
             )
         )
     waits = ranges.filter(
@@ -44,10 +44,10 @@ def samples(
     return pl.concat(frames).sort("time", maintain_order=True)
 
 
-def _of(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+def _of(name: str, frame: pl.DataFrame, device: int | None = None) -> pl.DataFrame:
     return frame.select(
         pl.lit(0, pl.Int32).alias("process"),
-        pl.lit(None, pl.Int32).alias("device"),
+        pl.lit(device, pl.Int32).alias("device"),
         "time",
         pl.lit(name).cast(pl.Categorical).alias("name"),
         "value",

@@ -81,17 +81,15 @@ def _cut(trace: Trace, window: dict[str, Any]) -> Trace:
     if window["source"] is not None:
         for name in ("kernels", "memops"):
             if trace.has(name):
-                changed[name] = _launched_within(trace[name], trace["calls"], start, end)
+                changed[name] = launched_within(trace[name], trace["calls"], start, end)
     cut = trace.replace(**changed)
     if window["ended"] == KILLED:
         cut.note("warning", f"kernels not captured: {KILLED}")
     return cut
 
 
-def _launched_within(
-    table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int
-) -> pl.DataFrame:
-    """Kernels or copies launched in [start, end); those without a launch record count by their own start."""
+def launched_within(table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int) -> pl.DataFrame:
+    """Return kernels or copies launched in [start, end); without a launch record their own start counts."""
     launches = calls.group_by("process", "correlation").agg(pl.col("start").max().alias("_launch"))
     begun = pl.coalesce("_launch", "start")
     return (

@@ -8,13 +8,13 @@ import polars as pl
 
 from opscope.core.recording_format import PROBE_CALL
 from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import Trace, conform, next_range_id
 from opscope.readers.recording.beside import clock_of, hits, joined, probes
 from opscope.readers.recording.kineto_threads import unseen, with_os_threads
-from opscope.readers.recording.onclock import to_unix
+from opscope.readers.recording.onclock import moved, to_unix
 
 #: Tables taken from the profiler's trace; its own ranges would duplicate the recorder's.
-_TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs")
+_TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs", "counters")
 
 
 def merge(ranges: Trace, kernels: Trace) -> Trace:
@@ -30,6 +30,8 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
     with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
     merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": known})
+    if len(kernels["counters"]):
+        merged = _with_marks(merged, kernels["ranges"], clock)
     merged.origin["kernels"] = kernels.origin
     merged.note(*note)
     if unclear:
@@ -40,6 +42,18 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
             unclear,
         )
     return merged
+
+
+def _with_marks(merged: Trace, theirs: pl.DataFrame, clock: ClockFit) -> Trace:
+    """Return the trace with the marks that name the kernels of ``counters``; their ids follow the others."""
+    used = merged["counters"]["range_id"].drop_nulls().unique()
+    marks = moved(theirs.filter(pl.col("id").is_in(used.implode())), clock)
+    shift = next_range_id(merged["ranges"])
+    marks = marks.with_columns(pl.col("id") + shift, pl.lit(0, pl.Int32).alias("process"))
+    return merged.replace(
+        ranges=pl.concat([merged["ranges"], conform("ranges", marks)]),
+        counters=merged["counters"].with_columns(pl.col("range_id") + shift),
+    )
 
 
 def _fit(ranges: Trace, calls: pl.DataFrame, guess: int) -> tuple[ClockFit | None, pl.DataFrame]:

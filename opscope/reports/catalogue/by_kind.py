@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from opscope.frames import FRAMES
 from opscope.reports import units
@@ -12,6 +12,8 @@ from opscope.reports.names import kernel
 from opscope.reports.report import Report, View
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from opscope.profile import Profile
 
 #: Length, in characters, of the bar of a share of 1.
@@ -47,18 +49,28 @@ def kinds(report: Report, profile: Profile, view: View) -> Table:
         row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
         for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
     ]
-    return Table(title, keys, rows, _means(rows))
+    return Table(title, keys, rows, _means(frame, profile.cpu_only))
 
 
-def _means(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each kind in ``rows`` whose name alone does not explain it."""
+def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
+    """Return a line for each kind in ``frame`` whose name alone does not explain it.
+
+    ``on_cpu``: times are those of ops, and a session's own time is what passes between its nodes.
+    """
     # loads Polars
-    from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNKNOWN
+    from opscope.core.analysis.summary import COMPILING
+    from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
     from opscope.core.perf.kinds import kinds as all_kinds
+    from opscope.core.perf.registry import lookup
 
-    shown_kinds = {row["kind"] for row in rows if row["share"] >= WORTH}
-    puzzling = (COPIES, OTHER, UNKNOWN, NO_OP)
-    return [f"{name}: {all_kinds()[name].means}" for name in puzzling if name in shown_kinds]
+    mostly = {row["kind"]: row["op"] for row in frame.to_dicts() if row["share"] >= WORTH}
+    means = {name: all_kinds()[name].means for name in (COPIES, OTHER, UNKNOWN, NO_OP)}
+    if mostly.get(NO_OP) == COMPILING:
+        means[NO_OP] = means[NO_OP].replace("Python,", "the compiling of programs, Python,")
+    entry = lookup(str(mostly.get(UNKNOWN))) if on_cpu else None
+    if entry is not None and entry.family in UNCLEAR_FAMILIES:
+        means[UNKNOWN] += f"; {mostly[UNKNOWN]}: what passes there between the ops that it runs"
+    return [f"{name}: {text}" for name, text in means.items() if name in mostly]
 
 
 REPORT = Report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opscope.frames import FRAMES
 from opscope.reports.report import Report
+from opscope.reports.tables import with_step_notes
 
 REPORT = Report(
     name="slow_steps",
@@ -23,4 +24,5 @@ REPORT = Report(
         "layer",
         "op_excess",
     ],
+    table=with_step_notes,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opscope.frames import FRAMES
 from opscope.reports.report import Report
+from opscope.reports.tables import with_step_notes
 
 REPORT = Report(
     name="step_summary",
@@ -24,5 +25,7 @@ REPORT = Report(
         "max",
         "slow_steps",
         "left_out",
+        "warm_up_steps",
     ],
+    table=with_step_notes,
 )

@@ -6,6 +6,7 @@ from opscope.frames import FRAMES
 from opscope.reports import units
 from opscope.reports.layout import Column
 from opscope.reports.report import Report
+from opscope.reports.tables import with_step_notes
 
 REPORT = Report(
     name="steps",
@@ -29,6 +30,7 @@ REPORT = Report(
         "backward_phase",
         "optimizer_phase",
         "slow",
+        "warm_up",
     ],
     forms=[
         Column("communication_part", "comm.", units.time),
@@ -43,4 +45,5 @@ REPORT = Report(
         Column("optimizer_phase", "optimizer", units.time),
     ],
     written=False,
+    table=with_step_notes,
 )

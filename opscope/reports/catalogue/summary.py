@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from opscope.core.schema import COMPILE
+from opscope.core.tables.recorded_by import recorded_by
 from opscope.frames import FRAMES
 from opscope.reports import units
 from opscope.reports.layout import Column, Table
 from opscope.reports.report import Report
+from opscope.reports.step_notes import source_of_steps
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,7 +32,7 @@ def summary(profile: Profile) -> Table:
         line("selected", "", profile.selected)
     counts = [
         # "0 steps" would say that the program made none; the trace only marks none
-        _plural(row.get("steps"), "step") if row.get("steps") else "no steps marked",
+        _steps(profile, row.get("steps")) if row.get("steps") else "no steps marked",
         _plural(row.get("processes"), "process", "processes"),
         "" if on_cpu else _plural(row.get("devices"), "device"),
     ]
@@ -72,6 +75,9 @@ def summary(profile: Profile) -> Table:
     line("bytes known", units.share(row.get("bytes_share")), known)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
+    told = recorded_by(profile.trace.origin)
+    if told is not None:
+        line("recorded by", *told)
     if row.get("own_time") is not None:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in _peaks(profile):
@@ -90,6 +96,12 @@ def summary(profile: Profile) -> Table:
     )
 
 
+def _steps(profile: Profile, many: object) -> str:
+    """Return how many steps there are and, if the program does not mark them, who says so."""
+    source = source_of_steps(profile)
+    return _plural(many, "step") + (f" ({source})" if source else "")
+
+
 def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     """Return what to do if a training was recorded without steps."""
     if row.get("steps"):
@@ -99,7 +111,10 @@ def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     )
     if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
         return []
-    return ["no steps were recorded: call opscope.step() at the beginning of each iteration"]
+    return [
+        "no steps were recorded: call opscope.step() at the beginning of each iteration; opscope iterations"
+        " lists what repeats"
+    ]
 
 
 def _left_out(row: Mapping[str, Any]) -> list[str]:
@@ -242,6 +257,10 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):
         return []
+    from opscope.core.analysis.summary import COMPILING  # loads Polars
+
+    if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
+        return []  # the phase says what the reason does
     most = (
         len(named) if len(named) <= _PARTS + 1 else _PARTS
     )  # a fourth part takes the line that "1 more" would

@@ -96,3 +96,47 @@ def test_the_backward_of_a_real_model_is_twice_its_forward(shared):
     whole = dict(counted.rows())
     assert whole["backward"] == 2 * whole["forward"] == 20_058_080_000
     assert profile.summary()["flops_share"].item() > 0.94
+
+
+def number(value):
+    return f"{{'name': '', 'type': 'float', 'value': {value}}}"
+
+
+@pytest.fixture
+def vector_flops(trace_of):
+    """The elementwise FLOPs of a backward op, whose forward's sizes stand on the marker around it."""
+
+    def build(text, inside, node, op):
+        base = {"process": 0, "kind": "pushpop", "domain": ""}
+        ranges = [(text, 0, 90, 1), (inside, 10, 50, 1), (node, 100, 190, 2), (op, 110, 150, 2)]
+        profile = Profile(trace_of(
+            ranges=[{**base, "text": one, "start": start, "end": end, "thread": thread}
+                    for one, start, end, thread in ranges],
+            calls=[{"process": 0, "thread": 2, "start": 111, "end": 112, "correlation": 1,
+                    "name": "cudaLaunchKernel"}],
+            kernels=[{"process": 0, "device": 0, "stream": 7, "start": 200, "end": 201, "name": "k",
+                      "correlation": 1}],
+        ))  # fmt: skip
+        return profile.kernels().select("vector_flops", "bytes").row(0)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("text", "costs"),
+    [
+        (marker("Tensor", "__mul__", tensor(8, 16), number(2.0)), (128, 4 * 256)),
+        (marker("Tensor", "__mul__", tensor(8, 16), tensor(8, 16)), (128, 4 * 384)),
+        # the gradient of the smaller one is summed up as well: which of them this is, is not recorded
+        (marker("Tensor", "__mul__", tensor(8, 16), tensor(1, 16)), (None, None)),
+        (marker("torch", "pow", tensor(8, 16), number(2.0)), (None, None)),
+    ],
+)
+def test_a_product_s_gradient_has_its_size_where_only_one_is_possible(vector_flops, text, costs):
+    assert vector_flops(text, "mul, seq = 5", "MulBackward0, seq = 5", "mul, seq = 0") == costs
+
+
+def test_dropout_s_gradient_reads_the_mask(vector_flops):
+    text = marker("torch.nn.functional", "dropout", tensor(8, 16))
+    found = vector_flops(text, "_fused_dropout, seq = 5", "FusedDropoutBackward, seq = 5", "_masked_scale, seq = 0")  # fmt: skip
+    assert found == (2 * 128, 4 * 256 + 128)

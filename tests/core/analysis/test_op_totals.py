@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from opscope.core.analysis import totals
+from opscope.core.analysis import op_totals, totals
 
 TEXTS = (*totals.SAME_OP, "reason")
 SUMS = ("calls", "kernels", "cpu_time", "self_time")
@@ -32,7 +32,7 @@ def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
     )
     # small enough that no sum exceeds 64 bits
     sums = sums.with_columns(pl.col((*SUMS, *PARTIAL)) % (1 << 57))
-    found = pl.concat(totals.op_total_pieces(sums))
+    found = op_totals.op_totals(sums)
     expected: dict[tuple, list] = {}
     names = [*TEXTS, *SUMS, *PARTIAL]
     for row in sums.select(names).rows():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import opscope
-from opscope.core.analysis import totals
+from opscope.core.analysis import op_totals
 from opscope.core.analysis.op_frame import COST_COLUMNS
 from opscope.core.analysis.totals import SAME_OP
 from opscope.core.tables import columns
@@ -126,6 +126,20 @@ def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
     law()
 
 
+@settings(max_examples=5)
+@given(traces())
+def test_saving_keeps_no_sums_of_ops_that_nobody_asked_for(trace):
+    with tempfile.TemporaryDirectory() as folder:
+        profile = Profile(trace)
+        profile.save(Path(folder) / "p.opscope")
+        assert "_op_sums" not in vars(profile)
+        assert not {"op_totals", "kernels"} & set(profile._frames)
+        asked = Profile(trace)
+        totals = asked.totals_by("op")  # these sums are added up again, not made again
+        asked.save(Path(folder) / "q.opscope")
+        assert_frame_equal(opscope.load(Path(folder) / "q.opscope").totals_by("op"), totals)
+
+
 @given(traces())
 def test_totals_are_those_of_the_ops_one_by_one(trace):
     profile = Profile(trace)
@@ -175,9 +189,9 @@ def test_equal_ops_are_one_row_and_in_order_by_time_and_then_by_their_texts(wide
     def law(rows):
         frame = pl.DataFrame(rows, schema=types)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(totals, "_WIDEST", widest)
+            patch.setattr(op_totals, "_WIDEST", widest)
             patch.setattr(columns, "PIECE", 3)
-            found = totals.op_totals(frame)
+            found = op_totals.op_totals(frame)
         known = [pl.when(pl.col(n).count() > 0).then(pl.col(n).sum()).alias(n) for n in SUMS]
         whole = frame["device_time"].sum()
         expected = (

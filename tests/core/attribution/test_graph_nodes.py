@@ -403,10 +403,13 @@ def test_a_node_that_was_captured_outside_any_op_says_so(trace_of):
         assert right([copy])
 
 
-def test_a_whole_graph_in_one_row_is_none_of_its_nodes(trace_of):
+def test_a_whole_graph_in_one_row_is_none_of_its_nodes_but_of_its_launch(trace_of):
     cuda = Cuda(named=False, ids=False)
     cuda.replay(cuda.capture(["kernel"]))
     cuda.ran[0][0]["attrs"] = '{"graph_trace":true}'
+    ((op, _, reason, inferred),) = owners(trace_of, cuda)
+    assert (op, reason, inferred) == ("CUDAGraph.replay()", None, False)
+    cuda.ranges = [one for one in cuda.ranges if "replay()" not in one["text"]]
     assert nothing(owners(trace_of, cuda), NOT_CAPTURED)
 
 

@@ -173,7 +173,7 @@ def test_functions_that_take_turns_are_one_step(trace_of):
         # gradients in one function, an update that nothing tells as such in another
         [*[("grad", "fa ba")] * 4, ("apply", "-u")] * 6,
         [TRAIN] * 2,
-        [("infer", "-a -b")] * 9,  # nothing is trained
+        [("infer", "-a -b")] * 3,  # too few of what is not trained
         [("one", "fa ba o1"), ("two", "fx bx o2"), ("two", "fx bx o2")] * 6,  # not in turns
     ],
 )
@@ -239,3 +239,74 @@ def test_the_steps_of_real_traces_are_found_when_they_are_hidden(shared, name, m
 )  # fmt: skip
 def test_real_traces_of_one_iteration_or_of_none_have_no_steps(shared, name):
     assert found(load(shared / name).trace).is_empty()
+
+
+def graph_run(nodes: list[str], times: int) -> list[dict]:
+    return [
+        {"process": 0, "thread": 1, "start": 20 * n, "end": 20 * n + 10, "domain": "opscope.x",
+         "category": "forward", "kind": "pushpop", "text": f'x::op(f32[4]) {{node="{node}"}}'}
+        for n, node in enumerate(nodes * times)
+    ]  # fmt: skip
+
+
+def test_the_counter_of_tensorflow_ends_steps(trace_of):
+    nodes = ["train/a", "train/global_step/read", "train/b", "train/global_step/add"]
+    steps = found(trace_of(ranges=graph_run(nodes, 4)))
+    assert [json.loads(one)["by"] for one in steps["attrs"]] == ["global_step"] * 4
+    assert steps["end"].to_list() == [70, 150, 230, 310]
+    assert steps["start"].to_list() == [0, 70, 150, 230]
+
+
+@pytest.mark.parametrize("many", [3, 4, 9])
+def test_what_is_not_trained_has_steps_where_what_repeats_names_its_place(trace_of, many):
+    """Three times may be chance; four of a graph's nodes are runs of it."""
+    steps = found(trace_of(ranges=graph_run(["a", "b", "b/c"], many)))
+    assert len(steps) == (many if many > 3 else 0)
+    if many > 3:
+        told = json.loads(steps["attrs"][0])
+        assert told["by"] == "sequence"
+        assert told["confidence"] >= 0.875
+
+
+def test_runs_of_a_compiled_function_that_trains_nothing_are_steps(trace_of):
+    assert len(found(trace_of(ranges=compiled([("infer", "-a -b")] * 9)))) == 9
+
+
+def test_a_loop_inside_one_run_of_a_function_that_trains_nothing_makes_no_steps(trace_of):
+    run = ("infer", "-a " + "-l -m " * 12 + "-b")
+    assert found(trace_of(ranges=compiled([run]))).is_empty()
+    assert len(found(trace_of(ranges=compiled([run] * 5)))) == 5
+
+
+def test_a_layer_that_is_called_again_inside_another_makes_no_steps(trace_of):
+    """A recurrent cell runs once for each word; the model around it runs once."""
+    one = {"process": 0, "thread": 1, "domain": "opscope.x", "kind": "pushpop"}
+    rows = [{**one, "category": "layer", "text": "model", "start": 0, "end": 2000}]
+    for n in range(20):
+        rows.append(
+            {
+                **one,
+                "category": "layer",
+                "text": "model.cell",
+                "start": 100 * n,
+                "end": 100 * n + 90,
+            }
+        )
+        rows.append(
+            {
+                **one,
+                "category": "forward",
+                "text": "x::mm()",
+                "start": 100 * n + 5,
+                "end": 100 * n + 9,
+            }
+        )
+    assert found(trace_of(ranges=rows)).is_empty()
+
+
+def test_threads_that_do_other_work_in_each_are_doubted(trace_of):
+    rows = graph_run(["a", "b", "c"], 8)
+    other = {**rows[0], "thread": 2}
+    noise = [{**other, "start": 3 * n, "end": 3 * n + 1, "text": f"y::n{n}()"} for n in range(37)]
+    assert len(found(trace_of(ranges=rows))) == 8
+    assert found(trace_of(ranges=rows + noise)).is_empty()

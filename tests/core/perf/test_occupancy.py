@@ -15,6 +15,7 @@ from opscope.core.perf.devices.peaks import rows, tables
 
 ANSWERS = Path(__file__).with_name("occupancy.csv")
 CCS = [cc for cc in tables()["limits"] if multiprocessor(cc) is not None]
+NVIDIA = [cc for cc in CCS if not cc.startswith("gfx")]
 
 
 def held(cc: str, threads: int, registers: int, shared: int):
@@ -23,7 +24,7 @@ def held(cc: str, threads: int, registers: int, shared: int):
     return resident(sm, *(np.array([each]) for each in (threads, registers, shared)))
 
 
-@pytest.mark.parametrize("cc", CCS)
+@pytest.mark.parametrize("cc", NVIDIA)
 def test_as_many_blocks_fit_as_nvidias_calculator_says(cc):
     """``scripts/record_occupancy.py`` made the file with the calculator itself."""
     with ANSWERS.open() as lines:
@@ -76,7 +77,13 @@ def test_more_registers_or_shared_memory_never_let_more_blocks_fit(
     sm = multiprocessor(cc)
     less = held(cc, threads, registers, shared)
     more = held(cc, threads, registers + more_registers, shared + more_shared)
-    assert 0 <= more.blocks[0] <= less.blocks[0] <= sm.blocks
+    assert (
+        0
+        <= more.blocks[0]
+        <= less.blocks[0]
+        <= less.by[0, LIMITS.index("blocks per SM")]
+        <= sm.warps
+    )
     assert less.blocks[0] == less.by[0].min()
     assert less.blocks[0] * less.warps[0] <= sm.warps
     assert less.blocks[0] * less.registers[0] <= sm.registers
@@ -87,7 +94,7 @@ def test_more_registers_or_shared_memory_never_let_more_blocks_fit(
 def test_rules_that_nobody_published_are_not_known():
     assert multiprocessor(None) is None
     assert multiprocessor("99.9") is None
-    assert multiprocessor("gfx942") is None
+    assert multiprocessor("gfx908") is None
 
 
 def test_every_nvidia_device_of_the_table_has_rules():
@@ -99,6 +106,6 @@ def test_every_nvidia_device_of_the_table_has_rules():
 def test_the_limits_agree_with_each_other():
     for cc in CCS:
         sm, limits = multiprocessor(cc), tables()["limits"][cc]
-        assert sm.warps * 32 == limits["threads"]
+        assert sm.warps * sm.warp == limits["threads"]
         assert sm.block_shared + sm.reserved <= sm.shared
         assert sm.registers % sm.partitions == 0

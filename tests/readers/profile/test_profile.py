@@ -286,6 +286,18 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
         profile_folder.read(tmp_path / "b.opscope")[0]["memops"]
 
 
+def test_a_note_out_of_range_is_noted_and_read_once(tmp_path: Path) -> None:
+    made = trace()
+    made.note("info", "many", 5)
+    profile_folder.write(tmp_path / "p.opscope", made)
+    (file,) = (tmp_path / "p.opscope").rglob("notes*.parquet")
+    notes = pl.read_parquet(file).with_columns(pl.lit(-7, pl.Int64).alias("how_many"))
+    notes.write_parquet(file)
+    found = profile_folder.read(tmp_path / "p.opscope")[0]["notes"]
+    assert found["what"].to_list()[-1] == "values of notes.how_many out of range, read as null"
+    assert found["how_many"].to_list()[0] is None
+
+
 def test_a_time_of_our_own_below_zero_is_not_known(tmp_path: Path) -> None:
     costs = {"process": [0, 0], "part": ["ops", "writing"], "time": [-100, 7], "calls": [3, -1]}
     profile_folder.write(tmp_path / "a.opscope", trace().replace(own_costs=pl.DataFrame(costs)))
@@ -293,3 +305,28 @@ def test_a_time_of_our_own_below_zero_is_not_known(tmp_path: Path) -> None:
     assert found.own_costs()["time"].to_list() == [None, 7]
     assert found.own_costs()["calls"].to_list() == [3, None]
     assert found.summary()["own_time"].item() == 7
+
+
+def _with_results(folder: Path) -> Path:
+    launched = pl.DataFrame({"op": [1, 2, None], "why": ["a", "b", "a"]})
+    profile_folder.write(folder / "p.opscope", trace(), {"launched": launched}, {})
+    return folder / "p.opscope"
+
+
+def test_some_columns_of_a_stored_result_are_read_and_not_kept(tmp_path: Path) -> None:
+    _, stored, _ = profile_folder.read(_with_results(tmp_path))
+    assert isinstance(stored, profile_folder.Tables)
+    part, held = stored.part("launched", ("op", "no such column"))
+    assert part.to_dict(as_series=False) == {"op": [1, 2, None]}
+    assert held == {"op", "why"}
+    assert stored["launched"] is not stored["launched"]
+
+
+def test_some_columns_of_a_result_that_lost_rows_are_refused(tmp_path: Path) -> None:
+    path = _with_results(tmp_path)
+    (file,) = path.rglob("*launched*.parquet")
+    pl.read_parquet(file).head(1).write_parquet(file)
+    _, stored, _ = profile_folder.read(path)
+    assert isinstance(stored, profile_folder.Tables)
+    with pytest.raises(BadInput, match="launched has 1 rows, but"):
+        stored.part("launched", ("op",))

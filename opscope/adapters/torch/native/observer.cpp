@@ -227,6 +227,17 @@ void opscope_take(const void** out) {
   out[5] = reinterpret_cast<const void*>(g.taken_threads.size() / 3);
 }
 
+// Takes the ids of all texts that may be pushed again. The memory is valid until the next call.
+// out: the ids, their number.
+void opscope_texts(const void** out) {
+  Global& g = global();
+  std::lock_guard<std::mutex> guard(g.lock);
+  g.taken_texts.clear();
+  for (const auto& one : g.texts) g.taken_texts.push_back(one.second->id);
+  out[0] = g.taken_texts.data();
+  out[1] = reinterpret_cast<const void*>(g.taken_texts.size());
+}
+
 // Sets the function of groups.cpp that names objects from now on.
 void opscope_name_objects(const void* (*name)(const void*)) {
   g_object_name.store(name, std::memory_order_release);

@@ -103,6 +103,7 @@ class Library:
         library.opscope_record.argtypes = (ctypes.c_int64,)
         library.opscope_take.argtypes = (ctypes.c_void_p,)
         library.opscope_counts.argtypes = (ctypes.c_void_p,)
+        library.opscope_texts.argtypes = (ctypes.c_void_p,)
         self.call = library
         self._groups: ctypes.CDLL | None = None
         #: The builtins that Python's hooks call directly; a call through ctypes costs as much as an op.
@@ -272,6 +273,13 @@ class NativeMode:
             ctypes.string_at(strings, strings_size) if strings_size else b"",
             list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True)),
         )
+
+    def reusable(self) -> set[int]:
+        """Return the ids of the texts that may be pushed again: a ring keeps these, and those in use."""
+        out = (ctypes.c_size_t * 2)()
+        self._call.opscope_texts(out)
+        ids, count = out
+        return set((ctypes.c_int64 * count).from_address(ids)) if count else set()
 
     def notes(self) -> list[tuple[str, str, int]]:
         """Return what this recording lost, as notes."""

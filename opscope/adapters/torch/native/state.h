@@ -470,7 +470,7 @@ struct Global {
   std::array<std::atomic<Thread*>, kMaxForwardThread> by_forward_thread{};
   std::vector<char> taken_events;
   std::string taken_strings;
-  std::vector<int64_t> taken_threads;
+  std::vector<int64_t> taken_threads, taken_texts;
   std::vector<PyObject*> orphans;  // references of threads that have ended, to be released under the GIL
   std::atomic<bool> orphaned{false};
 #ifdef OPSCOPE_NVTX

@@ -12,7 +12,6 @@ added to the edge that ended last. So the longest path to a node is its measured
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from opscope.core.analysis.critical.waits import (
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.once import once
 from opscope.core.tables.columns import compact, hand_back
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
@@ -96,7 +96,7 @@ class Graph:
     def __len__(self) -> int:
         return len(self.time)
 
-    @cached_property
+    @once
     def stage(self) -> NDArray[np.uint8]:
         """Each node's place in the order in which lanes can be taken: main threads, others, streams."""
         many = np.arange(len(self))
@@ -104,14 +104,14 @@ class Graph:
         main = mains[np.minimum(self.lane, self.threads)]
         return np.where(many >= self.host_nodes, 2, np.where(main, 0, 1)).astype(np.uint8)
 
-    @cached_property
+    @once
     def in_order(self) -> NDArray[np.int32]:
         """The nodes by position."""
         found = np.empty(len(self), np.int32)
         found[self.position] = np.arange(len(self), dtype=np.int32)
         return found
 
-    @cached_property
+    @once
     def by_target(self) -> Ints:
         """The edges by the position of their target."""
         return np.argsort(self.position[self.target], kind="stable")

@@ -1,8 +1,8 @@
 """Compute how many blocks of a kernel one multiprocessor can hold, and which of its resources sets the limit.
 
-The rules are those of NVIDIA's CUDA Occupancy Calculator; the limits by compute capability and where each
-comes from are in ``devices.toml`` (``limits``, ``allocation``). All functions take arrays, a launch
-configuration a place.
+The rules are those of NVIDIA's CUDA Occupancy Calculator, and for AMD's CDNA 2 to 4 those of LLVM, by which
+ROCm's compiler works; the limits by compute capability and where each comes from are in ``devices.toml``
+(``limits``, ``allocation``). All functions take arrays, a launch configuration a place.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Multiprocessor:
     register_unit: int
     shared_unit: int
     reserved: int
+    warp: int = WARP
+    most_registers: int = MOST_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def multiprocessor(cc: str | None) -> Multiprocessor | None:
         register_unit=given["registers"],
         shared_unit=given["shared"],
         reserved=given["reserved"],
+        warp=given.get("warp", WARP),
+        most_registers=given.get("most_registers", MOST_REGISTERS),
     )
 
 
@@ -104,18 +108,20 @@ def resident(sm: Multiprocessor, threads: Ints, registers: Ints, shared: Ints) -
     A warp's registers come out of one partition, so that what is left of each partition is lost. A block
     can be launched only if its warps, rounded up to the partitions, have registers.
     """
-    warps = _rounded_up(threads, WARP) // WARP
-    a_warp = _rounded_up(registers * WARP, sm.register_unit)
+    warps = _rounded_up(threads, sm.warp) // sm.warp
+    a_warp = _rounded_up(registers * sm.warp, sm.register_unit)
     in_part = (sm.registers // sm.partitions) // np.maximum(a_warp, 1)
     by_registers = (in_part * sm.partitions) // np.maximum(warps, 1)
     fits = a_warp * _rounded_up(warps, _CHECKED_PARTITIONS) <= sm.registers
-    by_registers = np.where(fits & (registers <= MOST_REGISTERS), by_registers, 0)
+    by_registers = np.where(fits & (registers <= sm.most_registers), by_registers, 0)
     by_registers = np.where(a_warp > 0, by_registers, UNLIMITED)
     given = _rounded_up(shared + sm.reserved, sm.shared_unit)
     by_shared = np.where(given > 0, sm.shared // np.maximum(given, 1), UNLIMITED)
     by_shared = np.where(shared <= sm.block_shared, by_shared, 0)
     by_size = np.where(threads <= MOST_THREADS, sm.warps // np.maximum(warps, 1), 0)
-    slots = np.full(len(threads), sm.blocks, np.int64)
+    # on AMD a group of one wavefront needs no barrier, which is what limits their number
+    alone = (warps == 1) & (sm.warp != WARP)
+    slots = np.where(alone, sm.warps, sm.blocks)
     by = np.stack((by_size, by_registers, by_shared, slots), axis=1).astype(np.int64)
     return Residency(by, by.min(axis=1), warps, a_warp * warps, given)
 

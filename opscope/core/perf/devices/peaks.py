@@ -177,6 +177,7 @@ def computed(
         vector=rates(found["vector"], unit),
         tensor=_NONE if _WITHOUT.search(name) else rates(found["tensor"], unit),
         source="multiprocessors × clock × the architecture's rate",
+        vendor="amd" if cc.startswith("gfx") else "nvidia",
         computed=True,
         note="computed from the device's properties: the device table has no row",
         **_limits(cc),

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, variant, word_of, words
+from opscope.core.perf.registry import (
+    CannotKnow,
+    Cost,
+    in_place,
+    lookup,
+    op,
+    variant,
+    with_forward,
+    word_of,
+    words,
+)
 from opscope.core.perf.shapes import (
     NO_SHAPES,
     Part,
@@ -359,3 +369,25 @@ def rotary(call: OpCall) -> Cost:
     flops = 3 * sum(map(numel, turned))
     positions = [t for t in tensors(call) if t.dtype in INTEGERS]
     return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)
+
+
+#: The products and quotients that a gradient is multiplied or divided by a factor of.
+_SCALED: Final = frozenset({"aten::mul", "aten::div", "aten::true_divide"})
+
+
+@with_forward("aten::mul", "aten::div")
+def scaled_gradient(_: OpCall, forward: OpCall) -> Cost:
+    """A product's gradient, with its size from the forward: the gradient times the other factor.
+
+    Only of one tensor and a number, or of two tensors of one size, do both factors give the same cost.
+    """
+    entry = lookup(forward.name)
+    factors = tensors(forward)
+    if entry is None or entry.name not in _SCALED or not 1 <= len(factors) <= 2:
+        raise CannotKnow(f"it is not the gradient of a product, but runs in that of {forward.name}")
+    x = factors[0]
+    if any(other.shape != x.shape or other.dtype != x.dtype for other in factors[1:]):
+        raise CannotKnow(
+            "which of the product's factors the gradient is multiplied by is not recorded"
+        )
+    return cost([x, *factors[1:]], [x], vector=numel(x), dtype=x.dtype)

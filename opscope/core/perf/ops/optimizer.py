@@ -132,3 +132,23 @@ def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[Tensor
     each = update_flops(kind, call)
     dtype = param.dtype
     return cost([param, *states, param], [param, *states], vector=each * numel(param), dtype=dtype)
+
+
+@op(
+    "fused_adam_cuda.adam",
+    family="optimizer",
+    source="FLOPs per parameter: opscope.core.perf.ops.optimizer.UPDATES; Apex's kernel for one tensor",
+)
+def apex_adam(call: OpCall) -> Cost:
+    """Apex's Adam: parameters, their copy in half precision or an empty one, two states, gradient."""
+    weight, copy, first, second, gradient = (
+        need(call, place, what)
+        for place, what in enumerate(("parameters", "copy", "mean", "variance", "gradient"))
+    )
+    written = [weight, first, second, *([copy] if numel(copy) else [])]
+    return cost(
+        [weight, first, second, gradient],
+        written,
+        vector=update_flops("adam", call) * numel(weight),
+        dtype=weight.dtype,
+    )

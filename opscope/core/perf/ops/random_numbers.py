@@ -15,6 +15,7 @@ from opscope.core.perf.registry import (
     in_place,
     op,
     variant,
+    with_forward,
     word_of,
 )
 from opscope.core.perf.shapes import (
@@ -161,7 +162,9 @@ def philox_rand(call: OpCall) -> Cost:
 def multinomial(call: OpCall) -> Cost:
     """A running sum of the weights; a permutation is a sort of random keys and counts no FLOPs."""
     if variant(call, "randperm"):
-        out = output(call)
+        out, many = output(call), call.param("n")
+        if out is None and type(many) is int and many >= 0:
+            out = TensorSpec(dtype_param(call, "i64"), (many,))
         return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
     out = output(call)
@@ -212,7 +215,13 @@ def dropout_backward(call: OpCall) -> Cost:
     return cost([grad, mask], [grad], vector=2 * numel(grad), dtype=grad.dtype)
 
 
-@backward_of("aten::dropout", "aten::native_dropout")
+@with_forward("aten::native_dropout_backward", "aten::_masked_scale")
+def dropout_backward_of(_: OpCall, forward: OpCall) -> Cost:
+    """The same, with all sizes from what was dropped in the forward."""
+    return dropout_gradient(forward)[0]
+
+
+@backward_of("aten::dropout", "aten::native_dropout", "aten::_fused_dropout")
 def dropout_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """Multiply the gradient by the mask and the scale."""
     x = need(call, 0, "input")

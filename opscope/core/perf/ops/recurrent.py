@@ -307,3 +307,48 @@ def lstm_mps_backward(call: OpCall) -> Cost:
 def packed_recurrent(call: OpCall) -> Cost:
     """Raise CannotKnow: the weights are in objects without a shape."""
     raise CannotKnow("the packed weights have no shape")
+
+
+#: Names of the Python calls of PyTorch's modules, as PyProf's markers have them.
+_MODULES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "LSTMCell": "lstm",
+        "GRUCell": "gru",
+        "RNNCell": "rnn",
+        "LSTM": "lstm",
+        "GRU": "gru",
+        "RNN": "rnn",
+    }
+)
+
+
+@op(
+    *(f"{name}.forward" for name in _MODULES),
+    family="recurrent",
+    source=f"{_SOURCE}; the weights from the sizes of input and state",
+)
+def module(call: OpCall) -> Cost:
+    """A module's call names its input and its state: the weights have their sizes; biases are assumed."""
+    name = call.name.partition(".")[0]
+    gates, each = KINDS[_MODULES[name]]
+    x, state = need(call, 0, "input"), need(call, 1, "state")
+    layers = 1
+    if not name.endswith("Cell"):
+        layers = sizes(state)[0]
+    if layers != 1:
+        raise CannotKnow("the trace does not record how many layers go in how many directions")
+    inputs, units = sizes(x)[-1], sizes(state)[-1]
+    tokens = product(sizes(x)[:-1])
+    states = 2 if _MODULES[name] == "lstm" else 1
+    weights = [TensorSpec(x.dtype, (gates * units, width)) for width in (inputs, units)]
+    biases = [TensorSpec(x.dtype, (gates * units,))] * 2
+    result = TensorSpec(x.dtype, (*sizes(x)[:-1], units))
+    kept = states - 1 if name.endswith("Cell") else states
+    return cost(
+        [x, *[state] * states, *weights, *biases],
+        [result, *[state] * kept],
+        matrix=2 * tokens * sum(map(numel, weights)),
+        vector=each * tokens * units,
+        dtype=x.dtype,
+        note="the module is assumed to have biases",
+    )

@@ -1,0 +1,53 @@
+"""Give an attributed trace other steps: those of a key node, or detected ones that are not sure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.inferred_steps import with_steps
+from opscope.core.dialects import Reading
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE
+
+#: How a note on where steps come from begins.
+NOTE: Final = "steps "
+
+
+def replaced_steps(
+    attribution: Attribution, found: pl.DataFrame, note: str, *, keep: bool = False
+) -> Attribution:
+    """Return the attribution with the steps ``found``, as of ``inferred_steps``, instead of all others.
+
+    No row moves: the steps that go stand for nothing, those that come are after all other rows. ``note``
+    says where they come from; it replaces what the notes said of that. ``keep``: the others stay.
+    """
+    meaning = attribution.meaning
+    readings, texts, reading = meaning.readings, meaning.texts, meaning.reading
+    old = np.flatnonzero(meaning.role == ROLE["step"])
+    if len(old) and not keep:
+        reading = reading.copy()
+        reading[old] = len(readings)
+        readings, texts = (*readings, Reading("note")), (*texts, "")
+    trace, longer = with_steps(
+        attribution.trace, replace(meaning, readings=readings, texts=texts, reading=reading), found
+    )
+    if not keep:
+        before = trace["notes"]
+        told = before["what"].cast(pl.String).str.starts_with(NOTE).fill_null(False)
+        trace = trace.replace(notes=before.filter(~told))
+    trace.note("info", note, len(found))
+    many = len(found)
+    also = attribution.also_forward
+    return replace(
+        attribution,
+        trace=trace,
+        meaning=longer,
+        is_op=np.append(attribution.is_op, np.zeros(many, bool)),
+        parent=np.append(attribution.parent, np.full(many, NONE, attribution.parent.dtype)),
+        also_forward=None if also is None else np.append(also, np.zeros(many, bool)),
+    )

@@ -1,0 +1,75 @@
+"""Call a function once the program has imported a module, by wrapt, which is itself imported no earlier.
+
+wrapt loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a
+small finder waits in wrapt's place until one of the modules is looked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_log = logging.getLogger(__name__)
+_lock = threading.RLock()
+#: Functions by the module that they wait for, until wrapt has them. The names stay: another thread may be in
+#: the middle of looking for a module with the finder that is taken away.
+_waiting: dict[str, list[Callable[[Any], None]]] = {}
+
+
+def call(what: Callable[[Any], None], module: str) -> None:
+    """Call ``what`` with ``module`` after its import; at once if the program has imported it.
+
+    ``what`` must not raise, as that would break the program's ``import``.
+    """
+    with _lock:
+        if module not in sys.modules and not _has_wrapt():
+            _waiting.setdefault(module, []).append(what)
+            if not any(isinstance(one, _Finder) for one in sys.meta_path):
+                sys.meta_path.insert(0, _Finder())
+            return
+    import wrapt
+
+    wrapt.register_post_import_hook(what, module)
+
+
+def _has_wrapt() -> bool:
+    """Whether wrapt is imported, wholly: then it may as well wait itself."""
+    spec = getattr(sys.modules.get("wrapt"), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
+
+
+class _Finder:
+    """Finds no module; hands over to wrapt when one that is waited for is looked for."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _waiting:
+            return None
+        try:
+            _hand_over()
+        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+            _log.warning("opscope: %s is not observed", name, exc_info=True)
+            return None
+        # the import goes through the finders once, and wrapt's now stands before the present one
+        for finder in tuple(sys.meta_path):
+            if type(finder).__module__ == "wrapt.importer":
+                found: ModuleSpec | None = finder.find_spec(name, path, target)
+                return found
+        return None
+
+
+def _hand_over() -> None:
+    """Give wrapt all functions that wait, and take the finder away."""
+    import wrapt
+
+    with _lock:
+        for module, functions in _waiting.items():
+            while functions:
+                wrapt.register_post_import_hook(functions.pop(0), module)
+        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _Finder)]

@@ -1,0 +1,56 @@
+"""Make many reports in two threads, in half to three quarters of the time that one takes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+_Made = TypeVar("_Made")
+#: Fewer reports than this are made one after the other: they share most of their work.
+_MANY: Final = 8
+
+
+def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
+    """Return ``make(name)`` for each name, in the order of the names. Raises what ``make`` raises.
+
+    One thread begins with the first name, another with the last, until they meet: reports of one subject are
+    next to each other and share their work. Two are as many as the memory of a trace allows.
+    """
+    order = list(names)
+    found: dict[str, _Made] = {}
+    if len(order) < _MANY or _processors() < 2:
+        return {name: make(name) for name in order}
+    waiting, failed = list(order), list[BaseException]()
+    taking = threading.Lock()
+
+    def take(place: int) -> str | None:
+        with taking:
+            return waiting.pop(place) if waiting and not failed else None
+
+    def from_the_last() -> None:
+        try:
+            while (name := take(-1)) is not None:
+                found[name] = make(name)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            failed.append(error)
+
+    # a daemon: Ctrl-C, which reaches the caller's thread, must not wait for it
+    other = threading.Thread(target=from_the_last, name="opscope-reports", daemon=True)
+    other.start()
+    try:
+        while (name := take(0)) is not None:
+            found[name] = make(name)
+    except BaseException as error:
+        failed.append(error)
+        raise
+    other.join()
+    if failed:
+        raise failed[0]
+    return {name: found[name] for name in order}
+
+
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

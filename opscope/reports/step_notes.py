@@ -1,0 +1,46 @@
+"""Say where the steps of a profile come from, and which are warm-up: the lines below the tables of steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: How the notes begin that say where steps come from, and their words for a summary's line.
+_SOURCES: Final = {
+    "steps inferred": "detected",
+    "steps detected": "detected, not sure",
+    "steps are": "by a key node",
+}
+_HAND: Final = 6
+
+
+def step_notes(profile: Profile) -> list[str]:
+    """Return why the profile has the steps that it has, and which of them are warm-up."""
+    notes = [what for what in _whats(profile) if what.startswith(tuple(_SOURCES))]
+    steps = profile.steps()
+    warm = steps.filter(steps["warm_up"].fill_null(False))
+    if len(warm):
+        each = [f"step {number}" for number in warm["step"].unique().sort().to_list()]
+        more = f" and {len(each) - _HAND} more" if len(each) > _HAND else ""
+        notes.append(
+            f"warm-up: {', '.join(each[:_HAND])}{more}; in totals, and left out of medians, quantiles and the"
+            " slow steps' count"
+        )
+    return notes
+
+
+def source_of_steps(profile: Profile) -> str:
+    """Return in a few words where steps come from; "" where the program marks them."""
+    for what in _whats(profile):
+        for begin, words in _SOURCES.items():
+            if what.startswith(begin):
+                _, found, rest = what.partition("confidence ")
+                number = rest.partition(")")[0].partition(":")[0]
+                return f"{words}, confidence {number}" if found else words
+    return ""
+
+
+def _whats(profile: Profile) -> list[str]:
+    return [str(what) for what in profile.notes()["what"].to_list()]

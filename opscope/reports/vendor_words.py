@@ -1,0 +1,111 @@
+"""Say things in the words of the device's vendor: opscope's own words are those of NVIDIA's GPUs.
+
+Frames and files keep one word for one meaning whatever the device (``reason``, ``tensor_core``); only what a
+person reads on a terminal is put into other words. What the program or its profiler wrote stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from .layout import Table
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Vendor → our words and theirs, as patterns.
+_WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "amd": (
+        (r"\bCUDA (?=graphs?\b|calls?\b|code\b)", "HIP "),
+        (r"\bTensor Core", "matrix core"),
+        (r"\bSM efficiency\b", "CU efficiency"),
+        (r"\bblocks/SM\b", "blocks/CU"),
+        (r"\bmultiprocessor", "compute unit"),
+        (r"\(warps that", "(wavefronts that"),
+        (r"\bTC\b", "MC"),
+    ),
+    "huawei": ((r"\bTensor Core", "Cube unit"), (r"\bTC\b", "Cube")),
+    "google": ((r"\bTensor Core", "matrix unit"), (r"\bTC\b", "MXU")),
+}
+#: Columns whose text is opscope's own. ``what`` is a line of the summary or a note.
+_OURS: Final = frozenset(
+    (
+        *(
+            "what",
+            "kind",
+            "reason",
+            "why",
+            "over_reason",
+            "tc_reason",
+            "unknown",
+            "remark",
+            "means",
+        ),
+        *("no_vector", "no_tensor", "model_reason", "counted_reason"),
+    )
+)
+#: How the names of other vendors' devices begin.
+_NAMES: Final = (("ascend", "huawei"), ("tpu", "google"))
+#: Calls that are looked at where no device has a name.
+_SOME: Final = 1_000
+
+
+def vendor(profile: Profile) -> str | None:
+    """Return ``nvidia``, ``amd``, ``huawei`` or ``google`` by the devices, else by the runtime; else None.
+
+    Devices of several models count as the first, as everywhere.
+    """
+    from opscope.core.analysis.devices import trace_device  # loads Polars
+
+    trace = profile.trace
+    if trace.has("devices") and len(trace["devices"]):
+        device, _ = trace_device(trace["devices"])
+        if device is not None:
+            return device.vendor
+        names = [str(name).lower() for name in trace["devices"]["name"].drop_nulls().unique()]
+        for word, found in _NAMES:
+            if names and all(name.startswith(word) for name in names):
+                return found
+    calls = trace["calls"]["name"].head(_SOME).unique().to_list() if trace.has("calls") else []
+    if any(str(name).startswith("hip") for name in calls):
+        return None if any(str(name).startswith("cu") for name in calls) else "amd"
+    return "amd" if trace.origin.get("format") == "rocm" else None
+
+
+def said(text: str, of: str | None) -> str:
+    """Return our own ``text`` in the words of the vendor ``of``."""
+    for ours, theirs in _WORDS.get(of or "", ()):
+        text = re.sub(ours, theirs, text)
+    return text
+
+
+def told(table: Table, of: str | None) -> Table:
+    """Return the table with its title, headings, notes and what is ours in its rows in the vendor's words."""
+    if of not in _WORDS:
+        return table
+    return replace(
+        table,
+        title=said(table.title, of),
+        columns=[replace(column, title=said(column.title, of)) for column in table.columns],
+        rows=[_row(row, of) for row in table.rows],
+        footnotes=[said(note, of) for note in table.footnotes],
+    )
+
+
+def _row(row: Mapping[str, Any], of: str | None) -> Mapping[str, Any]:
+    from opscope.core.attribution.reasons import REASONS  # loads Polars
+
+    mine = {}
+    for key, value in row.items():
+        if not isinstance(value, str):
+            continue
+        if key in _OURS:
+            mine[key] = said(value, of)
+        elif "CUDA" in value:  # where there is no op, its reason stands in its place
+            for reason in filter(None, REASONS):
+                value = value.replace(reason, said(reason, of))
+            mine[key] = value
+    return {**row, **mine}

@@ -1,0 +1,151 @@
+"""Reports of other vendors' devices say it in their words; NVIDIA's, and all names, stay as they are."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+import pytest
+
+from opscope.cli import gaps
+from opscope.core.attribution.reasons import REASONS
+from opscope.core.perf.devices import peaks
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile, load
+from opscope.reports import console, registry, vendor_words
+from opscope.reports.layout import Column, Table, lines
+
+FOREIGN = re.compile(r"CUDA (graph|call|code)|Tensor Core|\bSM efficiency\b|blocks/SM|\bTC\b")
+REPLAYED = REASONS[5]
+
+
+def profile(name: str | None, call: str = "hipLaunchKernel", **origin: str) -> Profile:
+    """A kernel of a device of that name, which a call replayed from a graph without its capture."""
+    row = {"process": [0], "device": [0]}
+    ints = {"process": pl.Int32, "device": pl.Int32}
+    tables = {
+        "processes": pl.DataFrame({"process": [0]}).cast({"process": pl.Int32}),
+        "ranges": pl.DataFrame(
+            {
+                "process": [0, 0],
+                "thread": [1, 1],
+                "start": [0, 200],
+                "end": [50, 300],
+                "domain": ["opscope.torch", "opscope.user"],
+                "category": ["forward", None],
+                "text": ["aten::relu(f16[4]) -> f16[4]", "my CUDA graph on a Tensor Core"],
+                "kind": ["pushpop", "pushpop"],
+            }
+        ).cast({"process": pl.Int32}),
+        "calls": pl.DataFrame(
+            {"process": [0], "thread": [1], "start": [210], "end": [220], "name": [call], "correlation": [1]}
+        ).cast({"process": pl.Int32}),
+        "kernels": pl.DataFrame(
+            {
+                **row,
+                "stream": [7],
+                "start": [230],
+                "end": [290],
+                "name": ["my CUDA graph kernel"],
+                "correlation": [1],
+                "graph": [3],
+                "graph_node": [9],
+            }
+        ).cast(ints),
+    }  # fmt: skip
+    if name is not None:
+        tables["devices"] = pl.DataFrame({**row, "name": [name]}).cast(ints)
+    return Profile(Trace.of(tables, {"format": "made", **origin}))
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "origin", "of"),
+    [
+        ("NVIDIA H100 PCIe", "cudaGraphLaunch", {}, "nvidia"),
+        ("AMD Instinct MI300X", "hipGraphLaunch", {}, "amd"),
+        (None, "hipGraphLaunch", {}, "amd"),
+        (None, "cudaGraphLaunch", {}, None),
+        (None, "launch", {"format": "rocm"}, "amd"),
+        ("Ascend910B", "launch", {}, "huawei"),
+        ("TPU v5 lite", "launch", {}, "google"),
+    ],
+)
+def test_the_vendor_is_known_by_the_device_else_by_the_runtime(name, call, origin, of):
+    assert vendor_words.vendor(profile(name, call, **origin)) == of
+
+
+def shown(made: Profile, *names: str) -> str:
+    tables = console.tables(made, names, None)
+    return "\n".join(text for table in tables for _, text in lines(table, 0))
+
+
+def test_a_graph_of_hip_is_no_cuda_graph_and_what_the_program_wrote_stays():
+    text = shown(
+        profile("AMD Instinct MI300X", "hipGraphLaunch"), "summary", "kernel", "unattributed"
+    )
+    assert REPLAYED.replace("CUDA", "HIP") in text
+    assert "matrix cores" in text
+    assert "my CUDA graph kernel" in text
+    assert not FOREIGN.search(text.replace("my CUDA graph kernel", ""))
+
+
+def test_reports_of_nvidia_s_devices_keep_their_words():
+    text = shown(profile("NVIDIA H100 PCIe", "cudaGraphLaunch"), "summary", "unattributed")
+    assert REPLAYED in text
+    assert "Tensor Cores" in text
+
+
+def test_frames_keep_one_text_for_one_reason_whatever_the_device():
+    (reason,) = profile("AMD Instinct MI300X", "hipGraphLaunch").unattributed()["reason"].to_list()
+    assert reason == REPLAYED
+
+
+def test_advice_for_amd_names_no_tool_of_nvidia():
+    (row,) = gaps.advice(profile("AMD Instinct MI300X", "hipGraphLaunch"))
+    assert "HIP graph" in str(row["advice"])
+    for text in (
+        *gaps.AMD.values(),
+        *(vendor_words.said(text, "amd") for text in gaps.AMD.values()),
+    ):
+        assert not re.search(r"nsys|CUDA|NVTX", text), text
+    left = {reason: text for reason, text in gaps.ADVICE.items() if reason not in gaps.AMD}
+    assert not [text for text in left.values() if "nsys" in text]
+
+
+def test_only_our_own_words_in_rows_are_said_in_others():
+    columns = [Column("reason", "TC"), Column("name", "name"), Column("range", "range")]
+    same = "runs a CUDA graph on a Tensor Core"
+    table = Table("Tensor Cores", columns, [{"reason": same, "name": same, "range": same}], [same])
+    made = vendor_words.told(table, "amd")
+    assert (made.title, made.columns[0].title) == ("matrix cores", "MC")
+    (row,) = made.rows
+    assert row == {"reason": "runs a HIP graph on a matrix core", "name": same, "range": same}
+    assert made.footnotes == ["runs a HIP graph on a matrix core"]
+    for of in ("nvidia", "cpu", None):
+        assert vendor_words.told(table, of) is table
+
+
+def test_a_device_of_amd_that_is_computed_from_its_properties_is_amd_s():
+    found, _ = peaks.computed("an Instinct of tomorrow", "gfx90a", 104, None, 1_700_000, None)
+    assert found is not None
+    assert found.vendor == "amd"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "rocm/rpd",
+        "rocm/rocprofv3_gfx1151",
+        "rocm/rocprofv1_mi250_laplacian",
+        "rocm/rocprofiler-compute_vcopy_MI200",
+        "xplane/jax_conv_mi300.xplane.pb",
+    ],
+)
+def test_every_report_of_a_real_trace_of_amd_s(shared, file):
+    made = load(shared / file)
+    assert vendor_words.vendor(made) == "amd"
+    names = set(made.trace["kernels"]["name"].unique().to_list())
+    for table in console.tables(made, registry.reports(), 5):
+        text = "\n".join(one for _, one in lines(table, 0))
+        assert not FOREIGN.search(text), (table.title, text)
+    assert not any(FOREIGN.search(str(name)) for name in names)

@@ -1,0 +1,106 @@
+"""Every example under `opscope run`, with no GPU: which backend records it, and what the report begins with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opscope
+from opscope import load
+from opscope.backends import has_gpu
+
+ROOT = Path(opscope.__file__).resolve().parents[1]
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+NO_GPU = "no GPU is visible, so there are no kernels to record"
+#: Example → the modules that it needs, the backend that records it and why.
+RUNS = {
+    "torch_lenet.py": (("torch",), "recorder", NO_GPU),
+    "torch_input.py": (("torch",), "recorder", NO_GPU),
+    "torch_ranks.py": (("torch",), "recorder", NO_GPU),
+    "keras_cnn.py": (("keras", "tensorflow"), "recorder", NO_GPU),
+    "tensorflow_loop.py": (("tensorflow",), "recorder", NO_GPU),
+    "onnxruntime_cnn.py": (("onnxruntime", "onnx"), "recorder", NO_GPU),
+    "onnxruntime_transformer.py": (("onnxruntime", "onnx"), "recorder", NO_GPU),
+    "opscope_paddle/train.py": (("paddle",), "recorder", NO_GPU),
+    "jax_cnn.py": (
+        ("jax",),
+        "xplane",
+        "the program uses JAX, whose profiler records its operations",
+    ),
+    "jax_mlp.py": (
+        ("jax", "flax", "optax"),
+        "xplane",
+        "the program uses JAX, whose profiler records its operations",
+    ),
+    "mindspore_lenet.py": (
+        ("mindspore",),
+        "mindspore",
+        "the program uses MindSpore, whose profiler records its operators",
+    ),
+}
+#: It trains nothing: it writes files of TensorRT's and reports on them itself.
+NOTHING = {"tensorrt_report.py"}
+
+
+def test_every_example_is_here():
+    if not EXAMPLES.is_dir():
+        pytest.skip("an installed package has no examples beside it")
+    found = {path.name for path in EXAMPLES.glob("*.py")} | {"opscope_paddle/train.py"}
+    assert found == {*RUNS, *NOTHING}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_an_example_is_recorded_and_its_report_says_where_the_time_went(tmp_path, name):
+    modules, backend, why = RUNS[name]
+    if not EXAMPLES.is_dir():
+        pytest.skip("an installed package has no examples beside it")
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    if has_gpu():
+        pytest.skip("on a GPU another backend records")
+    path = [str(ROOT), str((EXAMPLES / name).parent), os.environ.get("PYTHONPATH")]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "opscope",
+            "run",
+            "-o",
+            "a",
+            "--",
+            sys.executable,
+            str(EXAMPLES / name),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("opscope: backend ")]
+    assert said == [f"opscope: backend {backend}: {why}"]
+    assert re.search(rf"^recorded by +{backend}  {why}$", done.stderr, re.MULTILINE)
+    assert "Where the time went: " in done.stderr
+    assert "Top ops, all shapes of each together" in done.stderr
+    profile = load(tmp_path / "a.opscope")
+    summary = profile.summary().to_dicts()[0]
+    assert summary["steps"] >= 5
+    # what no op covers is told: a gap of the recording, or programs that are compiled
+    without = summary["device_unattributed_time"] / summary["device_time"]
+    told = re.findall(
+        r"^([\d.]+) % of the time (?:has no op|compiles programs)", done.stderr, re.MULTILINE
+    )
+    # either has a line from 5 % on
+    assert sum(map(float, told)) == pytest.approx(without * 100, abs=10.1)
+    compiles = "inside steps, compiling a program" in profile.unattributed()["reason"].to_list()
+    assert compiles or "of the time compiles" not in done.stderr
