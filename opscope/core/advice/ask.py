@@ -28,6 +28,7 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "evidence": pl.String,
         "recommendation": pl.String,
         "time": pl.Int64,
+        "saving": pl.Int64,
         "saving_least": pl.Int64,
         "saving_most": pl.Int64,
         "reasoning": pl.String,

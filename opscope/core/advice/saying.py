@@ -1,0 +1,74 @@
+"""What detectors say alike: times and shares in words, the places of some work, the user's framework."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import EVIDENCE, Answers
+
+#: What the names of a framework's ops begin with.
+_PREFIXES: Final = {"aten::": "torch", "torch.": "torch", "autograd::": "torch"}
+_SHOWN: Final = 3
+
+
+def ms(time: float) -> str:
+    """Return a time (ns) in words: ``1,234.5 ms``."""
+    return f"{time / 1e6:,.1f} ms"
+
+
+def share(part: float, whole: float) -> str:
+    """Return a share in words: ``12.3 %``; of nothing, ``an unknown share``."""
+    return f"{100 * part / whole:.1f} %" if whole else "an unknown share"
+
+
+def places(rows: pl.DataFrame, what: str, time: str = "duration") -> str:
+    """Return the places with most of the time: the source line, else the layer, else the op.
+
+    ``what``: what a row is, in the plural. ``time``: the column that is summed (ns).
+    """
+    place = pl.coalesce(pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op"))
+    by = (
+        rows.group_by(place.alias("place"))
+        .agg(pl.len(), pl.col(time).sum())
+        .sort(time, "place", descending=[True, False])
+    )
+    said = [f"{name} ({many:,} {what}, {ms(took)})" for name, many, took in by.head(_SHOWN).rows()]
+    more = len(by) - _SHOWN
+    return "; ".join(said) + (f"; and {more:,} other places" if more > 0 else "")
+
+
+def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.DataFrame:
+    """Return the rows of a finding's evidence: equal places together, those with most time first.
+
+    ``rows`` are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the longest of each place.
+    """
+    place = [
+        name
+        for name in ("op", "direction", "layer", "source", "inputs", "dtypes")
+        if name in rows.columns
+    ]
+    longest = [pl.col("op_id").sort_by(time).last()] if "op_id" in rows.columns else []
+    found = (
+        rows.group_by(place, maintain_order=True)
+        .agg(pl.len().alias("count"), pl.col(time).sum().alias("time"), *longest)
+        .sort("time", descending=True, maintain_order=True)
+        .head(most)
+    )
+    return found.select(
+        pl.col(name).cast(kind) for name, kind in EVIDENCE.items() if name in found.columns
+    )
+
+
+def framework(answers: Answers) -> str | None:
+    """Return the framework whose ops the trace has (``torch``, ``tensorflow`` …); None if it has several,
+    or tells none."""
+    told = answers.trace["processes"]
+    names = set()
+    if "framework" in told.columns:
+        names = set(told["framework"].cast(pl.String).drop_nulls())
+    if not names:
+        for op in answers.op_totals()["op"].cast(pl.String).drop_nulls().head(200):
+            names |= {found for start, found in _PREFIXES.items() if op.startswith(start)}
+    return names.pop() if len(names) == 1 else None
