@@ -10,7 +10,7 @@ import opscope
 
 from . import attach as attach_command
 from . import build as build_command
-from . import common, counters, doctor, iterations, kernels, ops, redact, report, whatif
+from . import common, counters, doctor, export, iterations, kernels, ops, redact, report, whatif
 from . import run as run_command
 from .dlprof import command as dlprof_command
 
@@ -48,6 +48,7 @@ app.command("iterations")(iterations.iterations)
 app.command("kernels")(kernels.kernels)
 app.command("counters")(counters.counters)
 app.command("whatif")(whatif.whatif)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("build")(build_command.build)
