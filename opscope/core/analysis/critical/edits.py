@@ -67,14 +67,11 @@ def edited(ops: Ops, made: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
         calls = trace["calls"].select("process", "thread", "start", "end")[rows]
         spans.append(calls.with_columns(pl.Series("factor", launches[rows])).drop_nulls())
     if spans:
-        _scale_threads(changed, pl.concat([one.cast(_TYPES) for one in spans]))
+        _scale_threads(changed, pl.concat([_typed(one) for one in spans]))
     gone = _gone(len(trace["calls"]), launches, edits)
     if gone.any():
         changed.unwaited(gone)
     return changed.times(ops)
-
-
-_TYPES = dict(zip(_SPAN, (pl.Int64, pl.Int64, pl.Int64, pl.Int64, pl.Float64), strict=True))
 
 
 def _checked(factor: Floats, what: str) -> Floats:
@@ -123,6 +120,10 @@ def _spans(edit: Edit) -> pl.DataFrame | None:
         raise ValueError("host: a span lacks its thread, its times or its factor")
     _checked(spans["factor"].cast(pl.Float64).to_numpy(), "host")
     return spans
+
+
+def _typed(spans: pl.DataFrame) -> pl.DataFrame:
+    return spans.select(pl.col(_SPAN[:4]).cast(pl.Int64), pl.col("factor").cast(pl.Float64))
 
 
 def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
