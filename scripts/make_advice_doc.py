@@ -69,7 +69,7 @@ on stderr and does not fail, unless `--strict` is given. An expression that is n
 
 ## Detectors of other packages
 
-A detector is one object; [CONTRIBUTING.md](https://github.com/opscope/opscope/blob/main/CONTRIBUTING.md) shows a whole one. A package
+A detector is one object; [../CONTRIBUTING.md](../CONTRIBUTING.md) shows a whole one. A package
 names its own under the entry-point group `opscope.detectors`; `opscope advise` then asks it as it asks opscope's own. If it fails, its
 answer is that it cannot tell, with the error; the others are not affected.
 

@@ -44,9 +44,7 @@ def combined(found: Sequence[Said], simulate: Simulate, wall_time: int | None) -
         edits = [one for one in edits if replayed([one[1]], simulate, one[0]) is not None]
         times = replayed([edit for _, edit in edits], simulate, "the others") if edits else None
     done = [id(edit) for _, edit in edits] if times is not None else []
-    omitted = [
-        one.detector for one in findings if one.finding and id(one.finding.edit) not in done
-    ]
+    omitted = [one.detector for one in findings if one.finding and id(one.finding.edit) not in done]
     row: dict[str, Any] = {"simulated": len(done), "not_simulated": len(omitted)}
     row["wall_time"], row["omitted"] = wall_time, ", ".join(dict.fromkeys(omitted)) or None
     if times is None or times.is_empty():
