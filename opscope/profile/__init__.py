@@ -10,7 +10,6 @@ from html import escape
 from os import PathLike, fspath
 from typing import cast
 
-
 from opscope import readers
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned

@@ -11,7 +11,7 @@ import pytest
 from opscope.core.advice import ask
 from opscope.core.advice import detectors as folder
 from opscope.core.advice.finding import CannotTell, Detector, Finding
-from tests.core.advice.test_pageable_copies import copy, pageable, profile
+from tests.core.advice.test_pageable_copies import copy, profile
 from tests.script import ROOT
 
 
