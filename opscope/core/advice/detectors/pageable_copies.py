@@ -104,4 +104,8 @@ DETECTOR = Detector(
     name="pageable_copies",
     question="Do copies of more than 64 KB between host and GPU use pageable memory?",
     find=find,
+    looks_at="The kind of memory at both ends of each copy (`src_kind`, `dst_kind` of `memops()`), its size, and"
+    " the kernels that ran beside it.",
+    abstains="No copy between the host and a GPU was recorded, or none is found and the kind of memory or the"
+    " size of some is not known.",
 )
