@@ -13,8 +13,7 @@ from opscope.core.tables.columns import distinct_values
 
 #: Kernels that a compiler generated: Inductor's, XLA's, nvFuser's, TorchScript's.
 _GENERATED_KERNELS: Final = (
-    rf"{GENERATED}|^(loop|input|wrapped)_\w*|^fusion(_\d+)?$|(^|_)fusion(_|$)|nvfuser|^fused_"
-    r"|CudaCodeGen::"
+    rf"{GENERATED}|^(loop|input|wrapped)_\w+|^fusion(_\d+)?$|_fusion(_\d+)?$|^nvfuser|CudaCodeGen::"
 )
 #: Families of the ops that stand for what a compiler made.
 _FAMILIES: Final = ("fused", "fusion", "compiled")
@@ -35,7 +34,9 @@ def compiled_by(answers: Answers) -> str | None:
     if families.is_in(_FAMILIES).any():
         return "ops that XLA or another compiler fused"
     processes = answers.trace["processes"]
-    known = set(processes["framework"].cast(pl.String)) if "framework" in processes.columns else set()
+    known = (
+        set(processes["framework"].cast(pl.String)) if "framework" in processes.columns else set()
+    )
     if known & set(_COMPILING) and not compiles(answers.trace).is_empty():
         return "phases in which a program was compiled"
     return None

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answers, Edit, Floats
+from opscope.core.advice.saying import share
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import Ints
@@ -19,11 +20,13 @@ from opscope.core.tables.intervals import Ints
 #: A tensor: its dtype and its sizes.
 Tensor = tuple[str, tuple[int, ...]]
 _T = TypeVar("_T")
+#: The part of the time that may be without an op where "nothing found" is said.
+BLIND: Final = 0.05
 #: The columns of ``work``. ``row``: of the trace's kernels, null on the CPU. ``lane``: stream or thread.
 COLUMNS: Final = (
     *("row", "process", "device", "lane", "start", "end", "duration", "name", "correlation"),
     *("op_id", "op", "op_type", "direction", "layer", "step", "source"),
-    *("inputs", "outputs", "dtypes", "params", "bytes"),
+    *("inputs", "outputs", "dtypes", "params", "matrix_flops", "bytes"),
 )
 #: Families of ops that move no data, and of ranges that are no ops of a framework.
 _NOT_WORK: Final = ("view", "allocation", "query", "user", "layer", "step", "phase", "graph")
@@ -59,8 +62,17 @@ def device_time(answers: Answers) -> int:
     return int(answers.summary()["kernel_time"].item() or 0)
 
 
+def blind(ran: pl.DataFrame) -> str | None:
+    """Return why "nothing found" may not be said of ``work``: too much has no op; None if it may."""
+    without = int(ran["duration"].filter(ran["op"].is_null()).sum())
+    whole = int(ran["duration"].sum())
+    if without <= BLIND * whole:
+        return None
+    return f"{share(without, whole)} of the kernels' time has no op: it is not known what these compute"
+
+
 def edit_of(answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame) -> Edit:
-    """Return the edit that scales the duration of ``rows`` of ``work`` and removes the launches of ``removed``."""
+    """Return the edit that scales the durations of ``rows`` of ``work``, and removes some launches."""
     if answers.cpu_only:
         spans = rows.select("process", pl.col("lane").alias("thread"), "start", "end")
         return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64)))
@@ -86,8 +98,10 @@ def launches(answers: Answers, rows: pl.DataFrame) -> Ints:
     return found.astype(np.int64)
 
 
-def by_text(column: pl.Series, told: Callable[[str | None], _T]) -> tuple[NDArray[np.int32], list[_T]]:
-    """Return the number of each row's text, and what ``told`` says of each of these texts: asked once each."""
+def by_text(
+    column: pl.Series, told: Callable[[str | None], _T]
+) -> tuple[NDArray[np.int32], list[_T]]:
+    """Return the number of each row's text, and what ``told`` says of each text: asked once each."""
     codes, texts = compact(column)
     return codes, [told(text) for text in texts]
 

@@ -33,7 +33,8 @@ _RECOMMENDED: Final = {
     "onnxruntime": "session_options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL.",
 }
 _GENERAL: Final = (
-    "Let a compiler join them: torch.compile(model), jax.jit, tf.function(jit_compile=True), mindspore.jit."
+    "Let a compiler join them: torch.compile(model), jax.jit, tf.function(jit_compile=True),"
+    " mindspore.jit."
 )
 
 
@@ -216,7 +217,8 @@ def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: 
         saving_least=0,
         saving_most=chains.rest + chains.gaps,
         reasoning=f"A chain is {what} of one stream or thread, direction and step less than"
-        f" {FAR // 1000} µs apart, of which each has an input of the shape that the one before writes. Joined, a"
+        f" {FAR // 1000} µs apart, of which each has an input of the shape that the one before writes."
+        " Joined, a"
         " chain does not write and read what lies between: of each duration the part that these bytes are of"
         f" the op's bytes, {ms(removed)} in all"
         + (f" (not counted: {unsized:,} without known bytes)" if unsized else "")
@@ -233,7 +235,8 @@ DETECTOR = Detector(
     name="elementwise_chains",
     question="Do elementwise kernels run one after the other, each reading what the one before wrote?",
     find=find,
-    looks_at="kernels() (on the CPU: ops()), by stream or thread: elementwise, activation, dropout and copying"
+    looks_at="kernels() (on the CPU: ops()), by stream or thread: elementwise, activation, dropout and"
+    " copying"
     " kernels that directly follow each other and whose inputs have the shape of what the one before writes;"
     " and their bytes. Kernels of a compiler, of the optimizer and of communication are left out.",
     abstains="Where elementwise kernels follow each other and their shapes were not recorded.",

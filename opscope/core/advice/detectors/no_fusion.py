@@ -39,7 +39,9 @@ def find(answers: Answers) -> Answer:
     if made:
         return []
     named = framework(answers) or ""
-    named = next((to for start, to in _FRAMEWORKS.items() if named.lower().startswith(start)), named)
+    named = next(
+        (to for start, to in _FRAMEWORKS.items() if named.lower().startswith(start)), named
+    )
     if named not in _RECOMMENDED:
         return CannotTell(
             f"{named} has no compiler that this knows of"

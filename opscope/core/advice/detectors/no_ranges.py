@@ -10,6 +10,8 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.saying import framework, ms
 
 _SHOWN: Final = 20
+#: Characters of a kernel's name in the text.
+_LONG: Final = 60
 _RECOMMENDED: Final = (
     "Record it again with opscope, which names each op, layer and step: `opscope run -- python train.py`, or"
     " `import opscope; opscope.init()` as the program's first lines, under Nsight Systems as well."
@@ -34,12 +36,13 @@ def find(answers: Answers) -> Answer:
         return []
     time = int(summary["kernel_time"].item() or 0)
     names = answers.kernel_totals().head(_SHOWN)
-    shown = [str(name) for name in names["name"].head(3)]
+    shown = [str(name)[:_LONG] for name in names["name"].head(3)]
     ranges = len(answers.trace["ranges"])
     beside = f"; {ranges:,} ranges were recorded, none of which is an op" if ranges else ""
     return [
         Finding(
-            what=f"{len(kernels):,} kernels ({ms(time)}) were recorded, and no op that could have launched one",
+            what=f"{len(kernels):,} kernels ({ms(time)}) were recorded, and no op that could have"
+            " launched one",
             evidence="kernels with most time: " + "; ".join(shown) + beside,
             recommendation=_RECOMMENDED + ("" if framework(answers) else _OTHERS),
             time=time,
