@@ -50,7 +50,10 @@ def find(answers: Answers) -> Answer:
         return [_finding(answers, steps, bound, always=True)]
     # one wait makes up most of it, such as that for the workers to start
     once = loaders.filter(pl.col("verdict") == VERDICTS[1])
-    return [_finding(answers, steps, once, always=False)] if len(once) else []
+    if len(once):
+        return [_finding(answers, steps, once, always=False)]
+    why = loaders["reason"].drop_nulls()
+    return CannotTell(f"{why[0]}: capture more steps") if len(why) else []
 
 
 def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, always: bool) -> Finding:

@@ -67,7 +67,7 @@ def _waiting_lines(answers: Answers) -> str:
     waiting = names.filter(names.cast(pl.String).str.contains(_WAITING_OPS).fill_null(False))
     mine = frame.filter(pl.col("op").is_in(waiting.implode()) & pl.col("step").is_not_null())
     # of a nest only the outermost: .item() calls _local_scalar_dense
-    mine = mine.filter(~pl.col("parent_id").is_in(mine["op_id"].implode()))
+    mine = mine.filter(~pl.col("parent_id").is_in(mine["op_id"].implode()).fill_null(False))
     lines = (
         mine.filter(pl.col("source").is_not_null())
         .group_by(pl.col("source").cast(pl.String), pl.col("op").cast(pl.String))
@@ -172,6 +172,11 @@ def _rows(answers: Answers, calls: pl.DataFrame) -> pl.DataFrame:
         op[part["row"].to_numpy()] = np.where(held >= 0, here[held] if len(here) else NONE, NONE)
     where = [calls[name].fill_null(NONE).to_numpy().astype(np.int64) for name in (*keys, "start")]
     every = Ops(attribution)
+    # the op that the program called has its line: .item(), and not what it calls
+    lined = every.readings["source"].is_not_null().to_numpy()
+    if lined.any():
+        called = attribution.climb(op, lined[attribution.meaning.reading])
+        op = np.where(called >= 0, called, op)
     return described(every, where[0], where[1], where[2], op, calls["time"].to_numpy())
 
 
