@@ -1,4 +1,4 @@
-"""What kept each device idle while it waited for its host: input, a synchronising call, launching, other work.
+"""What kept each device idle while it waited for its host: input, a call that waits, launching, other work.
 
 Only steps that ended and are no warm-up count. Every gap of a device that the host caused (``idle()``'s host
 wait) is split into pieces, each with one cause, so that no two detectors claim the same time:
@@ -273,7 +273,8 @@ def blocking(attribution: Attribution) -> Ints:
     works = here.join(threads, on=keys, how="left", maintain_order="left", nulls_equal=True)[
         "works"
     ]
-    return found[works.fill_null(False).to_numpy()]
+    kept: Ints = found[works.fill_null(False).to_numpy()]
+    return kept
 
 
 def host_work(answers: Answers, causes: Collection[str], most: int = 20) -> pl.DataFrame:
