@@ -30,7 +30,7 @@ LEAST_SHARE: Final = 0.01
 _SINGLE: Final = (
     r"(?:^|[ _])s(?:gemm|cudnn)_|^[^f]*_s1688(?:gemm|fprop|dgrad|wgrad)_(?:optimized_|analytic_)?\d"
 )
-_NARROW: Final = r"f16|half|fp8|e4m3|e5m2|h(?:884|1688|16816)gemm|_hgemm_|i8816|i16832"
+_NARROW: Final = r"fp?16|half|fp8|e4m3|e5m2|h(?:884|1688|16816)gemm|_hgemm_|i8816|i16832"
 _FLOATS: Final = ("f64", "c64", "c128", "f32", "tf32", "f16", "bf16")
 
 
@@ -42,9 +42,10 @@ class Products:
     (ns), matrix_flops, bytes, ``dtype`` (the widest of the operands, null if not recorded), ``on_tensor``
     (whether a kernel of the op is proven to use Tensor Cores; false: none does; null: the names do not tell),
     ``plain`` (whether a kernel's name proves a product on the vector units), tc_reason, ``name`` and ``grid``
-    of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time (ns)
-    of kernels outside these whose names prove a product, and of those on vector units; ``hidden_narrow``:
-    whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts the trace's kernels.
+    of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time
+    (ns) of kernels outside these whose names prove a product, and of those on vector units;
+    ``hidden_narrow``: whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
+    the trace's kernels.
     """
 
     kernels: pl.DataFrame

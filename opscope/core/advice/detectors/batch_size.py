@@ -131,16 +131,20 @@ def _finding(
     peak, size = memory
     edit = Edit(kernels=(small["row"].to_numpy().astype(np.int64), factors)) if placed else None
     return Finding(
-        what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of {size / 1e9:.1f} GB),"
-        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, whole)} of their time) have fewer"
+        what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of"
+        f" {size / 1e9:.1f} GB),"
+        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, whole)} of their time)"
+        " have fewer"
         f" blocks than it has multiprocessors; work once for each batch takes {ms(per_batch)}",
         evidence=places(small, "kernels"),
         recommendation=_recommendation(answers, times),
         time=time,
         saving_least=0,
         saving_most=most,
-        reasoning=f"For the same number of samples in batches {times} times as large, which need at most {times}"
-        " times the memory (memory(): peak_memory; at most 90 % of the device's). At most: a kernel with fewer blocks"
+        reasoning=f"For the same number of samples in batches {times} times as large, which need at"
+        f" most {times}"
+        " times the memory (memory(): peak_memory; at most 90 % of the device's). At most: a kernel"
+        " with fewer blocks"
         " than multiprocessors takes blocks / multiprocessors of its time for each sample, and not less than"
         f" 1/{times} (kernels(): grid, duration); the optimizer, and collectives"
         f" as data parallelism has them, run 1/{times} as often. Other"
@@ -169,12 +173,15 @@ DETECTOR = Detector(
     name="batch_size",
     question="Would a larger batch fit in the GPU's memory and fill the GPU better?",
     find=find,
-    looks_at="It looks at memory(): the peak of each GPU against the device's memory, and at kernels(): blocks (grid)"
+    looks_at="It looks at memory(): the peak of each GPU against the device's memory, and at"
+    " kernels(): blocks (grid)"
     " for each multiprocessor, and the time of the optimizer and of"
     " collectives as data parallelism has them, which run once for each batch. It"
-    " proposes 2, 4 or 8 times the batch where that leaves a tenth of the memory, and a fifth of the kernels' time"
+    " proposes 2, 4 or 8 times the batch where that leaves a tenth of the memory, and a fifth of"
+    " the kernels' time"
     " would fall for each sample.",
-    abstains="It cannot tell where the GPU's memory, its size, or the kernels' blocks were not recorded, nor on AMD, where"
+    abstains="It cannot tell where the GPU's memory, its size, or the kernels' blocks were not"
+    " recorded, nor on AMD, where"
     " a grid counts blocks or threads. Whether a larger batch trains as well, no profile tells.",
     known_as=("DLProf: Batch Size (GPU memory underutilized)",),
 )
