@@ -11,8 +11,8 @@ from tests.core.advice.job_rows import ALL_REDUCE, kernel, one, profile, step
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
 EXAMPLE = (
-    "a training on eight A100, of which one was profiled",
-    "kineto/ddp_rank3of8_a100_stacks.json.gz",
+    "a vision transformer on 16 GPUs, of which one was profiled",
+    "kineto/vision_transformer_rank0.json.gz",
 )
 
 

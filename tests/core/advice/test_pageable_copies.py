@@ -1,5 +1,4 @@
-"""Copies from and to pageable memory: where they are found, what bounds their saving, and where nobody"
-" can tell."""
+"""Copies from and to pageable memory: where they are found, what bounds their saving, and where nobody can tell."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from tests.core.advice.job_rows import (
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
 EXAMPLE = (
-    "a training on two V100, of which one was profiled",
-    "kineto/ddp_memory_v100.json.gz",
+    "a vision transformer on 16 GPUs, of which one was profiled",
+    "kineto/vision_transformer_rank0.json.gz",
 )
 
 
