@@ -76,9 +76,13 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
         union = merge(*(others[name].to_numpy() for name in ("start", "end")))
         start, end = (found[name].gather(mine).to_numpy() for name in ("start", "end"))
         exposed[mine] = end - start - (_open_until(union, end) - _open_until(union, start))
-    # NCCL's SendRecv kernel does all-to-alls too: the op says more than the kernel's name
-    kind = pl.coalesce(_kinds("op"), _kinds("name"))
-    return found.with_columns(pl.Series("exposed", exposed)).with_columns(kind.alias("collective"))
+    # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
+    attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
+    told = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
+    kind = pl.coalesce(_kinds("told"), _kinds("op"), _kinds("name"))
+    return found.with_columns(pl.Series("exposed", exposed), told).with_columns(
+        kind.alias("collective")
+    )
 
 
 def _kinds(column: str) -> pl.Expr:
