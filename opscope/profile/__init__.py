@@ -27,6 +27,7 @@ from .costs import Costs
 from .counters import Counters
 from .critical import Critical
 from .devices import Devices
+from .diff import Diff
 from .dlprof import Dlprof
 from .host import Host
 from .idle import Idle
@@ -51,7 +52,9 @@ _SHOWN = 1_000_000
 
 
 class Profile(
+    Diff,
     Steps,
+    Job,
     Operators,
     Devices,
     Memory,
@@ -61,7 +64,6 @@ class Profile(
     Costs,
     Counters,
     Light,
-    Job,
     Dlprof,
     Pyprof,
     saved.Saved,
