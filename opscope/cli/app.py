@@ -10,7 +10,7 @@ import opscope
 
 from . import attach as attach_command
 from . import build as build_command
-from . import common, counters, doctor, iterations, kernels, ops, redact, report, whatif
+from . import common, counters, diff, doctor, iterations, kernels, ops, redact, report, whatif
 from . import run as run_command
 from .dlprof import command as dlprof_command
 
@@ -47,6 +47,7 @@ app.command("ops")(ops.ops)
 app.command("iterations")(iterations.iterations)
 app.command("kernels")(kernels.kernels)
 app.command("counters")(counters.counters)
+app.command("diff")(diff.diff)
 app.command("whatif")(whatif.whatif)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)

@@ -30,9 +30,7 @@ BY: Final = ("part", "cause", "op", "kernel", "run", "step")
 class Diff(Steps, Host):
     """The difference from another profile."""
 
-    def diff(
-        self, other: Profile | Path, by: str = "part", **where: Unpack[Where]
-    ) -> pl.DataFrame:
+    def diff(self, other: Profile | Path, by: str = "part", **where: Unpack[Where]) -> pl.DataFrame:
         """What changed from this run (a) to another (b): times are means per step, in ns.
 
         ``other`` is a profile or the path of one. ``by``: ``step`` is the whole step; ``part`` what the
@@ -80,7 +78,8 @@ def difference_of(a: Diff, b: Diff) -> Difference:
     """Return the difference of two profiles; whole runs are compared if only one of them has steps."""
     one, other = a._reduced(), b._reduced()
     if not tables.compared(one, other):
-        one, other = a._reduced(whole=True), b._reduced(whole=True)
+        told = Difference.unlike(one, other)
+        return Difference(a._reduced(whole=True), b._reduced(whole=True), told)
     return Difference(one, other)
 
 
@@ -109,7 +108,8 @@ def difference(
     hand_back()
     other = reduced(b)
     if not tables.compared(one, other):
-        one, other = reduced(a, True), reduced(b, True)
+        told = Difference.unlike(one, other)
+        return Difference(reduced(a, True), reduced(b, True), told)
     return Difference(one, other)
 
 
@@ -121,7 +121,7 @@ def diff(
     gpu: str | None = None,
     **where: Unpack[Where],
 ) -> pl.DataFrame:
-    """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: times are means per step, in ns.
+    """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: means per step, in ns.
 
     ``a`` and ``b`` are profiles or paths; ``by`` is ``part``, ``cause``, ``op``, ``kernel``, ``run`` or
     ``step``. Of paths, one profile at a time is in memory. ``gpu`` names devices that a trace does not name.

@@ -1,4 +1,4 @@
-"""What a run was, a property a row: what took the profile, frameworks and versions, devices, input, dtypes."""
+"""What a run was, a property a row: the profile's source, frameworks and versions, devices, input, dtypes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ import polars as pl
 from opscope.core.tables.trace import Trace
 
 ABOUT: Final = {"property": pl.String, "value": pl.String}
-RUNS: Final = {"property": pl.String, "a": pl.String, "b": pl.String, "same": pl.Boolean}
+RUNS: Final = {
+    "property": pl.String,
+    "value_a": pl.String,
+    "value_b": pl.String,
+    "same": pl.Boolean,
+}
 CPU: Final = "none used"
 #: Dtypes with less than this share of the time are not named.
 LEAST: Final = 0.01
@@ -25,7 +30,12 @@ _LOADER: Final = {
 
 
 def about(
-    trace: Trace, unit: str, units: pl.DataFrame, left_out: int, keys: pl.DataFrame, waits: pl.DataFrame
+    trace: Trace,
+    unit: str,
+    units: pl.DataFrame,
+    left_out: int,
+    keys: pl.DataFrame,
+    waits: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
 
@@ -47,12 +57,12 @@ def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the properties of two runs side by side (``RUNS``), those that differ first; null: not told."""
     names = pl.concat([a["property"], b["property"]]).unique(maintain_order=True)
     frame = pl.DataFrame({"property": names}, schema={"property": pl.String})
-    for name, one in (("a", a), ("b", b)):
+    for name, one in (("value_a", a), ("value_b", b)):
         frame = frame.join(
             one.rename({"value": name}), on="property", how="left", maintain_order="left"
         )
-    same = pl.when(pl.col("a").is_not_null() & pl.col("b").is_not_null()).then(
-        pl.col("a") == pl.col("b")
+    same = pl.when(pl.col("value_a").is_not_null() & pl.col("value_b").is_not_null()).then(
+        pl.col("value_a") == pl.col("value_b")
     )
     frame = frame.with_columns(same.alias("same"))
     return frame.sort(pl.col("same").fill_null(False), maintain_order=True).select(*RUNS)
@@ -112,7 +122,9 @@ def _counted(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[st
     processes = units["process"].n_unique()
     if processes > 1:
         yield "processes compared", str(processes)
-    word = {"step": "steps", "iteration": "iterations (found in what repeats)"}.get(unit, "whole run")
+    word = {"step": "steps", "iteration": "iterations (found in what repeats)"}.get(
+        unit, "whole run"
+    )
     if unit == "run":
         yield "compared", word
         return

@@ -7,7 +7,7 @@ what is left of it add up to its length exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +19,12 @@ from opscope.core.tables.intervals import Ints, distinct, merge, nest, subtract
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events of one class: ``start``, ``end`` (ns) and what each is (``label``). ``nested``: whether they
-    enclose each other, as ranges of a thread do."""
+    """Events of one class: ``start``, ``end`` (ns). ``label`` returns what the events at some places are.
+    ``nested``: whether they enclose each other, as ranges of a thread do."""
 
     start: Ints
     end: Ints
-    label: Ints
+    label: Callable[[Ints], Ints]
     nested: bool = False
 
 
@@ -54,11 +54,22 @@ def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pie
         unit, first, last, row = _in_units(first, last, row, start, end)
         time = covered(free, first, last)
         held = np.flatnonzero(time)
-        unit, label, time = unit[held], events.label[row[held]], time[held]
+        unit, row, time = unit[held], row[held], time[held]
+        label = _labelled(events, row)
         np.subtract.at(rest, unit, time)
         found.append(_summed(unit, place, label, time))
         free = subtract(free, merge(events.start, events.end))
     return _joined(found), rest
+
+
+def _labelled(events: Events, row: Ints) -> Ints:
+    """Return the label of each row; each distinct one is asked for once."""
+    wanted = np.zeros(len(events.start), bool)
+    wanted[row] = True
+    rows = np.flatnonzero(wanted)
+    label = np.zeros(len(events.start), np.int64)
+    label[rows] = events.label(rows)
+    return label[row]
 
 
 def _disjoint(events: Events, free: Spans) -> tuple[Ints, Ints, Ints]:

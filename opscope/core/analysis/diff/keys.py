@@ -85,7 +85,7 @@ class Keys:
             {"op": texts, "named": [True] * len(texts), "first": first},
             schema_overrides={"op": pl.String},
         )
-        return self._added(frame) + codes
+        return self._added(frame) + codes.astype(np.int64)
 
     def _launched(self, table: str, name: str, op: NDArray[np.int32]) -> Ints:
         rows = self._attribution.trace[table]
@@ -127,13 +127,15 @@ class Keys:
                 pl.Series("first", first),
             ]
         )
-        return self._added(frame) + label
+        return self._added(frame) + label.astype(np.int64)
 
     def _added(self, frame: pl.DataFrame) -> int:
         """Keep what new labels stand for; return the first of them."""
         held = [name for name in _SCHEMA if name in frame.columns]
         frame = frame.select(pl.col(name).cast(_SCHEMA[name]) for name in held)
-        lacks = (pl.lit(None, kind).alias(name) for name, kind in _SCHEMA.items() if name not in held)
+        lacks = (
+            pl.lit(None, kind).alias(name) for name, kind in _SCHEMA.items() if name not in held
+        )
         self._parts.append(frame.with_columns(lacks).select(*_SCHEMA))
         self._many += len(frame)
         return self._many - len(frame)

@@ -61,12 +61,13 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
         left = [
             one.filter(pl.Series(group[side] < 0)).filter(
                 pl.all_horizontal(
-                    pl.lit(True), *(pl.col(name).is_not_null() for name in columns if name in _NEEDED)
+                    pl.lit(True),
+                    *(pl.col(name).is_not_null() for name in columns if name in _NEEDED),
                 )
             )
             for side, one in enumerate(sides)
         ]
-        found = _paired(*left, list(columns))
+        found = _paired(left[0], left[1], list(columns))
         for side, rows in enumerate(found[:2]):
             group[side][rows["row"].to_numpy()] = rows["group"].to_numpy() + len(rules)
         rules += [number] * found[2]

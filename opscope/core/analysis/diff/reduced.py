@@ -39,6 +39,7 @@ UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end":
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
 KERNELS: Final = {"key": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
+_PIECES: Final = dict.fromkeys(("unit", "part", "label", "time"), pl.Int64)
 #: The names of the parts by number; the last is the rest.
 PART_NAMES: Final = tuple(NAMES[name] for name in (*PARTS, OTHER))
 NO_TIMES: Final = "the source has totals and no times: how long a step took is not known"
@@ -50,7 +51,7 @@ class Reduced:
     """A profile as small tables; times in ns.
 
     ``unit``: what is compared (STEP, ITERATION, RUN). ``units``: the counted ones; ``left_out``: how many
-    steps are not, as warm-up or not captured. ``reason``: why the length of a unit is not known. ``keys``: the
+    steps are not, as warm-up or not captured. ``reason``: why a unit's length is not known. ``keys``: the
     distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and key the time that only it has, with a key
     of -1 for the rest; it adds up to the units. ``work``: per unit and key the time and number of its device
     work (without a GPU, of the op itself), wherever else something ran. ``kernels``: per key and kernel name.
@@ -180,13 +181,11 @@ def _spent(
                     "label": np.concatenate([pieces.label, np.full(len(rows), NONE)]),
                     "time": np.concatenate([pieces.time, rest]),
                 },
-                schema={name: pl.Int64 for name in ("unit", "part", "label", "time")},
+                schema=_PIECES,
             )
         )
     if not parts:
-        return pl.DataFrame(schema={n: pl.Int64 for n in ("unit", "part", "label", "time")}), (
-            False,
-        ) * len(PART_NAMES)
+        return pl.DataFrame(schema=_PIECES), (False,) * len(PART_NAMES)
     return pl.concat(parts), tuple(known.tolist())
 
 
@@ -197,7 +196,9 @@ class _Classes:
         self._ops, self._keys, self._exchanged = ops, keys, exchanged
         trace = self._trace = ops.attribution.trace
         self._talks = communicating(ops.attribution)
-        self._sets = (trace["memops"]["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
+        self._sets = (
+            (trace["memops"]["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
+        )
         self._on_host = trace["ranges"]["thread"].is_not_null().to_numpy()
         self._loads = loads(ops) & self._on_host
         self._process = {
@@ -219,44 +220,52 @@ class _Classes:
         memops = np.flatnonzero(mine["memops"])
         copies, sets = memops[~self._sets[memops]], memops[self._sets[memops]]
         labels = keys.of_kernels()
-        found: list[Events | None] = [
-            self._events("kernels", said, labels[said])
-            if len(said)
-            else self._collectives(process, bool((mine["ranges"] & self._speaks).any())),
-            self._events("kernels", computed, labels[computed]) if trace.has("kernels") else None,
-        ]
-        copied = keys.of_memops()
-        for rows in (copies, sets):
-            found.append(
-                self._events("memops", rows, copied[rows]) if trace.has("memops") else None
-            )
-        rows = np.flatnonzero(mine["calls"])
-        found.append(
-            self._events("calls", rows, keys.of_calls()[rows], True) if trace.has("calls") else None
-        )
         loading = np.flatnonzero(mine["ranges"] & self._loads)
         own = np.flatnonzero(mine["ranges"] & attribution.is_op & self._on_host)
-        for rows in (loading, own):
-            found.append(
-                self._events("ranges", rows, keys.of_ranges(rows), True) if len(rows) else None
-            )
-        return found
+        speaks = bool((mine["ranges"] & self._speaks).any())
+        communication: Events | None = self._events("kernels", said, lambda n: labels[said[n]])
+        if not len(said) and speaks:
+            communication = self._collectives(process)
+        elif not trace.has("kernels") and (trace.used_gpu or not len(own)):
+            communication = None
+        found: list[Events | None] = [
+            communication,
+            self._events("kernels", computed, lambda n: labels[computed[n]])
+            if trace.has("kernels")
+            else None,
+            *(self._copies(rows) if trace.has("memops") else None for rows in (copies, sets)),
+            self._called(np.flatnonzero(mine["calls"])) if trace.has("calls") else None,
+        ]
+        return [*found, *(self._ranges(rows) if len(rows) else None for rows in (loading, own))]
 
-    def _collectives(self, process: int, speaks: bool) -> Events | None:
-        """Return the collectives that the process ran itself, on the CPU."""
-        if not speaks:
-            return None
+    def _copies(self, rows: Ints) -> Events:
+        labels = self._keys.of_memops()
+        return self._events("memops", rows, lambda places: labels[rows[places]])
+
+    def _called(self, rows: Ints) -> Events:
+        labels = self._keys.of_calls()
+        return self._events("calls", rows, lambda places: labels[rows[places]], True)
+
+    def _ranges(self, rows: Ints) -> Events:
+        keys = self._keys
+        return self._events("ranges", rows, lambda places: keys.of_ranges(rows[places]), True)
+
+    def _collectives(self, process: int) -> Events | None:
+        """Return the collectives that the process ran itself, on the CPU; None if only calls were seen."""
         ran = self._exchanged().filter(
             (pl.col("process") == process)
             & pl.col("start").is_not_null()
             & pl.col("end").is_not_null()
         )
-        if ran.is_empty():
+        if ran.is_empty() and len(self._exchanged().filter(pl.col("process") == process)):
             return None
         start, end = (ran[name].to_numpy() for name in ("start", "end"))
-        return Events(start, end, self._keys.of_texts(ran["kind"]), True)
+        labels = self._keys.of_texts(ran["kind"])
+        return Events(start, end, lambda places: labels[places], True)
 
-    def _events(self, table: str, rows: Ints, label: Ints, nested: bool = False) -> Events:
+    def _events(
+        self, table: str, rows: Ints, label: Callable[[Ints], Ints], nested: bool = False
+    ) -> Events:
         start, end = (
             self._trace[table][name].fill_null(0).gather(rows).to_numpy()
             for name in ("start", "end")

@@ -7,6 +7,7 @@ So the parts and the causes add up to the step on both sides, and their changes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,7 +71,7 @@ OPS: Final = {
 KERNELS: Final = {
     **_OP,
     "inputs": pl.String,
-    "kernels": pl.String,
+    "kernels_a": pl.String,
     "kernels_b": pl.String,
     "a": pl.Int64,
     "b": pl.Int64,
@@ -90,7 +91,9 @@ SAME_WORK, OTHER_SHAPES, OTHER_DTYPES, OTHER_CALLS, OTHER_OP = (
 ONE_STEP: Final = "of a single {unit} the noise is not known"
 UNLIKE: Final = "{one} has {many} and {other} none that could be told: whole runs are compared"
 NOT_KNOWN: Final = "not known in {where}: its time there is in later parts"
-_DTYPES: Final = r"\b(?:f64|tf32|f32|f16|bf16|f8\w*|f4\w*|f6\w*|[iu](?:64|32|16|8|4)|bool|c32|c64|c128)\["
+_DTYPES: Final = (
+    r"\b(?:f64|tf32|f32|f16|bf16|f8\w*|f4\w*|f6\w*|[iu](?:64|32|16|8|4)|bool|c32|c64|c128)\["
+)
 
 
 @dataclass
@@ -99,11 +102,15 @@ class Difference:
 
     a: Reduced
     b: Reduced
+    #: Why whole runs are compared although one of them has steps.
+    whole_for: str | None = None
 
-    @property
-    def whole(self) -> bool:
-        """Whether whole runs are compared, not steps."""
-        return self.a.unit == RUN
+    @staticmethod
+    def unlike(a: Reduced, b: Reduced) -> str:
+        """Return why the steps of two profiles of which only one has any are not compared."""
+        one, other, held = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
+        many = f"{len(held.units):,} {held.unit}s"
+        return UNLIKE.format(one=one, other=other, many=many)
 
     @once
     def matched(self) -> Matched:
@@ -127,7 +134,7 @@ class Difference:
             return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
         a, b = (int(one.sum()) // len(one) for one in sides)
         held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
-        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), *held)
+        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held)
         lone = min(len(self.a.units), len(self.b.units)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
         return frame.with_columns(
@@ -142,7 +149,9 @@ class Difference:
         groups = (self.matched.a, self.matched.b)
         made = []
         for one, group in zip((self.a, self.b), groups, strict=True):
-            places = np.full(int(one.keys["key"].max() or 0) + 1, NONE, np.int64)
+            places = np.full(
+                len(one.keys["key"]) and int(one.keys["key"].to_numpy().max()) + 1, NONE, np.int64
+            )
             places[one.keys["key"].to_numpy()] = group
             made.append(
                 one.spent.with_columns(pl.Series("group", at(places, one.spent["key"].to_numpy())))
@@ -175,7 +184,7 @@ class Difference:
             for one, side in zip(values, (self.a, self.b), strict=True)
         ]
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
-        frame = _judged(frame, *held).with_columns(_share())
+        frame = _judged(frame, held).with_columns(_share())
         names = pl.Series(PART_NAMES, dtype=pl.String).gather(frame["place"])
         frame = frame.with_columns(names.alias("part"))
         described = self._described.select("group", *_OP, "inputs")
@@ -191,7 +200,9 @@ class Difference:
         if not len(self.a.units) or not len(self.b.units):
             return pl.DataFrame(schema=PARTS)
         sums = self.causes.group_by("part").agg(pl.col("a", "b").sum())
-        every = pl.DataFrame({"part": PART_NAMES}, schema={"part": pl.String}).with_row_index("place")
+        every = pl.DataFrame({"part": PART_NAMES}, schema={"part": pl.String}).with_row_index(
+            "place"
+        )
         known = [one.known for one in (self.a, self.b)]
         frame = every.join(sums, on="part", how="left", maintain_order="left").with_columns(
             pl.when(pl.Series(flags)).then(pl.col(name).fill_null(0)).alias(name)
@@ -202,8 +213,11 @@ class Difference:
                      one.spent["unit"].to_numpy(), one.many)
             for one in (self.a, self.b)
         ]  # fmt: skip
-        frame = _judged(frame, *held).with_columns(_share())
-        where = ["A and B" if not x and not y else "A" if not x else "B" for x, y in zip(*known, strict=True)]
+        frame = _judged(frame, held).with_columns(_share())
+        where = [
+            "A and B" if not x and not y else "A" if not x else "B"
+            for x, y in zip(*known, strict=True)
+        ]
         why = [
             None if x and y else NOT_KNOWN.format(where=one)
             for x, y, one in zip(*known, where, strict=True)
@@ -315,9 +329,12 @@ class Difference:
             for one, side in zip(work, sides, strict=True)
         ]
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = _judged(frame, *held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
+        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
         frame = frame.filter(there).join(
-            self._described.drop("calls_a", "calls_b"), on="group", how="left", maintain_order="left"
+            self._described.drop("calls_a", "calls_b"),
+            on="group",
+            how="left",
+            maintain_order="left",
         )
         called = pl.col("verdict").is_null() | pl.col("verdict").is_in([SAME, UNCLEAR])
         return (
@@ -345,7 +362,9 @@ class Difference:
             made.append(
                 named.sort("time", "name", descending=[True, False])
                 .group_by("group", maintain_order=True)
-                .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
+                .agg(
+                    pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time")
+                )
             )
         both = made[0].join(made[1], on="group", how="inner", suffix="_b")
         both = both.filter(pl.col("names").list.sort() != pl.col("names_b").list.sort())
@@ -355,7 +374,7 @@ class Difference:
         frame = both.join(alike, on="group", how="inner")
         return (
             frame.with_columns(
-                pl.col("names").list.join("; ").alias("kernels"),
+                pl.col("names").list.join("; ").alias("kernels_a"),
                 pl.col("names_b").list.join("; ").alias("kernels_b"),
                 pl.col("time").alias("a"),
                 pl.col("time_b").alias("b"),
@@ -377,12 +396,14 @@ class Difference:
                 _typical(np.zeros(len(mine), np.int64), mine["time"].to_numpy(), 1,
                          mine["unit"].to_numpy(), one.many)
             )  # fmt: skip
-            sums.append(None if keys.is_empty() else (int(mine["time"].sum()) + one.many // 2) // one.many)
+            sums.append(
+                None if keys.is_empty() else (int(mine["time"].sum()) + one.many // 2) // one.many
+            )
         if sums[0] is None and sums[1] is None:
             return None
         there = [pl.Series([one is not None]) for one in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return _judged(frame, *held, (there[0], there[1]))
+        return _judged(frame, held, (there[0], there[1]))
 
 
 def compared(a: Reduced, b: Reduced) -> bool:
@@ -404,7 +425,8 @@ def means(total: Ints, many: int) -> Ints:
 
 
 def _lengths(one: Reduced) -> Ints:
-    return (one.units["end"] - one.units["start"]).to_numpy()
+    lengths: Ints = (one.units["end"] - one.units["start"]).to_numpy()
+    return lengths
 
 
 def _sums(values: pl.DataFrame, groups: int) -> Ints:
@@ -426,14 +448,14 @@ def _typical(
 
 def _judged(
     frame: pl.DataFrame,
-    a: Typical,
-    b: Typical,
+    held: Sequence[Typical],
     there: tuple[pl.Series, pl.Series] | None = None,
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
 
     A change is called if the typical step changed by more than the noise, and the mean in the same direction.
     """
+    a, b = held
     frame = frame.with_columns((pl.col("b") - pl.col("a")).alias("change"))
     limit = noise(a, b)
     if limit is None:
