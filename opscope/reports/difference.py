@@ -110,6 +110,8 @@ def headline(difference: Difference) -> str:
     elif row["verdict"] in (SAME, UNCLEAR):
         return said + f", which is within the noise of {units.time(row['noise'])}"
     first = difference.parts.row(0, named=True)
+    if first["reason"] is not None:
+        return f"{said}. What explains it is not known: {first['part']} {first['reason']}"
     said += f". Most of it: {first['part']}, {_time(first['change'])}"
     cause = difference.causes.filter(pl.col("part") == first["part"]).head(1)
     if len(cause) and cause["op"][0] is not None:

@@ -9,7 +9,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "ns": {
         "a": "mean per step of the first run",
         "b": "mean per step of the second run",
-        "change": "b - a",
+        "change": "b - a; of a part that one run does not know, the other's time",
         "noise": (
             "how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on"
             " trimmed means); null if a run has fewer than two steps"

@@ -105,6 +105,7 @@ def reduce(
     keys = Keys(ops)
     work, kernels = _work(ops, units, keys)
     spent, known = _spent(ops, units, keys, exchanged)
+    units, spent, work, known, bare = _recorded(units, spent, work, known)
     distinct, number = keys.numbered()
     spent = _by_key(spent, number, "unit", "part")
     work = _by_key(work, number, "unit")
@@ -115,14 +116,14 @@ def reduce(
     return Reduced(
         unit,
         units,
-        left_out,
+        left_out + bare,
         reason,
         distinct,
         spent.cast(dict(SPENT.items())),
         work.cast(dict(WORK.items())),
         kernels.cast(dict(KERNELS.items())),
         known,
-        about(trace, unit, units, left_out, timed, waits[0]),
+        about(trace, unit, units, left_out + bare, timed, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
     )
 
@@ -187,6 +188,29 @@ def _spent(
     if not parts:
         return pl.DataFrame(schema=_PIECES), (False,) * len(PART_NAMES)
     return pl.concat(parts), tuple(known.tolist())
+
+
+def _recorded(
+    units: pl.DataFrame, spent: pl.DataFrame, work: pl.DataFrame, known: tuple[bool, ...]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, tuple[bool, ...], int]:
+    """Leave out units in which nothing was recorded, and say how many; of such units alone no part is known.
+
+    MindSpore's device traces mark ten steps and hold the tasks of one.
+    """
+    seen = np.zeros(len(units), bool)
+    seen[spent.filter((pl.col("label") != NONE) & (pl.col("time") > 0))["unit"].to_numpy()] = True
+    if seen.all():
+        return units, spent, work, known, 0
+    if not seen.any():
+        return units, spent, work, (*(False for _ in PARTS), bool(len(units))), 0
+    place = np.where(seen, np.cumsum(seen) - 1, NONE)
+    spent, work = (
+        one.with_columns(pl.Series("unit", place[one["unit"].to_numpy()])).filter(
+            pl.col("unit") >= 0
+        )
+        for one in (spent, work)
+    )
+    return units.filter(pl.Series(seen)), spent, work, known, int((~seen).sum())
 
 
 class _Classes:

@@ -105,6 +105,11 @@ class Difference:
     #: Why whole runs are compared although one of them has steps.
     whole_for: str | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether whole runs are compared, not steps."""
+        return self.a.unit == RUN
+
     @staticmethod
     def unlike(a: Reduced, b: Reduced) -> str:
         """Return why the steps of two profiles of which only one has any are not compared."""
@@ -134,8 +139,8 @@ class Difference:
             return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
         a, b = (int(one.sum()) // len(one) for one in sides)
         held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
-        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held)
-        lone = min(len(self.a.units), len(self.b.units)) < 2
+        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held, whole=self.whole)
+        lone = self.whole or min(len(self.a.units), len(self.b.units)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
         return frame.with_columns(
             *(pl.lit(value).alias(name) for name, value in row.items()),
@@ -184,7 +189,12 @@ class Difference:
             for one, side in zip(values, (self.a, self.b), strict=True)
         ]
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
-        frame = _judged(frame, held).with_columns(_share())
+        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
+        both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
+        comparable = both.gather(frame["place"])
+        frame = frame.with_columns(
+            pl.when(comparable).then(name).alias(name) for name in ("noise", "verdict")
+        )
         names = pl.Series(PART_NAMES, dtype=pl.String).gather(frame["place"])
         frame = frame.with_columns(names.alias("part"))
         described = self._described.select("group", *_OP, "inputs")
@@ -213,7 +223,7 @@ class Difference:
                      one.spent["unit"].to_numpy(), one.many)
             for one in (self.a, self.b)
         ]  # fmt: skip
-        frame = _judged(frame, held).with_columns(_share())
+        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
         where = [
             "A and B" if not x and not y else "A" if not x else "B"
             for x, y in zip(*known, strict=True)
@@ -329,7 +339,7 @@ class Difference:
             for one, side in zip(work, sides, strict=True)
         ]
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
+        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0), whole=self.whole)
         frame = frame.filter(there).join(
             self._described.drop("calls_a", "calls_b"),
             on="group",
@@ -403,7 +413,7 @@ class Difference:
             return None
         there = [pl.Series([one is not None]) for one in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return _judged(frame, held, (there[0], there[1]))
+        return _judged(frame, held, (there[0], there[1]), whole=self.whole)
 
 
 def compared(a: Reduced, b: Reduced) -> bool:
@@ -450,14 +460,19 @@ def _judged(
     frame: pl.DataFrame,
     held: Sequence[Typical],
     there: tuple[pl.Series, pl.Series] | None = None,
+    *,
+    whole: bool = False,
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
 
-    A change is called if the typical step changed by more than the noise, and the mean in the same direction.
+    ``whole``: processes are compared, which are no sample of steps, so the noise is not known. A change is
+    called if the typical step changed by more than the noise, and the mean in the same direction.
     """
     a, b = held
-    frame = frame.with_columns((pl.col("b") - pl.col("a")).alias("change"))
-    limit = noise(a, b)
+    change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
+    known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
+    frame = frame.with_columns(pl.when(known).then(change).alias("change"))
+    limit = None if whole else noise(a, b)
     if limit is None:
         frame = frame.with_columns(
             pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
@@ -475,7 +490,7 @@ def _judged(
             .alias("verdict"),
         )
     same = pl.when(pl.col("change") == 0).then(pl.lit(SAME)).otherwise("verdict").alias("verdict")
-    known = pl.col("change").is_not_null()
+    known = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     frame = frame.with_columns(same).with_columns(
         pl.when(known).then(name).alias(name) for name in ("noise", "verdict")
     )
@@ -495,8 +510,8 @@ def _ratio() -> pl.Expr:
 
 def _share() -> pl.Expr:
     """Return the change as a fraction of the step's change; null where that is 0."""
-    whole = (pl.col("b").sum() - pl.col("a").sum()).cast(pl.Int64)
-    return pl.when(whole != 0).then((pl.col("b") - pl.col("a")) / whole).alias("share")
+    whole = pl.col("change").sum()
+    return pl.when(whole != 0).then(pl.col("change") / whole).alias("share")
 
 
 def _size() -> pl.Expr:
