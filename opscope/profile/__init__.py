@@ -23,6 +23,7 @@ from .advice import Advice
 from .costs import Costs
 from .counters import Counters
 from .devices import Devices
+from .diff import Diff
 from .dlprof import Dlprof
 from .host import Host
 from .idle import Idle
@@ -41,7 +42,9 @@ _SHOWN = 1_000_000
 
 
 class Profile(
+    Diff,
     Steps,
+    Job,
     Operators,
     Devices,
     Memory,
@@ -51,7 +54,6 @@ class Profile(
     Costs,
     Counters,
     Light,
-    Job,
     Dlprof,
     Pyprof,
     saved.Saved,
