@@ -27,16 +27,11 @@ from .costs import Costs
 from .counters import Counters
 from .critical import Critical
 from .devices import Devices
+from .diagnosed import Diagnosed
 from .dlprof import Dlprof
-from .host import Host
-from .idle import Idle
-from .job import Job
-from .light import Light
-from .memory import Memory
 from .operators import Operators
 from .pyprof import Pyprof
 from .saved import Path
-from .steps import Steps
 
 __all__ = ["Path", "Profile", "load"]
 
@@ -51,17 +46,12 @@ _SHOWN = 1_000_000
 
 
 class Profile(
-    Steps,
+    Diagnosed,
     Operators,
     Devices,
-    Memory,
-    Idle,
     Critical,
-    Host,
     Costs,
     Counters,
-    Light,
-    Job,
     Dlprof,
     Pyprof,
     saved.Saved,
