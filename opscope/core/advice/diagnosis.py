@@ -110,7 +110,7 @@ class _Diagnosis:
         if work is not None and not many:
             return "a GPU was used, and no kernels were captured", run
         if work is not None and many < LEAST:
-            return f"only {many} kernels, copies and sets were recorded", run
+            return f"fewer than {LEAST} kernels, copies and sets were recorded ({many})", run
         if self.time:
             return None
         if work is not None and self.facts.steps.of:
@@ -153,8 +153,10 @@ class _Diagnosis:
     def _whole(self) -> str:
         return "the steps' time" if self.steps else "the time recorded"
 
-    def _idle(self) -> str:
-        return "the device was idle for" if self.on_gpu else "the program spent"
+    def _while(self, lost: float, doing: str) -> str:
+        if self.on_gpu:
+            return f"the device was idle for {self._part(lost)} while the program {doing}"
+        return f"the program {doing} for {self._part(lost)}"
 
     # ------------------------------------------------------------------- findings
 
@@ -184,14 +186,14 @@ class _Diagnosis:
         yield self._row(
             "input-bound",
             lost,
-            f"{self._idle()} {self._part(lost)} while the program waited for its input{where}",
+            self._while(lost, "waited for its input") + where,
             self.say.input(workers),
         )
 
     def _compiling(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["compiling"]
         if lost > COMPILING * self.time:
-            text = f"{self._idle()} {self._part(lost)} while programs were compiled"
+            text = self._while(lost, "compiled")
             if self.steps:
                 text += ", in steps after the first ones" if self.facts.steps.started else ""
             yield self._row("compilation", lost, text, self.say.compiling())
@@ -205,20 +207,15 @@ class _Diagnosis:
             mine = [one.time for one in self.facts.divided if one.process == worst["process"]]
             behind = int(worst["lateness"])
             if worst["caused_waiting"] >= CAUSES * caused and mine and behind > WORTH * max(mine):
-                who = (
-                    worst["rank"] if worst["rank"] is not None else f"of process {worst['process']}"
-                )
                 gained = behind * len(self.facts.divided)
                 yield self._row(
                     "straggler",
                     min(gained, self.time),
-                    f"rank {who} came last to {worst['last']:,} of {worst['compared']:,} collectives, "
-                    f"{ns(behind)} later than the first rank in all ({share(behind / max(mine))} of its"
-                    " time);"
-                    " the others waited for it",
-                    f"opscope report --reports step_imbalance,steps --rank {worst['rank']}: what this rank"
-                    " does"
-                    " longer than the others, such as its share of the data, its input, its machine",
+                    f"it came last to {worst['last']:,} of {worst['compared']:,} collectives,"
+                    f" {ns(behind)} later than the first rank in all ({share(behind / max(mine))} of its"
+                    " time); the others waited for it",
+                    "opscope report --reports step_imbalance,step_summary: what this rank does longer than"
+                    " the others, such as its share of the data, its input, its machine",
                     int(worst["process"]),
                 )
                 lost = max(0, lost - int(worst["caused_waiting"]))
@@ -332,8 +329,7 @@ class _Diagnosis:
         if not self.steps or lost <= OUTSIDE * self.time:
             return
         host = self.facts.host
-        text = f"the program spent {self._part(lost)} outside any op, in its own code and in Python"
-        " between ops"
+        text = f"the program spent {self._part(lost)} outside any op: its own code, and Python between ops"
         short = bool(host.many) and host.median < SHORT
         if host.many:
             text += f"; ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
