@@ -44,6 +44,8 @@ FULL: Final = 0.9
 CAUSES: Final = 0.5
 #: Kernels of a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
 SHORT: Final = 10_000
+#: What Python takes between two ops at most (ns), recording them included; beyond it is the program's own code.
+BETWEEN: Final = 50_000
 #: Of fewer pieces of work on a device nothing is said.
 LEAST: Final = 10
 CANNOT_TELL: Final = "cannot tell"
@@ -146,7 +148,10 @@ class _Diagnosis:
         if self.steps:
             each = f"{ns(time / self.steps)} of each step's {ns(self.time / self.steps)}"
         else:
-            each = f"{ns(time)} of {ns(self.time)}"
+            many = len(self.facts.divided)
+            each = f"{ns(time / many)} of {ns(self.time / many)}"
+            if many > 1:
+                each += f" of each {'device' if self.on_gpu else 'process'}, on average"
         return f"{each} ({share(time / self.time)})"
 
     @property
@@ -330,7 +335,7 @@ class _Diagnosis:
             return
         host = self.facts.host
         text = f"the program spent {self._part(lost)} outside any op: its own code, and Python between ops"
-        short = bool(host.many) and host.median < SHORT
+        short = bool(host.many) and lost < host.many * BETWEEN
         if host.many:
             text += f"; ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
         yield self._row("host-bound", lost, text, self.say.outside(short))

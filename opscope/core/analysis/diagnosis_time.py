@@ -91,6 +91,8 @@ def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | 
         (pl.col("end") - pl.max_horizontal("time", "duration")).alias("begin"),
         pl.max_horizontal("time", "duration").alias("time"),
     )
+    if work is not None:
+        rows = rows.filter(_with_work(rows, work))
     rows = rows.with_columns(warm_up(rows))
     rows = rows.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
     warm = pl.col("warm_up").fill_null(False)
@@ -98,8 +100,6 @@ def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | 
     usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
     first = rows.filter(warm).join(usual, on="process", how="left")
     kept = later if len(later) else rows
-    if work is not None:
-        kept = kept.filter(_with_work(kept, work))
     of = {}
     for (process,), part in kept.group_by("process", maintain_order=True):
         held = merge(part["begin"].to_numpy(), part["end"].to_numpy())
