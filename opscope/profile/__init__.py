@@ -23,17 +23,12 @@ from .advice import Advice
 from .costs import Costs
 from .counters import Counters
 from .devices import Devices
+from .diagnosed import Diagnosed
 from .diff import Diff
 from .dlprof import Dlprof
-from .host import Host
-from .idle import Idle
-from .job import Job
-from .light import Light
-from .memory import Memory
 from .operators import Operators
 from .pyprof import Pyprof
 from .saved import Path
-from .steps import Steps
 
 __all__ = ["Path", "Profile", "load"]
 
@@ -43,17 +38,12 @@ _SHOWN = 1_000_000
 
 class Profile(
     Diff,
-    Steps,
-    Job,
+    Advice,
+    Diagnosed,
     Operators,
     Devices,
-    Memory,
-    Idle,
-    Advice,
-    Host,
     Costs,
     Counters,
-    Light,
     Dlprof,
     Pyprof,
     saved.Saved,

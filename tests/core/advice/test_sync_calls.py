@@ -37,9 +37,7 @@ def test_a_value_read_back_in_each_step():
     # each step the device idles from the copy's end to the next kernel, 2.99 ms + 10 us
     assert "12.0 ms" in found.reasoning
     assert found.saving_most == min(found.time, int(made.idle_steps()["idle_time"].sum()))
-    assert found.rows.select("op", "count", "time").rows() == [
-        ("aten::item", 4, found.time)
-    ]
+    assert found.rows.select("op", "count", "time").rows() == [("aten::item", 4, found.time)]
     assert "train.py:31" in found.evidence
     (row,) = made.advice().filter(detector="sync_calls").rows(named=True)
     # without the waits the host launches 5 ms sooner each time, and the device never runs dry
@@ -63,7 +61,9 @@ def test_on_a_cpu_it_names_the_lines_that_would_wait():
     ranges = steady(3, 100)
     for n in range(3):
         ranges.append(op("aten::item(f32[]) @train.py:31", n * 100 + 10, n * 100 + 20))
-        ranges.append(op("aten::_local_scalar_dense(f32[]) @train.py:31", n * 100 + 12, n * 100 + 18))
+        ranges.append(
+            op("aten::_local_scalar_dense(f32[]) @train.py:31", n * 100 + 12, n * 100 + 18)
+        )
     answer = DETECTOR.find(training(ranges))
     assert isinstance(answer, CannotTell)
     assert "aten::item at train.py:31 (3 calls in 3 steps)" in answer.reason
