@@ -19,7 +19,10 @@ def decoding(name="decode", took=3 * MS, waited=4 * MS):
         at = n * 10 * MS
         ranges.append(wait(at, at + waited))
         # a pool of the process decodes: two images at once
-        ranges += [a_range("opscope.user", None, name, at + 10, at + 10 + took, thread) for thread in (5, 6)]
+        ranges += [
+            a_range("opscope.user", None, name, at + 10, at + 10 + took, thread)
+            for thread in (5, 6)
+        ]
         ranges.append(op("aten::stack([f32[3]]*2)", at + waited - 20, at + waited - 10))
     return training(ranges)
 

@@ -71,7 +71,10 @@ def test_of_ranks_the_longest_wait_of_each_step_counts():
     for process in range(2):
         for n in range(6):
             late = 4 * MS if n % 2 == process else 2 * MS
-            for one in (step(n, n * 10 * MS, (n + 1) * 10 * MS), wait(n * 10 * MS, n * 10 * MS + late)):
+            for one in (
+                step(n, n * 10 * MS, (n + 1) * 10 * MS),
+                wait(n * 10 * MS, n * 10 * MS + late),
+            ):
                 ranges.append({**one, "process": process})
     (found,) = DETECTOR.find(Profile(Trace.of({"ranges": pl.DataFrame(ranges)}, {})))
     assert found.time == 6 * 4 * MS

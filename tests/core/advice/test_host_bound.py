@@ -12,7 +12,7 @@ from opscope.core.advice.pace import pace
 from tests.core.advice.timeline import MAIN, US, a_range, launching, op, steady, training, wait
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
-EXAMPLE = ("a detector's training on an A100 under the PyTorch profiler", "kineto/nccl_meta.json.gz")
+EXAMPLE = ("a training on an A100 under the PyTorch profiler", "kineto/nccl_meta.json.gz")
 MS = 1000 * US
 
 
@@ -22,7 +22,9 @@ def test_what_the_host_did_meanwhile_is_named():
         a_range("opscope.torch", "phase", "forward", 0, 20 * MS),
         op("aten::topk(f32[8]) @post.py:12", 3 * MS, 6 * MS),
     ]
-    made = training(ranges, [(0, 5 * US, 10 * US, 3 * MS), (6 * MS, 6 * MS + US, 6 * MS + US, 20 * MS)])
+    made = training(
+        ranges, [(0, 5 * US, 10 * US, 3 * MS), (6 * MS, 6 * MS + US, 6 * MS + US, 20 * MS)]
+    )
     (found,) = DETECTOR.find(made)
     assert found.time == found.saving_most == 3 * MS + US
     assert found.rows.select("op", "source", "time").row(0) == ("aten::topk", "post.py:12", 3 * MS)
@@ -37,7 +39,9 @@ def test_what_the_host_did_meanwhile_is_named():
 ])  # fmt: skip
 def test_input_and_synchronising_calls_have_detectors_of_their_own(more):
     launches = [(0, 5 * US, 10 * US, 3 * MS), (6 * MS, 6 * MS + US, 6 * MS + US, 20 * MS)]
-    made = training(steady(2, 10 * MS) + more.get("ranges", []), launches, calls=more.get("calls", []))
+    made = training(
+        steady(2, 10 * MS) + more.get("ranges", []), launches, calls=more.get("calls", [])
+    )
     assert list(DETECTOR.find(made)) == []
     other = data_loader if "ranges" in more else sync_calls
     assert len(other.DETECTOR.find(made)) == 1

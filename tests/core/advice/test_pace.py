@@ -57,7 +57,9 @@ def test_waits_of_a_thread_that_launches_nothing_hold_up_nobody():
     calls = [("cudaEventSynchronize", 0, 900 * US, 9), ("cudaDeviceSynchronize", 0, 900 * US, 1)]
     made = training(steady(1, 10 * MS), launching(0, 1, 1, 500 * US), calls=calls)
     rows = made.trace["calls"][blocking(made.attribution)]
-    assert rows.select(pl.col("name").cast(pl.String), "thread").rows() == [("cudaDeviceSynchronize", 1)]
+    assert rows.select(pl.col("name").cast(pl.String), "thread").rows() == [
+        ("cudaDeviceSynchronize", 1)
+    ]
 
 
 def test_only_copies_to_the_host_that_had_ended_when_the_call_returned_are_waits():

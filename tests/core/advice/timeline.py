@@ -39,7 +39,9 @@ def training(ranges, launches=(), copies=(), calls=(), samples=(), graph=None):
     for number, (called, returned, start, end) in enumerate(launches, 1):
         made.append(("cudaLaunchKernel", called, returned, MAIN, number))
         more = {"graph": graph, "graph_node": number} if graph else {}
-        kernels.append({**PLACE, "name": "k", "start": start, "end": end, "correlation": number, **more})
+        kernels.append(
+            {**PLACE, "name": "k", "start": start, "end": end, "correlation": number, **more}
+        )
     for number, (called, returned, start, end, kind) in enumerate(copies, 1_000_001):
         made.append(("cudaMemcpyAsync", called, returned, MAIN, number))
         memops.append({**PLACE, "kind": kind, "bytes": 4, "src_kind": "device", "dst_kind": "pageable",
