@@ -55,7 +55,7 @@ def test_late_launches_have_a_detector_of_their_own():
 
 def test_steps_of_warm_up_do_not_count():
     starts = [0, *(40 * MS + n * 10 * MS for n in range(9))]
-    ranges = [a_range("opscope.step", "step", f"step {n}", at, (starts + [130 * MS])[n + 1])
+    ranges = [a_range("opscope.step", "step", f"step {n}", at, ([*starts, 130 * MS])[n + 1])
               for n, at in enumerate(starts)]  # fmt: skip
     launches = [(1, 2, 3, 1000), (20 * MS, 20 * MS + 1, 20 * MS + 2, 40 * MS)]
     launches += [(at, at + 1, at + 2, at + 10 * MS) for at in starts[1:]]
