@@ -84,8 +84,8 @@ def test_it_cannot_tell_without_steps_or_loaders():
     for made, why in (
         (training([wait(0, 5)]), "no steps"),
         (training(steady(6, 10)), "no data loader was seen"),
-        (training(steady(6, 10) + [wait(0, 5, thread=9)]), "other threads"),
-        (training(steady(6, 10) + [wait(0, 5)]), "capture more steps"),
+        (training([*steady(6, 10), wait(0, 5, thread=9)]), "other threads"),
+        (training([*steady(6, 10), wait(0, 5)]), "capture more steps"),
     ):
         answer = DETECTOR.find(made)
         assert isinstance(answer, CannotTell)

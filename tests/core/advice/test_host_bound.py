@@ -12,10 +12,7 @@ from opscope.core.advice.pace import pace
 from tests.core.advice.timeline import MAIN, US, a_range, launching, op, steady, training, wait
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
-EXAMPLE = (
-    "a detector's training on an A100 under the PyTorch profiler",
-    "kineto/nccl_meta.json.gz",
-)
+EXAMPLE = ("a training on an A100 under the PyTorch profiler", "kineto/nccl_meta.json.gz")
 MS = 1000 * US
 
 
@@ -58,7 +55,7 @@ def test_late_launches_have_a_detector_of_their_own():
 
 def test_steps_of_warm_up_do_not_count():
     starts = [0, *(40 * MS + n * 10 * MS for n in range(9))]
-    ranges = [a_range("opscope.step", "step", f"step {n}", at, (starts + [130 * MS])[n + 1])
+    ranges = [a_range("opscope.step", "step", f"step {n}", at, ([*starts, 130 * MS])[n + 1])
               for n, at in enumerate(starts)]  # fmt: skip
     launches = [(1, 2, 3, 1000), (20 * MS, 20 * MS + 1, 20 * MS + 2, 40 * MS)]
     launches += [(at, at + 1, at + 2, at + 10 * MS) for at in starts[1:]]

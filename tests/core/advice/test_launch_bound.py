@@ -10,7 +10,7 @@ from opscope.core.advice.finding import CannotTell
 from tests.core.advice.timeline import MAIN, US, launching, op, steady, training
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
-EXAMPLE = ("a training of a CNN on a V100, one of two ranks", "kineto/ddp_memory_v100.json.gz")
+EXAMPLE = ("one rank of a training on two V100s", "kineto/ddp_memory_v100.json.gz")
 MS = 1000 * US
 
 

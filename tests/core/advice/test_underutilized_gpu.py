@@ -10,10 +10,7 @@ from opscope.core.advice.finding import CannotTell
 from tests.core.advice.timeline import US, launching, op, steady, training, wait
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
-EXAMPLE = (
-    "a detector's training on an A100 under the PyTorch profiler",
-    "kineto/nccl_meta.json.gz",
-)
+EXAMPLE = ("a training on an A100 under the PyTorch profiler", "kineto/nccl_meta.json.gz")
 MS = 1000 * US
 
 

@@ -42,7 +42,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
-    rows = host_work(answers, ["host"])
+    rows = host_work(answers)
     mine = found.pieces.filter(pl.col("cause") == "host")
     length = mine["end"] - mine["start"]
     long = int(length.filter(length >= DISPATCH).sum())

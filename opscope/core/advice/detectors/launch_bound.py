@@ -7,7 +7,16 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
-from opscope.core.advice.pace import DISPATCH, FEWEST, Pace, count, host_work, longest, pace, said
+from opscope.core.advice.pace import (
+    DISPATCH,
+    FEWEST,
+    Pace,
+    count,
+    launched_work,
+    longest,
+    pace,
+    said,
+)
 from opscope.core.advice.saying import framework, ms, share
 
 #: A part of the steps' time from which the gaps are worth a change.
@@ -41,7 +50,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
-    rows = host_work(answers, ["launching"])
+    rows = launched_work(answers)
     runs = found.stretches
     many = int(runs["launches"].sum())
     spans = runs.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
@@ -52,7 +61,7 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
         what=f"the host launches more slowly than kernels run: in stretches with {many:,} launches the GPU"
         f" idles for {ms(time)} of the {ms(whole)} of {count(len(found.steps), 'step')}"
         f" ({share(time, whole)})",
-        evidence=f"idle while the host was at {said(rows)}{found.left_out}",
+        evidence=f"before launches of {said(rows)}{found.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL) + _zeroing(rows),
         time=time,
         saving_least=0,
