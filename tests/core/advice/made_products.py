@@ -28,22 +28,23 @@ FILL = "void at::native::vectorized_elementwise_kernel<4>"
 
 
 def made(*rows: Sequence[Any], device: dict[str, Any] | None = A100, **tables: Any) -> Profile:
-    """A profile of calls, one after the other: (text of the op, None for none; kernel, ns[, more of the kernel]).
+    """A profile of calls whose kernels queue on one stream: (text of the op, None for none; kernel, ns[, more of the kernel]).
 
     ``text`` may begin with a category and a colon: ``backward|aten::mm(…)``; forward is the default.
     """
-    at, ranges, calls, kernels = 0, [], [], []
+    free, ranges, calls, kernels = 0, [], [], []
     for number, (text, name, time, *more) in enumerate(rows):
-        where = {"process": 0, "thread": 1}
+        where, at = {"process": 0, "thread": 1}, 20 * number
         if text:
             category, _, call = text.rpartition("|")
             ranges.append({**where, "start": at, "end": at + 10, "text": call, "kind": "pushpop",
                            "domain": "opscope.torch", "category": category or "forward"})  # fmt: skip
         calls.append({**where, "start": at + 1, "end": at + 2, "correlation": number,
                       "name": "cudaLaunchKernel"})  # fmt: skip
-        kernels.append({"process": 0, "device": 0, "stream": 7, "start": at + 3, "end": at + 3 + time,
+        begin = max(at + 3, free)
+        free = begin + time
+        kernels.append({"process": 0, "device": 0, "stream": 7, "start": begin, "end": free,
                         "name": name, "correlation": number, "grid": "1024,1,1", **(more[0] if more else {})})  # fmt: skip
-        at += 10 + time
     found: dict[str, pl.DataFrame] = {
         "calls": pl.DataFrame(calls),
         "kernels": pl.DataFrame(kernels),

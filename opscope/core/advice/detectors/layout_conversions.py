@@ -145,8 +145,10 @@ def _recommendation(answers: Answers) -> str:
         return 'Convolve with dimension_numbers=("NHWC", "HWIO", "NHWC").'
     if used == "mindspore":
         return 'Build the layers with data_format="NHWC".'
-    return "Keep activations and weights in NHWC (channels last), which Tensor Cores want, from"
-    " input to output."
+    return (
+        "Keep activations and weights in NHWC (channels last), which Tensor Cores want, from input to"
+        " output."
+    )
 
 
 DETECTOR = Detector(

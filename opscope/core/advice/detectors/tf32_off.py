@@ -126,8 +126,10 @@ def _confidence(off: pl.DataFrame, proven: int, time: int) -> str:
 def _recommendation(answers: Answers, off: pl.DataFrame) -> str:
     switches = _SWITCHES.get(framework(answers) or "")
     if switches is None:
-        return "Allow TF32 for f32 products in the framework; results keep 10 bits of mantissa in"
-        " the factors."
+        return (
+            "Allow TF32 for f32 products in the framework; results keep 10 bits of mantissa in the"
+            " factors."
+        )
     convs, others = bool(off["conv"].any()), bool((~off["conv"]).any())
     said = dict.fromkeys(
         code for code, is_it in zip(switches, (others, convs), strict=True) if is_it

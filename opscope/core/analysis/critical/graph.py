@@ -503,14 +503,15 @@ def _own_calls(
     ended: Ints,
 ) -> Ints:
     """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
-    where all waited the shortest of all."""
+    where all waited the shortest that was left once the work had ended."""
     codes, names = compact(trace["calls"]["name"])
     lasted = (trace["calls"]["end"] - trace["calls"]["start"]).fill_null(0).to_numpy()
     call = nodes.ref[waited]
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
-    found = lasted[call].copy()
+    # of one long wait, all would be its own: the whole time would stay if the work took none
+    found = lasted[call] - np.maximum(last[waited] + nodes.low - nodes.called[call], 0)
     for one in range(len(names)):
         here = codes[call] == one
         if here.any():
