@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 import pytest
@@ -200,7 +202,7 @@ def test_the_residual_sums_of_resnet50_are_as_a_loop_over_its_kernels_finds_them
     table = profile.kernels().sort("stream", "start").rows(named=True)
     pairs = [
         (one, two)
-        for one, two in zip(table, table[1:], strict=False)
+        for one, two in pairwise(table)
         if one["op"] == "aten::add_" and two["op"] == "aten::clamp_min"
         and one["step"] == two["step"] and one["direction"] == two["direction"] == "forward"
     ]  # fmt: skip

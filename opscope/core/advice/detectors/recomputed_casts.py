@@ -51,7 +51,9 @@ def find(answers: Answers) -> Answer:
     unshaped = named.filter(pl.col("inputs").is_null())
     whole = device_time(answers)
     dark = int(unshaped["duration"].sum())
-    casts = named.filter(_changes(named))
+    # in the backward pass it is gradients that are cast back
+    forward = pl.col("direction").cast(pl.String).ne_missing("backward")
+    casts = named.filter(_changes(named), forward)
     weights = _weights(ran)
     rows = casts.filter(
         pl.Series(

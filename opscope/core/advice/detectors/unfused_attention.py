@@ -17,6 +17,7 @@ from opscope.core.tables.columns import combined, matching
 #: The part of the device's time from which it is worth a change.
 LEAST: Final = 0.01
 _PRODUCTS: Final = ("gemm",)
+_OTHER_SOFTMAX: Final = r"(?i)log_?softmax|backward|grad"
 #: Softmax of scores has heads, rows and columns.
 _RANK: Final = 3
 _RECOMMENDED: Final = {
@@ -44,7 +45,7 @@ def find(answers: Answers) -> Answer:
         return CannotTell("neither kernels nor a framework's ops were recorded")
     family = ran["op_type"].cast(pl.String)
     softmax = (family == "softmax").fill_null(False) & ~pl.Series(
-        matching(ran["op"], r"(?i)log_?softmax|backward|grad")
+        matching(ran["op"], _OTHER_SOFTMAX)
     )
     whole = device_time(answers)
     if not softmax.any():
@@ -183,7 +184,8 @@ def _finding(
     )
     rest = f"; softmax ops of unknown shapes: {shapeless:,}" if shapeless else ""
     what = "ops" if answers.cpu_only else "kernels"
-    many = int((rows["op_type"].cast(pl.String) == "softmax").sum())
+    softmax = rows["op_type"].cast(pl.String) == "softmax"
+    many = int((softmax & ~pl.Series(matching(rows["op"], _OTHER_SOFTMAX))).sum())
     factor = np.where(product.to_numpy(), 1.0, 0.0)
     return Finding(
         what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
