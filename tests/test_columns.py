@@ -245,7 +245,7 @@ def test_the_errors_are_named_without_what_raises_them():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["make_api_doc.py", "make_reports_doc.py"])
+@pytest.mark.parametrize("name", ["make_advice_doc.py", "make_api_doc.py", "make_reports_doc.py"])
 def test_the_generated_pages_are_up_to_date(name):
     if not (SCRIPTS / name).is_file():
         pytest.skip("the source distribution has no scripts")

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, cast
-
-import polars as pl
+from typing import cast
 
 from opscope import readers
-from opscope.core.advice.ask import advice
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.unnamed import name_devices
@@ -22,10 +19,9 @@ from opscope.profile_html import page
 from opscope.readers.profile import profile_folder
 
 from . import saved
-from .base import selectable
+from .advice import Advice
 from .costs import Costs
 from .counters import Counters
-from .critical import Critical
 from .devices import Devices
 from .dlprof import Dlprof
 from .host import Host
@@ -40,12 +36,6 @@ from .steps import Steps
 
 __all__ = ["Path", "Profile", "load"]
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from .base import Where
-
-
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN = 1_000_000
 
@@ -56,7 +46,7 @@ class Profile(
     Devices,
     Memory,
     Idle,
-    Critical,
+    Advice,
     Host,
     Costs,
     Counters,
@@ -102,15 +92,6 @@ class Profile(
         summary = self.summary().row(0, named=True)
         device = "the CPU" if self.cpu_only else "the GPU"
         return page(repr(self), summary, self.op_totals(), device)
-
-    @selectable
-    def advice(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What to change in the program, by what it would save at most; then what no detector could tell.
-
-        A saving lies between ``saving_least`` and ``saving_most``. Savings overlap: they must not be added
-        up. ``outcome`` is ``nothing found`` only where the detector saw all that it needs.
-        """
-        return self._given("advice", lambda: advice(self))
 
 
 describe(Profile)

@@ -9,7 +9,8 @@ import polars as pl
 
 from opscope.core.analysis import critical_path as paths
 from opscope.core.analysis.critical.graph import Graph, graph
-from opscope.core.analysis.critical.what_if import SCHEMA, Change, what_if
+from opscope.core.analysis.critical.scaled import SCHEMA
+from opscope.core.analysis.critical.what_if import Change, what_if
 from opscope.core.once import once
 
 from .base import Base, selectable

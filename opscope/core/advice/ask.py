@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import polars as pl
 
 from opscope.core.advice import detectors as detector_package
-from opscope.core.advice.finding import Answers, CannotTell, Detector, Finding
+from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.saying import ms
 
 _log = logging.getLogger(__name__)
 #: Entry points of other packages, each a ``Detector``.
@@ -22,6 +24,7 @@ GROUP: Final = "opscope.detectors"
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
+        "number": pl.Int64,
         "detector": pl.String,
         "outcome": pl.String,
         "finding": pl.String,
@@ -29,6 +32,7 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "recommendation": pl.String,
         "time": pl.Int64,
         "saving": pl.Int64,
+        "saving_share": pl.Float64,
         "saving_least": pl.Int64,
         "saving_most": pl.Int64,
         "reasoning": pl.String,
@@ -36,6 +40,24 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "reason": pl.String,
     }
 )
+#: Replays the timeline with edits: the window's times, then each step's, as
+#: ``critical.scaled.SCHEMA`` has them; None where the trace has no timeline. Raises ValueError for an edit
+#: that does not fit the trace.
+Simulate: TypeAlias = Callable[[Sequence[Edit]], "pl.DataFrame | None"]
+
+
+class UnknownDetector(ValueError):
+    """No detector has this name; the message lists those that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell."""
+
+    detector: str
+    outcome: str
+    finding: Finding | None = None
+    reason: str | None = None
 
 
 @cache
@@ -60,41 +82,112 @@ def detectors() -> Mapping[str, Detector]:
     return MappingProxyType(found)
 
 
-def advice(answers: Answers) -> pl.DataFrame:
+def advice(answers: Answers, simulate: Simulate | None = None) -> pl.DataFrame:
+    """What ``said`` has, as ``frame`` puts it."""
+    return frame(answers, said(answers, simulate))
+
+
+def said(
+    answers: Answers, simulate: Simulate | None = None, names: Iterable[str] | None = None
+) -> tuple[Said, ...]:
+    """Return what the detectors say (``names``: these alone), findings first, those that save most before.
+
+    A finding without an estimate gets the one that ``simulate`` makes of its edit. Findings are in the order
+    of their estimate, else of their upper bound, else of their time; after them comes what no detector
+    could tell, then what found nothing. Raises UnknownDetector.
+    """
+    known = detectors()
+    wanted = list(known if names is None else names)
+    for name in wanted:
+        if name not in known:
+            raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
+    found = [one for name in known if name in wanted for one in _asked(known[name], answers)]
+    if simulate is not None:
+        found = [_estimated(one, simulate) for one in found]
+    order = (FOUND, CANNOT_TELL, NOTHING)
+    found.sort(key=lambda one: (order.index(one.outcome), -_weight(one.finding), one.detector))
+    return tuple(found)
+
+
+def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
     """One row per finding, and one per detector that found nothing or cannot tell (SCHEMA; times ns).
 
-    Findings come first, those that may save most before the others; then what no detector could tell, with
-    the reason. Savings overlap: they must not be added up.
+    Savings overlap: they must not be added up.
     """
-    rows: list[dict[str, Any]] = []
-    for one in detectors().values():
-        rows += _rows(one, answers)
-    order = (FOUND, CANNOT_TELL, NOTHING)
-    rows.sort(key=lambda row: (order.index(row["outcome"]), -_most(row), row["detector"]))
-    return pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
+    whole = None
+    if any(one.finding is not None for one in found):
+        whole = answers.summary()["wall_time"][0]
+    rows = []
+    for number, one in enumerate(found, 1):
+        row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}
+        row |= {"reason": one.reason}
+        if one.finding is not None:
+            row |= {"number": number, **_columns(one.finding)}
+            if whole and row["saving"] is not None:
+                row["saving_share"] = row["saving"] / whole
+        rows.append(row)
+    filled = [{name: row.get(name) for name in SCHEMA} for row in rows]
+    return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
 
 
-def _most(row: Mapping[str, Any]) -> int:
-    most = row.get("saving_most")
-    return int(row.get("time") or 0) if most is None else int(most)
+def refused(detector: str) -> None:
+    """Log that the edit of a detector does not fit the trace, with the error that is being handled."""
+    _log.warning("opscope: the edit of the detector %s was not replayed", detector, exc_info=True)
 
 
-def _rows(one: Detector, answers: Answers) -> Iterable[dict[str, Any]]:
+def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
     try:
         answer = one.find(answers)
+        if not isinstance(answer, CannotTell):
+            for each in answer:
+                if not isinstance(each, Finding):
+                    raise TypeError(f"{each!r} is no Finding")
     except Exception as error:  # noqa: BLE001 - one detector's fault must not cost the others' answers
         _log.warning("opscope: the detector %s failed", one.name, exc_info=True)
         answer = CannotTell(f"the detector failed: {type(error).__name__}: {error}")
-    nothing = dict.fromkeys(SCHEMA)
     if isinstance(answer, CannotTell):
-        return [{**nothing, "detector": one.name, "outcome": CANNOT_TELL, "reason": answer.reason}]
-    if not answer:
-        return [{**nothing, "detector": one.name, "outcome": NOTHING}]
-    return [
-        {**nothing, "detector": one.name, "outcome": FOUND, **_columns(each)} for each in answer
-    ]
+        yield Said(one.name, CANNOT_TELL, reason=answer.reason)
+    elif not answer:
+        yield Said(one.name, NOTHING)
+    else:
+        yield from (Said(one.name, FOUND, each) for each in answer)
+
+
+def _estimated(one: Said, simulate: Simulate) -> Said:
+    """Give a finding without an estimate that of the replay, within its bounds."""
+    finding = one.finding
+    if finding is None or finding.saving is not None or finding.edit is None:
+        return one
+    try:
+        times = simulate([finding.edit])
+    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
+        refused(one.detector)
+        return replace(one, finding=replace(finding, edit=None))
+    if times is None or times.is_empty():
+        return one
+    alone = int(times["saving"][0])
+    most = alone if finding.saving_most is None else finding.saving_most
+    saving = max(min(alone, most), finding.saving_least)
+    how = f"The estimate is the replay of the timeline with this change: it ends {ms(alone)} sooner"
+    if saving != alone:
+        how += f", which the bounds make {ms(saving)}"
+    reasoning = f"{finding.reasoning} {how}.".strip()
+    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning))
+
+
+def _weight(finding: Finding | None) -> int:
+    if finding is None:
+        return 0
+    known = (finding.saving, finding.saving_most, finding.time)
+    return next((int(one) for one in known if one is not None), 0)
 
 
 def _columns(finding: Finding) -> dict[str, Any]:
-    names = SCHEMA.keys() - {"detector", "outcome", "finding", "reason"}
-    return {"finding": finding.what} | {name: getattr(finding, name) for name in names}
+    texts = ("evidence", "recommendation", "reasoning", "confidence")
+    times = ("time", "saving", "saving_least", "saving_most")
+    row: dict[str, Any] = {"finding": finding.what}
+    row |= {name: getattr(finding, name) for name in texts}
+    for name in times:
+        value = getattr(finding, name)
+        row[name] = None if value is None else int(value)
+    return row

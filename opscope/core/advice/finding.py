@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from opscope.core.analysis.critical.edits import Edit
+from opscope.core.analysis.critical.scaled import Floats
 from opscope.core.perf.devices.peaks import Device
-from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-Floats: TypeAlias = NDArray[np.float64]
+__all__ = ["EVIDENCE", "Answer", "Answers", "CannotTell", "Detector", "Edit", "Finding", "Floats"]
+
 #: The columns that the rows of a finding's evidence may have: as in ``kernels()`` and ``ops()``, with
 #: ``count`` for how many, ``time`` for their time (ns) and ``detail`` for what else there is to say.
 EVIDENCE: Final = {
@@ -193,22 +193,6 @@ class Answers(Protocol):
 
     def notes(self) -> pl.DataFrame:
         """What the readers must tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """What a change does to the timeline, as factors of durations: 0 removes the work, 0.5 halves it.
-
-    ``kernels``, ``memops``: rows of the trace's tables, with the factor of each. ``launches``: rows of
-    ``calls`` whose time, and the delay until their work starts, is scaled. ``host``: spans of threads
-    (columns process, thread, start, end, factor; ns) whose own time is scaled; time in which a thread
-    waits for the device is not its own.
-    """
-
-    kernels: tuple[Ints, Floats] | None = None
-    memops: tuple[Ints, Floats] | None = None
-    launches: tuple[Ints, Floats] | None = None
-    host: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

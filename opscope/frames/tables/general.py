@@ -324,21 +324,6 @@ def frames() -> Iterator[Frame]:
         ),
     )
     yield Frame(
-        "advice()",
-        "one row per finding, by the most that it may save; then one per detector that cannot tell or"
-        " found nothing",
-        columns(
-            "detector outcome finding evidence recommendation time saving saving_least saving_most reasoning"
-            " confidence reason",
-            time=("ns", "the time that the finding is about"),
-            saving=(
-                "ns",
-                "best estimate of what the change would save; null if only bounds are known",
-            ),
-            reason=("text", "why the detector cannot tell"),
-        ),
-    )
-    yield Frame(
         "own_costs()",
         "one row per process and part of opscope: the part's own cost while it recorded",
         columns(

@@ -1,4 +1,4 @@
-"""What to change in the program, and what that would save at most."""
+"""What to change in the program, and what that would save."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opscope.frames import FRAMES
-from opscope.reports import units
+from opscope.reports import advised, units
 from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from opscope.profile import Profile
 
 
-def advised(report: Report, profile: Profile, view: View) -> Table:
+def table_of(report: Report, frame: pl.DataFrame, combined: pl.DataFrame, view: View) -> Table:
     """A row for each finding and, below, its sentences in full, which no column holds."""
-    frame = report.frame(profile)
-    below = []
-    for row in frame.to_dicts() if view.top is None else frame.head(view.top).to_dicts():
-        sentences = {"": row["finding"] or row["reason"], "where": row["evidence"]}
-        sentences |= {"change": row["recommendation"], "saving": row["reasoning"]}
-        for what, text in sentences.items():
-            if text:
-                below.append(
-                    f"  {what}: {units.text(text)}"
-                    if what
-                    else f"{units.text(row['detector'])}: {units.text(text)}"
-                )
-    made = listed(report, frame, view)
-    return replace(made, footnotes=(*made.footnotes, *below))
+    import polars as pl  # the help loads this module without it
+
+    found = frame.filter(pl.col("outcome") == "found")
+    shown = found if view.top is None else found.head(view.top)
+    below = [line for row in shown.to_dicts() for line in advised.lines(row)]
+    if len(found):
+        below.insert(0, units.text(advised.together(combined.row(0, named=True))))
+    below += [units.text(line) for line in advised.rest(frame)]
+    made = listed(report, found, view)
+    if frame.is_empty():
+        return made
+    notes = made.footnotes if len(found) else ("no detector found anything to change",)
+    return replace(made, footnotes=(*notes, *below))
+
+
+def _table(report: Report, profile: Profile, view: View) -> Table:
+    return table_of(report, report.frame(profile), profile.advice_combined(), view)
 
 
 REPORT = Report(
@@ -40,6 +45,6 @@ REPORT = Report(
     holds=FRAMES["advice()"],
     frame=lambda profile: profile.advice(),
     empty="no detector is installed",
-    shown=("detector", "outcome", "time", "saving_most", "confidence"),
-    table=advised,
+    shown=("number", "detector", "time", "saving", "saving_share", "saving_most", "confidence"),
+    table=_table,
 )

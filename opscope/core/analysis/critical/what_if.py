@@ -6,32 +6,17 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.critical.graph import ARRIVE, MARK, Graph
-from opscope.core.analysis.critical.replay import replay, wall
+from opscope.core.analysis.critical.graph import Graph
+from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
 from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.summary import ended_steps
 from opscope.core.tables.columns import at, compact
-from opscope.core.tables.intervals import NONE, Ints, distinct, nest
-
-SCHEMA: Final = {
-    "process": pl.Int32,
-    "step": pl.Int64,
-    "wall_time": pl.Int64,
-    "new_wall_time": pl.Int64,
-    "saving": pl.Int64,
-    "saving_share": pl.Float64,
-    "removed_time": pl.Int64,
-}
-_Floats = NDArray[np.float64]
-#: No factor may be larger: times stay far below 64 bits.
-_MOST: Final = 1000.0
+from opscope.core.tables.intervals import NONE, distinct, nest
 
 
 class NothingSelected(ValueError):
@@ -62,8 +47,8 @@ class Change:
             name: getattr(self, name) for name in ("copies", "communication", "launches", "host")
         }
         for name, factor in (*self.ops.items(), *self.kernels.items(), *single.items()):
-            if not math.isfinite(factor) or not 0 <= factor <= _MOST:
-                raise ValueError(f"{name}: the factor {factor} is not between 0 and {_MOST:g}")
+            if not math.isfinite(factor) or not 0 <= factor <= MOST:
+                raise ValueError(f"{name}: the factor {factor} is not between 0 and {MOST:g}")
 
 
 def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
@@ -73,67 +58,14 @@ def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
     the change takes away, on the path or not: no saving can be larger. A step's time is that from its start
     to its end on the thread that marks it. Raises NothingSelected for a name that nothing has.
     """
-    factor = _device_factors(ops, made, change)
-    duration, weight, delay = made.duration.copy(), made.weight.copy(), made.delay.copy()
-    worked = np.arange(len(made)) >= made.host_nodes
-    per_node = np.ones(len(made))
-    per_node[worked] = factor[made.ref[worked]]
-    duration = _scaled(duration, per_node)
-    arrive = made.kind == ARRIVE
-    weight[arrive] = _scaled(weight[arrive], per_node[arrive])
-    delay[made.shared] = _scaled(delay[made.shared], per_node[made.target[made.shared]])
-    launching = ~worked[made.source] & worked[made.target] & ~made.shared & (delay > 0)
-    delay[launching] = _scaled(
-        delay[launching], np.full(int(launching.sum()), float(change.launches))
-    )
-    _scale_host(ops, made, change, weight)
-    reached = replay(made, duration, weight, delay)
-    removed = sum(
-        int((old - new).sum())
-        for old, new in ((made.duration, duration), (made.weight, weight), (made.delay, delay))
-    )
-    before, after = made.high - made.low, wall(made, reached, duration)
-    rows: list[tuple[int | None, int | None, int, int, int | None]] = [
-        (None, None, before, after, removed)
-    ]
-    rows += _steps(ops, made, reached)
-    frame = pl.DataFrame(
-        rows, schema=["process", "step", "wall_time", "new_wall_time", "removed_time"], orient="row"
-    )
-    saving = pl.col("wall_time") - pl.col("new_wall_time")
-    some = pl.when(pl.col("wall_time") > 0).then(pl.col("wall_time"))
-    return frame.with_columns(saving.alias("saving"), (saving / some).alias("saving_share")).select(
-        pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()
-    )
+    changed = Scaled.of(made)
+    changed.device(_device_factors(ops, made, change))
+    changed.launching(float(change.launches))
+    _scale_host(ops, changed, change)
+    return changed.times(ops)
 
 
-def _scaled(values: Ints, factor: _Floats) -> Ints:
-    """Return the values times the factors, rounded down; those with factor 1 unchanged."""
-    changed: Ints = np.where(factor == 1.0, values, np.floor(values * factor)).astype(np.int64)
-    return changed
-
-
-def _steps(
-    ops: Ops, made: Graph, reached: Ints
-) -> list[tuple[int | None, int | None, int, int, None]]:
-    steps = ended_steps(ops.attribution.trace["ranges"])
-    marks = np.full(2 * len(steps), NONE, np.int64)
-    here = np.flatnonzero(made.kind == MARK)
-    marks[made.ref[here]] = here
-    process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
-    number = ops.context.step(process, thread, steps["start"].to_numpy()).to_list()
-    found: list[tuple[int | None, int | None, int, int, None]] = []
-    for row in range(len(steps)):
-        first, last = int(marks[2 * row]), int(marks[2 * row + 1])
-        if first < 0 or last < 0:
-            continue
-        took = int(made.time[last] - made.time[first])
-        takes = int(reached[last] - reached[first])
-        found.append((int(process[row]), number[row], took, takes, None))
-    return found
-
-
-def _device_factors(ops: Ops, made: Graph, change: Change) -> _Floats:
+def _device_factors(ops: Ops, made: Graph, change: Change) -> Floats:
     """Return the factor of each place of the work."""
     work = made.work
     factor = np.ones(len(work))
@@ -152,7 +84,7 @@ def _device_factors(ops: Ops, made: Graph, change: Change) -> _Floats:
     return factor
 
 
-def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], _Floats]:
+def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], Floats]:
     """Return whether each range row is a named op, and the factor of each reading."""
     meaning, texts = ops.attribution.meaning, ops.readings["op"].cast(pl.String).to_list()
     used = np.zeros(len(texts), bool)
@@ -165,7 +97,7 @@ def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], _Floats]:
 
 def _by_name(
     texts: list[str | None], factors: Mapping[str, float], what: str, unnamed: float = 1.0
-) -> _Floats:
+) -> Floats:
     """Return the factor of each text; of several that fit, the last given."""
     found = np.full(len(texts), unnamed)
     for name, factor in factors.items():
@@ -177,10 +109,11 @@ def _by_name(
     return found
 
 
-def _scale_host(ops: Ops, made: Graph, change: Change, weight: Ints) -> None:
-    """Scale in ``weight`` what the threads did themselves between their nodes."""
+def _scale_host(ops: Ops, changed: Scaled, change: Change) -> None:
+    """Scale what the threads did themselves between their nodes."""
     if not change.ops and change.host == 1.0 and change.launches == 1.0:
         return
+    made = changed.made
     threads, meaning = made.host, ops.attribution.meaning
     wanted, by_reading = _wanted(ops, change) if change.ops else (None, np.empty(0))
     launches = np.zeros(len(ops.attribution.trace["calls"]) + 1, bool)
@@ -210,22 +143,4 @@ def _scale_host(ops: Ops, made: Graph, change: Change, weight: Ints) -> None:
         factor[found] *= by_reading[reading]
         calling = nest(*call_at).innermost(edges) >= 0
         factor[calling] *= change.launches
-        _remove(made, nodes, weight, edges, factor)
-
-
-def _remove(made: Graph, nodes: Ints, weight: Ints, edges: Ints, factor: _Floats) -> None:
-    """Scale the weights of a thread's ``nodes`` by the mean ``factor`` of the time before each.
-
-    ``factor`` is that of the time from each of ``edges`` to the next.
-    """
-    passed = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor[:-1])))
-    time = made.time[nodes]
-    place = np.maximum(np.searchsorted(edges, time, "right") - 1, 0)
-    until = passed[place] + (time - edges[place]) * factor[place]
-    before = np.concatenate(([0], time[:-1]))
-    lasted, scaled = time - before, np.diff(until, prepend=0.0)
-    mean = np.divide(scaled, lasted, out=np.ones(len(nodes)), where=lasted > 0)
-    own = weight[nodes]
-    # sums of fractions end a little off whole numbers, which must not cost a nanosecond
-    new = np.floor(own * mean + 1e-3).astype(np.int64)
-    weight[nodes] = np.where(mean == 1.0, own, new)
+        changed.host(nodes, edges, factor)

@@ -1,0 +1,162 @@
+"""Edits of the timeline, replayed: how long the window and each step take if some of its work changes.
+
+An edit names rows and spans, where ``what_if`` names ops and kernels. Several edits are replayed together:
+where they touch the same work the smallest factor counts, because work that one change halves and another
+removes is gone once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.critical.graph import Graph
+from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
+from opscope.core.analysis.critical.work import COPY, SET
+from opscope.core.analysis.ops import Ops
+from opscope.core.tables.intervals import NONE, Ints, distinct
+
+_SPAN = ("process", "thread", "start", "end", "factor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What a change does to the timeline, as factors of durations: 0 removes the work, 0.5 halves it.
+
+    ``kernels``, ``memops``: rows of the trace's tables, with the factor of each. ``launches``: rows of
+    ``calls`` whose time, and the delay until their work starts, is scaled. ``waits``: rows of ``calls`` that
+    no longer wait for the device; a call whose factor in ``launches`` is 0 is gone, and waits no more
+    either. ``host``: spans of threads (columns process, thread, start, end, factor; ns) whose own time is
+    scaled; time in which a thread waits for the device is not its own.
+    """
+
+    kernels: tuple[Ints, Floats] | None = None
+    memops: tuple[Ints, Floats] | None = None
+    launches: tuple[Ints, Floats] | None = None
+    waits: Ints | None = None
+    host: pl.DataFrame | None = None
+
+
+def edited(ops: Ops, made: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
+    """Return the window's time with all ``edits`` made, then each step's (``scaled.SCHEMA``; ns).
+
+    Without an edit the times are those measured. Raises ValueError for a row that the trace does not have,
+    and for a factor that is negative, not finite, or above 1000.
+    """
+    trace, changed = ops.attribution.trace, Scaled.of(made)
+    kernels, memops, launches = (
+        _smallest(len(trace[table]), [getattr(one, name) for one in edits], name)
+        for table, name in (("kernels", "kernels"), ("memops", "memops"), ("calls", "launches"))
+    )
+    work = made.work
+    if kernels is not None or memops is not None:
+        factor = np.ones(len(work))
+        memop = np.isin(work.what, (COPY, SET))
+        for one, here in ((kernels, ~memop), (memops, memop)):
+            if one is not None:
+                factor[here] = one[work.row[here]]
+        changed.device(factor)
+    spans = [checked for one in edits for checked in [_spans(one)] if checked is not None]
+    if launches is not None:
+        changed.launching(launches)
+        rows = np.flatnonzero(launches != 1.0)
+        calls = trace["calls"].select("process", "thread", "start", "end")[rows]
+        spans.append(calls.with_columns(pl.Series("factor", launches[rows])).drop_nulls())
+    if spans:
+        _scale_threads(changed, pl.concat([_typed(one) for one in spans]))
+    gone = _gone(len(trace["calls"]), launches, edits)
+    if gone.any():
+        changed.unwaited(gone)
+    return changed.times(ops)
+
+
+def _checked(factor: Floats, what: str) -> Floats:
+    """Return the factors. Raises ValueError if one means nothing."""
+    if not (np.isfinite(factor) & (factor >= 0) & (factor <= MOST)).all():
+        raise ValueError(f"{what}: a factor is not between 0 and {MOST:g}")
+    return factor
+
+
+def _rows(rows: Ints, many: int, what: str) -> Ints:
+    """Return the rows. Raises ValueError if the trace has fewer."""
+    if len(rows) and not (0 <= int(rows.min()) <= int(rows.max()) < many):
+        raise ValueError(f"{what}: a row is not one of the {many:,} of the trace")
+    return rows
+
+
+def _smallest(many: int, parts: Sequence[tuple[Ints, Floats] | None], what: str) -> Floats | None:
+    """Return the smallest factor that any part gives to each of ``many`` rows, else 1; None without parts."""
+    known = [one for one in parts if one is not None and len(one[0])]
+    if not known:
+        return None
+    factor = np.full(many, np.inf)
+    for rows, factors in known:
+        if len(rows) != len(factors):
+            raise ValueError(f"{what}: {len(rows):,} rows have {len(factors):,} factors")
+        np.minimum.at(factor, _rows(rows, many, what), _checked(factors, what))
+    factor[np.isinf(factor)] = 1.0
+    return factor
+
+
+def _gone(many: int, launches: Floats | None, edits: Sequence[Edit]) -> NDArray[np.bool_]:
+    """Return for each call whether it no longer waits for the device."""
+    gone = np.zeros(many, bool) if launches is None else launches == 0
+    for one in edits:
+        if one.waits is not None:
+            gone[_rows(one.waits, many, "waits")] = True
+    return gone
+
+
+def _spans(edit: Edit) -> pl.DataFrame | None:
+    """Return the spans of an edit. Raises ValueError if they have no place, no time, or no factor."""
+    if edit.host is None or edit.host.is_empty():
+        return None
+    spans = edit.host.select(_SPAN)
+    if any(spans.null_count().row(0)):
+        raise ValueError("host: a span lacks its thread, its times or its factor")
+    _checked(spans["factor"].cast(pl.Float64).to_numpy(), "host")
+    return spans
+
+
+def _typed(spans: pl.DataFrame) -> pl.DataFrame:
+    return spans.select(pl.col(_SPAN[:4]).cast(pl.Int64), pl.col("factor").cast(pl.Float64))
+
+
+def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
+    """Scale what the threads did themselves in the ``spans``; where these overlap, the smallest counts."""
+    made = changed.made
+    process, thread, start, end = (spans[name].to_numpy() for name in _SPAN[:4])
+    lane = made.host.lane_of(process, thread)
+    within = made.high - made.low
+    start, end = np.clip(start - made.low, 0, within), np.clip(end - made.low, 0, within)
+    factor = spans["factor"].to_numpy()
+    for one in np.unique(lane[(lane != NONE) & (end > start)]).tolist():
+        mine = np.flatnonzero((lane == one) & (end > start))
+        nodes = np.flatnonzero(made.lane[: made.host_nodes] == one)
+        edges = distinct(np.zeros(1, np.int64), start[mine], end[mine])
+        first, last = (np.searchsorted(edges, times[mine]) for times in (start, end))
+        changed.host(nodes, edges, _least(len(edges), first, last, factor[mine]))
+
+
+def _least(many: int, first: Ints, last: Ints, factor: Floats) -> Floats:
+    """Return for each of ``many`` places the least factor of the stretches ``[first, last)`` over it, else 1.
+
+    Each stretch is two overlapping ones of a power of two; from the longest down, each hands its least to
+    its halves: as many passes as the logarithm of ``many``, however the stretches overlap.
+    """
+    level = np.frexp(last - first)[1] - 1  # the largest power of two that fits
+    found = np.full(many, np.inf)
+    for power in range(int(level.max()), -1, -1):
+        size, here = 1 << power, level == power
+        if power != int(level.max()):
+            halved = found.copy()
+            halved[size:] = np.minimum(found[size:], found[:-size])
+            found = halved
+        np.minimum.at(found, first[here], factor[here])
+        np.minimum.at(found, last[here] - size, factor[here])
+    found[np.isinf(found)] = 1.0
+    return found

@@ -1,0 +1,156 @@
+"""The durations of a graph, scaled by what a change does to them, and the times that the replay gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.critical.graph import ARRIVE, LAUNCH, MARK, RETURN, Graph
+from opscope.core.analysis.critical.replay import replay, wall
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.summary import ended_steps
+from opscope.core.tables.intervals import NONE, Ints
+
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "step": pl.Int64,
+    "wall_time": pl.Int64,
+    "new_wall_time": pl.Int64,
+    "saving": pl.Int64,
+    "saving_share": pl.Float64,
+    "removed_time": pl.Int64,
+}
+Floats = NDArray[np.float64]
+#: No factor may be larger: times stay far below 64 bits.
+MOST: Final = 1000.0
+_Row = tuple[int | None, int | None, int, int, int | None]
+
+
+@dataclass
+class Scaled:
+    """A graph with its own durations, weights and delays, which the methods change; times in ns.
+
+    ``removed``: the time of waits that are taken away, which no duration holds.
+    """
+
+    made: Graph
+    duration: Ints
+    weight: Ints
+    delay: Ints
+    removed: int = 0
+
+    @classmethod
+    def of(cls, made: Graph) -> Scaled:
+        """Return the graph as it was measured."""
+        return cls(made, made.duration.copy(), made.weight.copy(), made.delay.copy())
+
+    def device(self, factor: Floats) -> None:
+        """Scale the device work by the factor of each place of ``made.work``, collectives' transfers too."""
+        made = self.made
+        worked = np.arange(len(made)) >= made.host_nodes
+        per_node = np.ones(len(made))
+        per_node[worked] = factor[made.ref[worked]]
+        self.duration = scaled(self.duration, per_node)
+        arrive = made.kind == ARRIVE
+        self.weight[arrive] = scaled(self.weight[arrive], per_node[arrive])
+        shared = made.shared
+        self.delay[shared] = scaled(self.delay[shared], per_node[made.target[shared]])
+
+    def launching(self, factor: Floats | float) -> None:
+        """Scale the delays from launches to the start of their work, by the factor of each row of calls."""
+        made = self.made
+        launching = made.kind[made.source] == LAUNCH
+        launching &= (made.target >= made.host_nodes) & ~made.shared & (self.delay > 0)
+        per_edge = np.full(int(launching.sum()), factor) if isinstance(factor, float) else (
+            factor[made.ref[made.source[launching]]]
+        )  # fmt: skip
+        self.delay[launching] = scaled(self.delay[launching], per_edge)
+
+    def host(self, nodes: Ints, edges: Ints, factor: Floats) -> None:
+        """Scale what a thread did itself before each of its ``nodes``, by the mean factor of that time.
+
+        ``factor`` is that of the time from each of ``edges`` (ns since the window's start, the first 0) to
+        the next.
+        """
+        made = self.made
+        passed = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor[:-1])))
+        time = made.time[nodes]
+        place = np.maximum(np.searchsorted(edges, time, "right") - 1, 0)
+        until = passed[place] + (time - edges[place]) * factor[place]
+        before = np.concatenate(([0], time[:-1]))
+        lasted, changed = time - before, np.diff(until, prepend=0.0)
+        mean = np.divide(changed, lasted, out=np.ones(len(nodes)), where=lasted > 0)
+        own = self.weight[nodes]
+        # sums of fractions end a little off whole numbers, which must not cost a nanosecond
+        new = np.floor(own * mean + 1e-3).astype(np.int64)
+        self.weight[nodes] = np.where(mean == 1.0, own, new)
+
+    def unwaited(self, call: NDArray[np.bool_]) -> None:
+        """Let the calls flagged in ``call`` (per row of calls) wait for no device work."""
+        made = self.made
+        gone = made.kind[made.target] == RETURN
+        gone[gone] = call[made.ref[made.target[gone]]]
+        if not gone.any():
+            return
+        node = np.unique(made.target[gone])  # the call's begin is before its return in the thread
+        waited = made.time[node] - made.time[node - 1] - made.weight[node]
+        self.removed += int(np.maximum(waited, 0).sum())
+        kept = ~gone
+        self.delay = self.delay[kept]
+        self.made = replace(
+            made,
+            source=made.source[kept],
+            target=made.target[kept],
+            delay=made.delay[kept],
+            shared=made.shared[kept],
+        )
+
+    def times(self, ops: Ops) -> pl.DataFrame:
+        """Return the window's time, then each step's, as SCHEMA has them."""
+        made = self.made
+        reached = replay(made, self.duration, self.weight, self.delay)
+        removed = self.removed + sum(
+            int((old - new).sum())
+            for old, new in (
+                (made.duration, self.duration),
+                (made.weight, self.weight),
+                (made.delay, self.delay),
+            )
+        )
+        before, after = made.high - made.low, wall(made, reached, self.duration)
+        rows: list[_Row] = [(None, None, before, after, removed), *_steps(ops, made, reached)]
+        names = ["process", "step", "wall_time", "new_wall_time", "removed_time"]
+        frame = pl.DataFrame(rows, schema=names, orient="row")
+        saving = pl.col("wall_time") - pl.col("new_wall_time")
+        some = pl.when(pl.col("wall_time") > 0).then(pl.col("wall_time"))
+        return frame.with_columns(
+            saving.alias("saving"), (saving / some).alias("saving_share")
+        ).select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
+
+
+def scaled(values: Ints, factor: Floats) -> Ints:
+    """Return the values times the factors, rounded down; those with factor 1 unchanged."""
+    changed: Ints = np.where(factor == 1.0, values, np.floor(values * factor)).astype(np.int64)
+    return changed
+
+
+def _steps(ops: Ops, made: Graph, reached: Ints) -> list[_Row]:
+    steps = ended_steps(ops.attribution.trace["ranges"])
+    marks = np.full(2 * len(steps), NONE, np.int64)
+    here = np.flatnonzero(made.kind == MARK)
+    marks[made.ref[here]] = here
+    process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
+    number = ops.context.step(process, thread, steps["start"].to_numpy()).to_list()
+    found: list[_Row] = []
+    for row in range(len(steps)):
+        first, last = int(marks[2 * row]), int(marks[2 * row + 1])
+        if first < 0 or last < 0:
+            continue
+        took = int(made.time[last] - made.time[first])
+        takes = int(reached[last] - reached[first])
+        found.append((int(process[row]), number[row], took, takes, None))
+    return found

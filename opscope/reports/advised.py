@@ -1,0 +1,117 @@
+"""Advice in words: the sentences of a finding, what all findings save together, and both as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from . import units
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Row = Mapping[str, Any]
+#: What Markdown, or a cell of its tables, takes for markup.
+_MARKUP: Final = re.compile(r"([\\`*_\[\]|#~>])")
+
+
+def sentences(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield what a row of ``advice()`` says: finding, where, change, saving, confidence, by these words."""
+    yield "finding", str(row["finding"])
+    yield "where", str(row["evidence"] or "")
+    yield "change", str(row["recommendation"] or "")
+    yield "saving", f"{saving(row)}. {row['reasoning'] or ''}".strip()
+    yield "confidence", str(row["confidence"] or "")
+
+
+def saving(row: Row) -> str:
+    """Return the saving in words: ``about 1.2 ms (3.4 % of the window), between 0 ns and 5.0 ms``."""
+    least, most = units.time(row["saving_least"]), row["saving_most"]
+    bounds = f"at least {least}" if most is None else f"between {least} and {units.time(most)}"
+    if most is None and not row["saving_least"]:
+        bounds = "not bounded"
+    if row["saving"] is None:
+        return bounds if row["saving_most"] is not None else f"not known; {bounds}"
+    share = row["saving_share"]
+    part = "" if share is None else f" ({units.share(share)} of the window)"
+    return f"about {units.time(row['saving'])}{part}, {bounds}"
+
+
+def together(row: Row) -> str:
+    """Return in one sentence what all findings save together: ``row`` is that of ``advice_combined()``."""
+    left = f" Not simulated: {row['omitted']}." if row["omitted"] else ""
+    if row["saving"] is None:
+        return f"No estimate of all together: {row['reason']}.{left}"
+    many = "the finding" if row["simulated"] == 1 else f"{row['simulated']} findings"
+    part = "" if row["saving_share"] is None else f", {units.share(row['saving_share'])}"
+    step = row["step_saving"]
+    steps = "" if step is None else f"; the median step ends {units.time(step)} sooner"
+    return (
+        f"Savings overlap and must not be added up: {many} simulated together save"
+        f" {units.time(row['saving'])} of {units.time(row['wall_time'])}{part}{steps}.{left}"
+    )
+
+
+def rest(frame: pl.DataFrame) -> Iterator[str]:
+    """Yield a line for what no detector could tell, each, and one for those that found nothing."""
+    nothing = []
+    for row in frame.to_dicts():
+        if row["outcome"] == "cannot tell":
+            yield f"{row['detector']} cannot tell: {row['reason']}"
+        elif row["outcome"] == "nothing found":
+            nothing.append(row["detector"])
+    if nothing:
+        yield f"nothing found: {', '.join(nothing)}"
+
+
+def lines(row: Row) -> Iterator[str]:
+    """Yield the lines in which a terminal shows a finding: its sentences, those below the first indented."""
+    for what, text in sentences(row):
+        first, *others = clean(text) or [""]
+        if what == "finding":
+            yield f"{row['number']}. {units.text(row['detector'])}: {first}"
+        elif first or others:
+            yield f"  {what}: {first}"
+        yield from (f"    {other}" for other in others)
+
+
+def clean(text: str) -> list[str]:
+    """Return the lines of a text, in which nothing controls a terminal."""
+    return units.visible(text, allowed="\n").splitlines()
+
+
+def markdown(frame: pl.DataFrame, combined: pl.DataFrame, top: int | None = None) -> str:
+    """Return the advice as Markdown: a table of the findings, their sentences, and the rest."""
+    found = [row for row in frame.to_dicts() if row["outcome"] == "found"]
+    shown = found[:top]
+    made = ["## Advice", ""]
+    if found:
+        made += ["| # | detector | saving | at most | confidence |", "|---:|---|---:|---:|---|"]
+        for row in shown:
+            known = (units.time(row["saving"]), units.time(row["saving_most"]))
+            cells = (str(row["number"]), row["detector"], *known, row["confidence"])
+            made.append(f"| {' | '.join(plain(str(one)) for one in cells)} |")
+        more = len(found) - len(shown)
+        made += ["", plain(together(combined.row(0, named=True))), ""]
+        made += [f"{more:,} findings more.", ""] if more else []
+    else:
+        made += ["No detector found anything to change.", ""]
+    for row in shown:
+        made += [f"### {row['number']}. {plain(row['detector'])}", ""]
+        for what, text in sentences(row):
+            first, *others = clean(text) or [""]
+            if first or others:
+                made.append(f"- **{what}**: {plain(first)}")
+            if others:  # code: as it stands, in a fence that it cannot close
+                made += ["", "  ~~~~~~text", *(f"  {one}".replace("~~~", "") for one in others)]
+                made += ["  ~~~~~~"]
+        made.append("")
+    made += [f"- {plain(text)}" for text in rest(frame)]
+    return "\n".join(made).rstrip() + "\n"
+
+
+def plain(text: str) -> str:
+    """Return a text of a trace for Markdown: one line, in which nothing is markup or HTML."""
+    shown = " ".join(units.visible(text).split())
+    return _MARKUP.sub(r"\\\1", shown.replace("&", "&amp;").replace("<", "&lt;"))
