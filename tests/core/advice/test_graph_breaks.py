@@ -58,7 +58,7 @@ def test_the_eager_ops_between_the_parts_are_what_may_be_saved():
     (found,) = find(broken())
     assert (found.time, found.saving_least, found.saving_most) == (60 * MS, 0, 60 * MS)
     assert found.evidence == "net.py:27 in forward"
-    assert "at 1 places" in found.what
+    assert "at 1 place;" in found.what
     assert "fullgraph=True" in found.recommendation
     assert "TORCH_LOGS=graph_breaks" in found.recommendation
     assert found.rows.to_dicts() == [{"source": "net.py:27", "detail": "break in forward"}]

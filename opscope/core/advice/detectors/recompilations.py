@@ -209,9 +209,7 @@ def _shapes(answers: Answers, found: pl.DataFrame, steps: pl.DataFrame) -> str |
         .select("step", "start", "op", "direction", "inputs")
         .collect()
     )
-    firsts = (
-        mine.sort("start").group_by("step", "op", "direction", maintain_order=True).first()
-    )
+    firsts = mine.sort("start").group_by("step", "op", "direction", maintain_order=True).first()
     by_op = (
         firsts.group_by("op", "direction", maintain_order=True)
         .agg(pl.col("inputs").cast(pl.String).unique(maintain_order=True), pl.col("start").min())
