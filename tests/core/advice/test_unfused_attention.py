@@ -147,3 +147,13 @@ def test_timesformers_figures_are_those_of_a_count_by_hand(shared):
     assert found.saving_most == found.time - least + gone
     kept = found.edit.kernels[1]
     assert sum(kept == 0.0) == 48
+
+
+def test_a_program_that_reads_its_result_waits_for_less(shared):
+    """The copy to the host waits for all kernels: what is taken from them ends the program sooner."""
+    profile = opscope.load(shared / EXAMPLE[1])
+    (row,) = profile.advice().filter(detector="unfused_attention").rows(named=True)
+    (found,) = find(profile)
+    vanishes = found.edit.kernels
+    gone = profile.kernels()["duration"].gather(vanishes[0][vanishes[1] == 0.0]).sum()
+    assert 0.9 * gone < row["saving"] <= row["saving_most"]
