@@ -26,7 +26,7 @@ from opscope.core.analysis.critical.waits import (
     coinciding,
     waits,
 )
-from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
+from opscope.core.analysis.critical.work import COMMUNICATION, COPY, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
@@ -511,7 +511,8 @@ def _own_calls(
     np.maximum.at(last, target, ended[source])
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
     # of one long wait, all would be its own: the whole time would stay if the work took none
-    found = lasted[call] - np.maximum(last[waited] + nodes.low - nodes.called[call], 0)
+    held = np.clip(last[waited] + nodes.low - nodes.called[call], 0, lasted[call])
+    found = lasted[call] - held
     for one in range(len(names)):
         here = codes[call] == one
         if here.any():
