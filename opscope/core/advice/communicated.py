@@ -31,9 +31,11 @@ NO_COMPUTATION: Final = (
 
 
 def rates(answers: Answers) -> pl.DataFrame | CannotTell:
-    """Return one row per process that communicated: the rows of ``communication()`` with ``exposed`` (ns).
+    """Return one row per process that communicated: the rows of ``communication()`` with ``exposed``
+    and ``moving`` (ns).
 
-    ``exposed``: the time within the window in which a collective ran and no computation. Empty where there
+    ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: that
+    less the waiting for other ranks, where it is known: only even work shortens the waiting. Empty where there
     was no communication.
     """
     told = answers.overlap()["reason"].drop_nulls()
@@ -51,9 +53,9 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     beside = timed.filter(pl.col("computation_time") > 0)
     if len(timed) and beside.is_empty():
         return CannotTell(NO_COMPUTATION)
-    return beside.with_columns(
-        (pl.col("communication_time") - pl.col("overlap_time")).alias("exposed")
-    )
+    exposed = pl.col("communication_time") - pl.col("overlap_time")
+    moving = (pl.col("exposed") - pl.col("waiting_time").fill_null(0)).clip(lower_bound=0)
+    return beside.with_columns(exposed.alias("exposed")).with_columns(moving.alias("moving"))
 
 
 def collective_kernels(answers: Answers) -> pl.DataFrame:

@@ -36,7 +36,7 @@ def steps(*lengths, ops=None):
     [
         (steps(50, 10, 10, 10, 10, 10), "1 of warm-up", 1, 5),
         (steps(10, 10, 10, 10, 10, ops=(10, 10, 10, 10, 5)), "1 of other work", 0, 3),
-        (steps(10, 10, 10, 30, 10), "more than 2 times the median", 0, 2),
+        (steps(10, 10, 10, 40, 10), "more than 3 times the median", 0, 2),
     ],
 )
 def test_what_stands_out_is_said_and_the_rest_recommended(made, said, first, last):

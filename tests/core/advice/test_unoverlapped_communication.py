@@ -163,3 +163,18 @@ def test_real_traces_of_one_device_have_no_communication(shared, name):
 def test_a_source_of_collectives_alone_cannot_tell(shared):
     answer = DETECTOR.find(opscope.load(shared / "mindspore" / "mindinsight_cluster"))
     assert isinstance(answer, CannotTell)
+
+
+def test_waiting_for_a_late_rank_is_not_to_be_hidden():
+    """Rank 0 is in the collective for 500 ns, of which it waits 490 for rank 1: even work shortens that."""
+    rows = [
+        row
+        for rank, begin in enumerate((100, 590))
+        for row in (
+            ranged(0, 90 + 490 * rank, "aten::mm(f32[8,8], f32[8,8])", process=rank),
+            *gloo_all_reduce(rank, begin, 600),
+        )
+    ]
+    made = job(*rows)
+    assert made.communication().sort("rank")["waiting_time"].to_list() == [490, 0]
+    assert DETECTOR.find(made) == []

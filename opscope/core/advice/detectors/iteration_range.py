@@ -16,7 +16,7 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.iterations import FEWEST, SAME_WORK
 
 #: How many times the median an iteration takes that makes a range very uneven.
-UNEVEN: Final = 2.0
+UNEVEN: Final = 3.0
 
 
 def find(answers: Answers) -> Answer:
