@@ -73,7 +73,7 @@ A detector is one object; [../CONTRIBUTING.md](../CONTRIBUTING.md) shows a whole
 names its own under the entry-point group `opscope.detectors`; `opscope advise` then asks it as it asks opscope's own. If it fails, its
 answer is that it cannot tell, with the error; the others are not affected.
 
-```toml
+```text
 [project.entry-points."opscope.detectors"]
 my_detector = "my_package.my_detector:DETECTOR"
 ```

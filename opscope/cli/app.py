@@ -8,6 +8,7 @@ import typer
 
 import opscope
 
+from . import advise as advise_command
 from . import attach as attach_command
 from . import build as build_command
 from . import common, counters, doctor, iterations, kernels, ops, redact, report, whatif
@@ -43,6 +44,7 @@ app.command("run", context_settings={"allow_interspersed_args": False})(run_comm
 app.command("dlprof", cls=dlprof_command.Command, add_help_option=False)(dlprof_command.dlprof)
 app.command("attach")(attach_command.attach)
 app.command("report", cls=report.Command)(report.report)
+app.command("advise")(advise_command.advise)
 app.command("ops")(ops.ops)
 app.command("iterations")(iterations.iterations)
 app.command("kernels")(kernels.kernels)

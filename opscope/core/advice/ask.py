@@ -130,13 +130,9 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
 
 
-def replayed(edits: Sequence[Edit], simulate: Simulate, of: str) -> pl.DataFrame | None:
-    """Return the times with the edits; None where they cannot be replayed. ``of``: whose they are."""
-    try:
-        return simulate(edits)
-    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
-        _log.warning("opscope: the edit of the detector %s was not replayed", of, exc_info=True)
-        return None
+def refused(detector: str) -> None:
+    """Log that the edit of a detector does not fit the trace, with the error that is being handled."""
+    _log.warning("opscope: the edit of the detector %s was not replayed", detector, exc_info=True)
 
 
 def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
@@ -162,7 +158,11 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     finding = one.finding
     if finding is None or finding.saving is not None or finding.edit is None:
         return one
-    times = replayed([finding.edit], simulate, one.detector)
+    try:
+        times = simulate([finding.edit])
+    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
+        refused(one.detector)
+        return replace(one, finding=replace(finding, edit=None))
     if times is None or times.is_empty():
         return one
     alone = int(times["saving"][0])

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import evidence, ms, places
 from opscope.core.tables.intervals import merge, subtract
 
@@ -68,11 +68,45 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         time=time,
         saving_least=0,
         saving_most=alone + held if known else None,
-        reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}.",
+        reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}. The"
+        " change replayed: each call takes as long as the shortest of its name, a call right behind it that"
+        " synchronises is gone, and the copies take as long as they do.",
         # with most of the time hidden behind kernels, the copies may not set the pace
         confidence="high" if known and time and alone + held > time // 2 else "medium",
         rows=evidence(slow),
+        edit=_asynchronous(answers, slow),
     )
+
+
+def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
+    """What pinned memory does for certain: each call takes as long as the shortest of its name, and a call
+    right behind it that synchronises is gone; the copies take as long as they do."""
+    made = slow.select("process", "correlation").drop_nulls().unique()
+    name, synchronises = pl.col("name").cast(pl.String), r"(?i)Stream_?Synchronize"
+    calls = answers.trace["calls"].select(
+        "process", "thread", "correlation", "name", "start", "end"
+    )
+    copied = pl.col("name").is_in(
+        calls.join(made, on=["process", "correlation"], how="semi")["name"].unique().implode()
+    )
+    lasted = (pl.col("end") - pl.col("start")).cast(pl.Float64)
+    # only the threads' copies and what comes right behind them are looked at
+    near = (
+        calls.with_row_index("call")
+        .sort("process", "thread", "start", maintain_order=True)
+        .with_columns(
+            pl.when(name.shift(-1).str.contains(synchronises))
+            .then(pl.col("call").shift(-1).over("process", "thread"))
+            .alias("sync")
+        )
+        .filter(copied)
+        .with_columns((lasted.min().over("name") / lasted).fill_nan(1.0).alias("factor"))
+        .join(made, on=["process", "correlation"], how="semi")
+    )
+    sync = near["sync"].drop_nulls()
+    rows = np.concatenate([near["call"].to_numpy(), sync.to_numpy()]).astype(np.int64)
+    factor = np.concatenate([near["factor"].fill_null(1.0).to_numpy(), np.zeros(len(sync))])
+    return Edit(launches=(rows, factor)) if len(rows) else None
 
 
 def _alone(answers: Answers, slow: pl.DataFrame) -> int:
@@ -104,8 +138,8 @@ DETECTOR = Detector(
     name="pageable_copies",
     question="Do copies of more than 64 KB between host and GPU use pageable memory?",
     find=find,
-    looks_at="The kind of memory at both ends of each copy (`src_kind`, `dst_kind` of `memops()`), its size, and"
-    " the kernels that ran beside it.",
+    looks_at="The kind of memory at both ends of each copy (`src_kind`, `dst_kind` of `memops()`), its size,"
+    " and the kernels that ran beside it.",
     abstains="No copy between the host and a GPU was recorded, or none is found and the kind of memory or the"
     " size of some is not known.",
 )
