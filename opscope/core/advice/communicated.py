@@ -35,8 +35,8 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     and ``moving`` (ns).
 
     ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: that
-    less the waiting for other ranks, where it is known: only even work shortens the waiting. Empty where there
-    was no communication.
+    less the waiting for other ranks, where it is known: only even work shortens the waiting. Empty where
+    there was no communication.
     """
     told = answers.overlap()["reason"].drop_nulls()
     if len(told):
