@@ -109,7 +109,7 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
         "direction",
         "layer",
         pl.col("step").cast(pl.Int64),
-        pl.Series(POINTWISE, _pointwise(kernels) & ~communicates.to_numpy()),
+        pl.Series(POINTWISE, pointwise(kernels) & ~communicates.to_numpy()),
         short.alias(SHORT_ONES),
     )
     others = memops.select(*span, pl.lit(False).alias(POINTWISE), pl.lit(False).alias(SHORT_ONES))
@@ -118,7 +118,7 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
     return both.filter(known).sort(*span, maintain_order=True)
 
 
-def _pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
+def pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
     """Return which kernels compute elements from elements: the name proves it, else the op's family tells."""
     names, texts = compact(kernels["name"])
     families, labels = compact(kernels["op_type"])

@@ -1,0 +1,40 @@
+"""Whether a compiler made any of the work: torch.compile's regions, generated kernels, XLA's fusions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import Answers
+from opscope.core.analysis.summary import compiles
+from opscope.core.attribution.compiled_regions import GENERATED
+from opscope.core.tables.columns import distinct_values
+
+#: Kernels that a compiler generated: Inductor's, XLA's, nvFuser's, TorchScript's.
+_GENERATED_KERNELS: Final = rf"{GENERATED}|^(loop|input|wrapped)_\w+|^fusion(_\d+)?$|_fusion(_\d+)?$|\bnvfuser_|CudaCodeGen::"
+#: Families of the ops that stand for what a compiler made.
+_FAMILIES: Final = ("fused", "fusion", "compiled")
+#: Frameworks that compile where they record it; TensorFlow's compile phase is the tracing of a function.
+_COMPILING: Final = ("torch", "jax", "flax", "mindspore")
+
+
+def compiled_by(answers: Answers) -> str | None:
+    """Return what shows that a compiler made some of the work; None if nothing in the profile does."""
+    regions = answers.compiled()
+    if not regions.is_empty():
+        return f"{regions['region'].n_unique():,} compiled regions of torch.compile"
+    names = distinct_values(answers.trace["kernels"]["name"]).cast(pl.String).drop_nulls()
+    made = names.filter(names.str.contains(_GENERATED_KERNELS))
+    if len(made):
+        return f"{len(made):,} generated kernels, such as {made.sort()[0]}"
+    families = answers.op_totals()["op_type"].cast(pl.String)
+    if families.is_in(_FAMILIES).any():
+        return "ops that XLA or another compiler fused"
+    processes = answers.trace["processes"]
+    known = (
+        set(processes["framework"].cast(pl.String)) if "framework" in processes.columns else set()
+    )
+    if known & set(_COMPILING) and not compiles(answers.trace).is_empty():
+        return "phases in which a program was compiled"
+    return None

@@ -1,0 +1,243 @@
+"""Chains of elementwise kernels, each reading what the one before wrote: a compiler would join each chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.work import Tensor, device_time, edit_of, size_of, tensors, work
+from opscope.core.analysis.fusable import FAR, pointwise
+from opscope.core.perf.kinds import UNCLEAR_FAMILIES
+from opscope.core.tables.columns import combined, compact, pairs
+
+#: Chains that take less than this part of the device's time are not worth a change.
+LEAST: Final = 0.01
+_ELEMENTWISE: Final = ("elementwise", "activation", "dropout")
+#: Whose kernels belong to other detectors.
+_OTHERS: Final = ("optimizer", "communication")
+#: Ops over lists of tensors are fused already.
+_LISTS: Final = ("_foreach_", "_fused_", "_amp_")
+_RECOMMENDED: Final = {
+    "torch": "Compile the module that holds the chains: model = torch.compile(model)."
+    " For a single function: @torch.compile above it.",
+    "tensorflow": "Let XLA join them: @tf.function(jit_compile=True), or model.compile(…, jit_compile=True).",
+    "keras": "model.compile(…, jit_compile=True); with the torch backend torch.compile(model).",
+    "jax": "Put @jax.jit on the whole step, so that XLA sees all of it in one program.",
+    "mindspore": "Run in graph mode with fusion: @mindspore.jit(jit_level='O1') on the cell's construct.",
+    "onnxruntime": "session_options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL.",
+}
+_GENERAL: Final = (
+    "Let a compiler join them: torch.compile(model), jax.jit, tf.function(jit_compile=True),"
+    " mindspore.jit."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """The kernels in chains, in order: ``chain`` numbers them, ``kept`` is the factor of each duration."""
+
+    rows: pl.DataFrame
+    first: NDArray[np.bool_]
+    between: NDArray[np.int64]
+    kept: NDArray[np.float64]
+    rest: int
+    gaps: int
+
+
+def find(answers: Answers) -> Answer:
+    """Return one finding for all chains that together take at least LEAST of the device's time."""
+    ran = work(answers)
+    if ran.is_empty():
+        return CannotTell("neither kernels nor ops were recorded")
+    ordered, member = _ordered(answers, ran)
+    known = ordered["inputs"].is_not_null().to_numpy()
+    lane, place = _runs(ordered)
+    here = member & np.roll(member, 1) & place
+    dark = here & ~(known & np.roll(known, 1))
+    unknown = int(ordered["duration"].filter(pl.Series(dark)).sum())
+    whole = device_time(answers)
+    chains = _chains(ordered, here & ~dark, lane)
+    if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < LEAST * whole:
+        if unknown >= LEAST * whole and unknown:
+            return CannotTell(
+                f"the shapes of {int(dark.sum()):,} elementwise kernels that directly follow another"
+                f" ({ms(unknown)}) were not recorded: record with shapes (opscope does;"
+                " torch.profiler: record_shapes=True)"
+            )
+        return []
+    return [_finding(answers, chains, whole, int(dark.sum()), unknown)]
+
+
+def _ordered(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.bool_]]:
+    """Return the work in the order of each stream or thread, with what may be in a chain."""
+    family = ran["op_type"].cast(pl.String)
+    if answers.cpu_only:
+        elementwise = family.is_in(_ELEMENTWISE).fill_null(False).to_numpy()
+    else:
+        elementwise = pointwise(ran)
+    other = ran["direction"].cast(pl.String).is_in(_OTHERS) | family.is_in(list(UNCLEAR_FAMILIES))
+    lists = ran["op"].cast(pl.String).str.contains_any(list(_LISTS)).fill_null(False)
+    member = elementwise & ~other.fill_null(False).to_numpy() & ~lists.to_numpy()
+    rows = ran.with_columns(pl.Series("member", member))
+    if not answers.cpu_only:
+        copies = answers.memops(categories=True).select(
+            "process", "device", pl.col("stream").alias("lane"), "start", "end",
+            pl.lit(False).alias("member"),
+        )  # fmt: skip
+        rows = pl.concat([rows, copies], how="diagonal_relaxed")
+    span = ["process", "device", "lane", "start", "end"]
+    rows = rows.filter(pl.col("lane").is_not_null()).sort(*span, maintain_order=True)
+    return rows, rows["member"].to_numpy()
+
+
+def _runs(ordered: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the gap (ns) before each row, and whether the row before is of the same place and near."""
+    same = pl.lit(True)
+    for name in ("process", "device", "lane", "direction", "step"):
+        same &= pl.col(name).eq_missing(pl.col(name).shift(1))
+    gap = (pl.col("start") - pl.col("end").shift(1)).clip(lower_bound=0).fill_null(0)
+    found = ordered.select(gap.alias("gap"), (same & (gap < FAR)).alias("near"))
+    near = found["near"].fill_null(False).to_numpy().copy()
+    near[:1] = False
+    return found["gap"].to_numpy(), near
+
+
+def _chains(
+    ordered: pl.DataFrame, here: NDArray[np.bool_], gap: NDArray[np.int64]
+) -> _Chains | None:
+    """Return the chains: rows of which each (``here``) may go on the one before, and reads what it wrote."""
+    after = np.flatnonzero(here)
+    if not len(after):
+        return None
+    wanted = np.unique(np.concatenate((after, after - 1)))
+    codes, kinds = combined([ordered[name][wanted] for name in ("op", "inputs", "outputs")])
+    place = np.zeros(len(ordered), np.int64)
+    place[wanted] = codes
+    texts = list(zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True))
+    before, then, number = pairs(place[after - 1], place[after])
+    passed = np.array(
+        [
+            _passed(texts[one], texts[two])
+            for one, two in zip(before.tolist(), then.tolist(), strict=True)
+        ],
+        np.int64,
+    )[number]
+    after, passed = after[passed > 0], passed[passed > 0]
+    if not len(after):
+        return None
+    rows = np.unique(np.concatenate((after, after - 1)))
+    between = np.zeros(len(ordered), np.int64)
+    between[after] = passed
+    read = between[rows]
+    first = read == 0
+    written = np.where(np.roll(first, -1), 0, np.roll(read, -1))
+    frame = ordered[rows]
+    begin = np.flatnonzero(first)
+    duration = frame["duration"].to_numpy().astype(np.float64)
+    moved = frame["bytes"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.nan_to_num((read + written) / moved, nan=0.0, posinf=0.0)
+    removed = duration * np.minimum(part, 1.0)
+    rest = np.add.reduceat(duration, begin) - np.maximum.reduceat(duration, begin)
+    # what is left of a chain takes at least as long as its longest kernel
+    sums = np.add.reduceat(removed, begin)
+    scale = np.minimum(1.0, rest / np.where(sums > 0, sums, 1.0))
+    removed *= scale[np.cumsum(first) - 1]
+    kept = 1 - removed / np.where(duration > 0, duration, 1.0)
+    gaps = int(np.where(first, 0, gap[rows]).sum())
+    return _Chains(frame, first, read, kept, int(rest.sum()), gaps)
+
+
+_Text = tuple["str | None", "str | None", "str | None"]
+
+
+def _passed(former: _Text, latter: _Text) -> int:
+    """Return the bytes that the latter op reads of what the former may have written; 0 if it reads none."""
+    op, inputs, outputs = former
+    then, reads = latter[0] or "", tensors(latter[1])
+    bare, after = (op or "").partition(".")[0], then.partition(".")[0]
+    if bare == after and bare.endswith("_"):
+        return 0  # a loop over tensors, in place
+    result = _result(bare, inputs, outputs)
+    if after.endswith("copy_"):
+        reads = reads[1:]
+    for one in reads:
+        if result is not None and one[1] == result[1] and one[0] in (result[0] or one[0], one[0]):
+            if result[0] and result[0] != one[0]:
+                continue
+            return size_of(one)
+    return 0
+
+
+def _result(op: str, inputs: str | None, outputs: str | None) -> Tensor | None:
+    """Return what an elementwise op writes: its first output, else its inputs broadcast (dtype: "")."""
+    written, read = tensors(outputs), tensors(inputs)
+    if written:
+        return written[0]
+    if not read:
+        return None
+    if op.endswith("_"):
+        return read[0]
+    rank = max(len(dims) for _, dims in read)
+    whole = [1] * rank
+    for _, dims in read:
+        for place, dim in enumerate(dims, rank - len(dims)):
+            whole[place] = max(whole[place], dim) if dim != 0 else 0
+    return "", tuple(whole)
+
+
+def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: int) -> Finding:
+    rows = chains.rows
+    time, many = int(rows["duration"].sum()), int(chains.first.sum())
+    moved = int(chains.between.sum())
+    unsized = rows["bytes"].null_count()
+    what = "ops" if answers.cpu_only else "kernels"
+    removed = time - int((rows["duration"].to_numpy() * chains.kept).sum())
+    rest = (
+        f"; {what} whose shapes are unknown and that are not counted: {dark:,} ({ms(unknown)})"
+        if dark
+        else ""
+    )
+    named = framework(answers)
+    _, texts = compact(rows["op"])
+    said = f" ({len(texts):,} different ops)" if len(texts) > 1 else ""
+    return Finding(
+        what=f"{len(rows):,} elementwise {what}{said} run in {many:,} chains that nothing fused: {ms(time)},"
+        f" {share(time, whole)} of the device's time; {2 * moved / 1e6:,.1f} MB are written only to be read"
+        " by the next",
+        evidence=places(rows, what) + rest,
+        recommendation=_RECOMMENDED.get(named or "", _GENERAL),
+        time=time,
+        saving_least=0,
+        saving_most=chains.rest + chains.gaps,
+        reasoning=f"A chain is {what} of one stream or thread, direction and step less than"
+        f" {FAR // 1000} µs apart, of which each has an input of the shape that the one before writes."
+        " Joined, a"
+        " chain does not write and read what lies between: of each duration the part that these bytes are of"
+        f" the op's bytes, {ms(removed)} in all"
+        + (f" (not counted: {unsized:,} without known bytes)" if unsized else "")
+        + f". At most all but the longest of each chain, {ms(chains.rest)}, and the gaps between them,"
+        f" {ms(chains.gaps)}. At least nothing: an intermediate may be needed elsewhere, such as in the"
+        " backward pass. Columns: start, end, duration, inputs, outputs, bytes.",
+        confidence="medium",
+        rows=evidence(rows),
+        edit=edit_of(answers, rows, chains.kept, rows.filter(pl.Series(~chains.first))),
+    )
+
+
+DETECTOR = Detector(
+    name="elementwise_chains",
+    question="Do elementwise kernels run one after the other, each reading what the one before wrote?",
+    find=find,
+    looks_at="kernels() (on the CPU: ops()), by stream or thread: elementwise, activation, dropout and"
+    " copying"
+    " kernels that directly follow each other and whose inputs have the shape of what the one before writes;"
+    " and their bytes. Kernels of a compiler, of the optimizer and of communication are left out.",
+    abstains="Where elementwise kernels follow each other and their shapes were not recorded.",
+)

@@ -1,0 +1,138 @@
+"""Functions that torch.compile splits where it meets code that it cannot trace."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import ms, share
+from opscope.core.advice.work import device_time
+from opscope.core.analysis.summary import compiles
+from opscope.core.tables.columns import distinct_values
+
+#: How torch.compile names the function in which it goes on after a break, with the line of the break.
+_RESUMED: Final = r"torch_dynamo_resume_in_(.+?)_at_(\d+)"
+_PLACE: Final = re.compile(_RESUMED + r"(?:.*?@([^<]*?):\d+)?")
+_REGION: Final = r"\ATorch-Compiled Region: (\d+)/"
+_RECOMMENDED: Final = (
+    "TORCH_LOGS=graph_breaks python train.py names each cause; torch.compile(model, fullgraph=True)"
+    " raises at the"
+    " first. Usual causes: .item() and print of tensors, data-dependent if, calls into other libraries:"
+    " move them out of the compiled function or use torch.where, torch.cond."
+)
+
+
+def find(answers: Answers) -> Answer:
+    """Return one finding for all breaks that the names of resumed functions prove."""
+    texts = distinct_values(answers.trace["ranges"]["text"]).cast(pl.String).drop_nulls()
+    resumed = texts.filter(texts.str.contains(_RESUMED))
+    compiled = answers.compiled()
+    numbers = compiled["region"].cast(pl.String).str.extract(_REGION).drop_nulls().unique()
+    if len(resumed):
+        return [_finding(answers, resumed)]
+    if len(numbers) > 1:
+        parts = _between(answers)
+        if parts is not None and len(parts):
+            return CannotTell(
+                f"{len(numbers):,} compiled functions run, with {len(parts):,} eager ops between them in"
+                " a step:"
+                " breaks of one function, or functions compiled apart. Record from the start of the"
+                " program with"
+                " opscope, which records what was compiled, or set TORCH_LOGS=graph_breaks"
+            )
+    if len(numbers):
+        return []
+    if not compiled.is_empty():
+        return CannotTell(
+            "the compiled regions have no numbers (an older torch.compile, or another compiler), so the"
+            " parts of"
+            " one function cannot be told from functions compiled apart: set TORCH_LOGS=graph_breaks"
+        )
+    phases = compiles(answers.trace)["text"].cast(pl.String)
+    if phases.str.contains(r"\Acompile .*\d+/\d+").any():
+        return []
+    return CannotTell("it is about torch.compile, and the profile shows no use of it")
+
+
+def _between(answers: Answers) -> pl.DataFrame | None:
+    """Return the eager forward ops that lie between two compiled functions of one step and thread; None where
+    no functions were recorded."""
+    ops = answers.ops(categories=True).filter(
+        pl.col("direction").cast(pl.String).is_null()
+        | (pl.col("direction").cast(pl.String) == "forward")
+    )
+    number = pl.col("op").cast(pl.String).str.extract(_REGION)
+    regions = ops.filter(number.is_not_null()).select(
+        "process", "thread", "step", "start", "end", number.alias("number")
+    )
+    if regions.is_empty():
+        return None
+    order = ["process", "thread", "start"]
+    same = [
+        pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in ("process", "thread", "step")
+    ]
+    gaps = (
+        regions.sort(order)
+        .with_columns(
+            pl.col("start").shift(-1).alias("next"), pl.col("number").shift(-1).alias("then")
+        )
+        .filter(*same, pl.col("number") != pl.col("then"), pl.col("next") > pl.col("end"))
+        .select("process", "thread", pl.col("end").alias("start"), "next")
+    )
+    eager = ops.filter(pl.col("leaf"), pl.col("self_time") > 0).sort("start")
+    inside = eager.join_asof(
+        gaps.sort("start"), on="start", by=["process", "thread"], check_sortedness=False
+    )
+    return inside.filter(pl.col("start") < pl.col("next"))
+
+
+def _finding(answers: Answers, resumed: pl.Series) -> Finding:
+    places = sorted({found.groups() for text in resumed if (found := _PLACE.search(text))})
+    said = [f"{file or name}:{line} in {name}" for name, line, file in places]
+    eager = _between(answers)
+    known = eager is not None and not eager.is_empty()
+    time = int(eager["self_time"].sum()) if eager is not None else 0
+    whole = device_time(answers)
+    cost = (
+        f"; eager ops between the parts take {ms(time)} on the host"
+        + (f", {share(time, whole)} of the device's time" if answers.cpu_only else "")
+        if known
+        else ""
+    )
+    return Finding(
+        what=f"torch.compile split functions at {len(places):,} places{cost}",
+        evidence="; ".join(said[:5]) + (f"; and {len(said) - 5:,} more" if len(said) > 5 else ""),
+        recommendation=_RECOMMENDED,
+        time=time,
+        saving_least=0,
+        saving_most=time if known else None,
+        reasoning="Proved by the names of the functions in which torch.compile goes on after a break"
+        " (torch_dynamo_resume_in_…), in the texts of ranges. "
+        + (
+            "At most the host's time in eager ops (self_time of ops()) between two compiled regions of"
+            " one step and"
+            " thread; what fusing over the break saves on the device is not counted."
+            if known
+            else "Nothing bounds the saving: compiled regions, or eager ops between them, were not recorded."
+        ),
+        confidence="high" if known else "medium",
+        rows=pl.DataFrame(
+            {"source": [f"{file or name}:{line}" for name, line, file in places],
+             "detail": [f"break in {name}" for name, _, _ in places]}
+        ).head(20),
+    )  # fmt: skip
+
+
+DETECTOR = Detector(
+    name="graph_breaks",
+    question="Does torch.compile split functions because of code that it cannot trace?",
+    find=find,
+    looks_at="The names of compiled and resumed functions in the texts of ranges (compilations that opscope"
+    " recorded, or Python stacks); compiled() and ops() for what runs between the parts.",
+    abstains="Where torch.compile was not used; where several compiled functions run with eager ops"
+    " between them"
+    " and no name tells whether they are parts of one.",
+)

@@ -1,0 +1,182 @@
+"""Weights that are cast to another number format again in each step, as autocast does with f32 weights."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.work import blind, device_time, edit_of, holds, tensors, work
+from opscope.core.schema import FLOATS
+from opscope.core.tables.columns import combined, matching
+
+#: Casts of weights that take less than this part of the device's time are not worth a change.
+LEAST: Final = 0.005
+_CASTS: Final = (
+    r"\A(aten::(_to_copy|to|copy_|_autocast_to\w*)"
+    r"|copy_|to|half|float|bfloat16|Cast|hlo::convert|convert)\b"
+)
+_PRODUCTS: Final = ("gemm", "conv")
+#: Products whose operands are all computed, such as those of attention.
+_COMPUTED: Final = r"\b(bmm|baddbmm|BatchMatMul\w*)\b"
+_RECOMMENDED: Final = {
+    "torch": "Keep the weights in half precision: model.to(torch.bfloat16), with an optimizer that keeps"
+    " f32 masters"
+    " (or fsdp MixedPrecisionPolicy(param_dtype=torch.bfloat16)). Inside one step, keep autocast's cache: one"
+    " `with torch.autocast('cuda', dtype=torch.bfloat16):` around all uses of a weight, cache_enabled=True.",
+    "tensorflow": "Cast each variable once a step, outside of the loop that uses it; Keras: a"
+    " mixed_bfloat16 policy"
+    " with XLA (jit_compile=True), which fuses casts into their users.",
+    "keras": "keras.config.set_dtype_policy('bfloat16') keeps the weights in bfloat16; or"
+    " jit_compile=True, which fuses"
+    " casts into their users.",
+    "jax": "Cast the parameters once a step: params = jax.tree.map(lambda p: p.astype(jnp.bfloat16),"
+    " params).",
+    "mindspore": "network.to_float(mindspore.float16) on cells whose weights need no f32 master.",
+}
+_GENERAL: Final = (
+    "Keep the weights in the format in which they are used, or cast each once and keep the result."
+)
+
+
+def find(answers: Answers) -> Answer:
+    """Return one finding for the casts of weights that are repeated."""
+    ran = work(answers)
+    if ran.is_empty():
+        return CannotTell("neither kernels nor a framework's ops were recorded")
+    named = ran.filter(pl.Series(matching(ran["op"], _CASTS)))
+    unshaped = named.filter(pl.col("inputs").is_null())
+    whole = device_time(answers)
+    dark = int(unshaped["duration"].sum())
+    casts = named.filter(_changes(named))
+    weights = _weights(ran)
+    rows = casts.filter(
+        pl.Series(
+            holds(casts["inputs"], lambda text: _key(_source(text)) in weights), dtype=pl.Boolean
+        )
+    )
+    # a weight is cast again: more casts than layers and formats in which it is cast
+    place = ["process", "layer", "inputs", "outputs"]
+    many = pl.len().over([pl.col(name).cast(pl.String) for name in place])
+    rows = rows.filter(many > 1)
+    time = int(rows["duration"].sum())
+    if not time or time < LEAST * whole:
+        if dark > LEAST * whole:
+            return CannotTell(
+                f"the shapes of {len(unshaped):,} copies or casts ({ms(dark)}) were not recorded: record"
+                " with shapes"
+            )
+        unseen = blind(ran)
+        return CannotTell(unseen) if unseen else []
+    return [_finding(answers, rows, time, whole, len(unshaped), dark)]
+
+
+def _source(text: str | None) -> tuple[int, ...]:
+    found = tensors(text)
+    return found[-1][1] if found else ()
+
+
+def _key(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without its order: weights are transposed on their way to the product."""
+    return tuple(sorted(dims))
+
+
+def _changes(named: pl.DataFrame) -> pl.Series:
+    """Return which copies are between two floating-point formats, by what they read and write."""
+    codes, kinds = combined([named[name] for name in ("inputs", "outputs", "params")])
+    texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
+    known = [_is_cast(*text) for text in texts]
+    return pl.Series(np.array(known, bool)[codes], dtype=pl.Boolean)
+
+
+def _is_cast(inputs: str | None, outputs: str | None, params: str | None) -> bool:
+    read, written = tensors(inputs), tensors(outputs)
+    if not read:
+        return False
+    if len(read) == 2:  # copy_: the destination, then the source
+        to, source = read
+        return to[0] != source[0] and {to[0], source[0]} <= FLOATS and to[1] == source[1]
+    if written:
+        return written[0][0] != read[0][0] and {written[0][0], read[0][0]} <= FLOATS
+    return any(f'dtype="{name}"' in (params or "") for name in FLOATS - {read[0][0]})
+
+
+def _weights(ran: pl.DataFrame) -> frozenset[tuple[int, ...]]:
+    """Return the shapes, without order, of the weights of products, which are no product's input."""
+    products = ran.filter(
+        pl.col("op_type").cast(pl.String).is_in(_PRODUCTS),
+        pl.col("direction").cast(pl.String).ne_missing("backward"),
+        ~pl.Series(matching(ran["op"], _COMPUTED)),
+    )
+    calls = products.select(pl.col("op", "inputs").cast(pl.String)).unique()
+    weights, inputs = set(), set()
+    for op, text in calls.rows():
+        operands = [dims for _, dims in tensors(text) if len(dims) >= 2]
+        if len(operands) < 2:
+            continue
+        last = operands[1] if "conv" in (op or "").lower() else operands[-1]
+        first = operands[0]
+        weights.add(_key(last))
+        inputs.add(_key(first))
+    return frozenset(weights - inputs)
+
+
+def _finding(
+    answers: Answers, rows: pl.DataFrame, time: int, whole: int, unshaped: int, dark: int
+) -> Finding:
+    steps = rows["step"].drop_nulls().n_unique()
+    layers = rows.select("process", "layer", "inputs", "outputs").n_unique()
+    often = len(rows) / layers
+    per_step = f", {often / steps:.1f} times a step each" if steps else ""
+    repeats = (
+        rows.select(
+            "duration",
+            pl.int_range(pl.len())
+            .over(
+                [
+                    pl.col(n).cast(pl.String)
+                    for n in ("process", "layer", "inputs", "outputs", "direction")
+                ]
+                + ["step"]
+            )
+            .alias("place"),
+        )
+        .filter(pl.col("place") > 0)["duration"]
+        .sum()
+    )
+    rest = f"; copies whose shapes are unknown: {unshaped:,} ({ms(dark)})" if unshaped else ""
+    return Finding(
+        what=f"{layers:,} weights are cast to another number format {len(rows):,} times{per_step}:"
+        f" {ms(time)},"
+        f" {share(time, whole)} of the device's time",
+        evidence=places(rows, "casts") + rest,
+        recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+        time=time,
+        saving_least=0,
+        saving_most=time,
+        reasoning="A cast is of a weight if its shape is that of the weight of a product, and of no product's"
+        " input. At most all of their time, with weights kept in the format of the products; at least"
+        " nothing,"
+        " where other work hides them. Casts after the first in one step, layer and direction:"
+        f" {ms(int(repeats))}."
+        " Columns: op, inputs, outputs, params, duration, layer, step.",
+        confidence="medium",
+        rows=evidence(rows),
+        edit=edit_of(answers, rows, np.zeros(len(rows)), rows),
+    )
+
+
+DETECTOR = Detector(
+    name="recomputed_casts",
+    question="Are the same weights cast to another number format again and again?",
+    find=find,
+    looks_at="Copies and casts between floating-point formats in kernels() (on the CPU: ops()): inputs,"
+    " outputs and"
+    " params; the shapes of the weights of products; how often each layer casts a weight of one shape.",
+    abstains="Where the shapes of copies that take 0.5 % of the device's time were not recorded, or more"
+    " than 5 %"
+    " of the kernels' time has no op.",
+)

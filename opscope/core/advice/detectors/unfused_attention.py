@@ -1,0 +1,231 @@
+"""Attention made of two products with a softmax between, which writes and reads S×S matrices."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.work import Tensor, device_time, edit_of, numel, size_of, tensors, work
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.perf.kinds import UNCLEAR_FAMILIES
+from opscope.core.tables.columns import combined, matching
+
+#: The part of the device's time from which it is worth a change.
+LEAST: Final = 0.01
+_PRODUCTS: Final = ("gemm",)
+#: Softmax of scores has heads, rows and columns.
+_RANK: Final = 3
+_RECOMMENDED: Final = {
+    "torch": "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p,"
+    " is_causal=…) in place of the two products and the softmax; Hugging Face: from_pretrained(…,"
+    " attn_implementation='sdpa').",
+    "tensorflow": "keras.layers.MultiHeadAttention(…, flash_attention=True) (JAX or torch backend), or"
+    " one function"
+    " with tf.function(jit_compile=True).",
+    "keras": "keras.config.enable_flash_attention(), or MultiHeadAttention(…, flash_attention=True).",
+    "jax": "out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation='cudnn')",
+    "mindspore": "mindspore.ops.flash_attention_score(query, key, value, head_num, …)",
+    "onnxruntime": "python -m onnxruntime.transformers.optimizer --input model.onnx --output fused.onnx joins"
+    " them into one Attention node.",
+}
+_GENERAL: Final = (
+    "Use one fused attention op (flash attention), which keeps the scores on the chip."
+)
+
+
+def find(answers: Answers) -> Answer:
+    """Return one finding for all attention made of separate products and softmax."""
+    ran = work(answers)
+    if ran.is_empty():
+        return CannotTell("neither kernels nor a framework's ops were recorded")
+    family = ran["op_type"].cast(pl.String)
+    softmax = (family == "softmax").fill_null(False) & ~pl.Series(
+        matching(ran["op"], r"(?i)log_?softmax|backward|grad")
+    )
+    whole = device_time(answers)
+    if not softmax.any():
+        bare = ran.filter(pl.col("op").is_null() | family.is_in(list(UNCLEAR_FAMILIES)))
+        hidden = bare.filter(pl.Series(matching(bare["name"], r"(?i)soft_?max")))
+        if len(hidden):
+            return CannotTell(f"{len(hidden):,} kernels compute a softmax in no op with shapes")
+        dark = int(ran["duration"].filter(ran["op"].is_null()).sum())
+        if dark > LEAST * whole and dark:
+            return CannotTell(f"no op has a softmax, and {ms(dark)} of the device's time has no op")
+        return []
+    shapeless = ran.filter(softmax & pl.col("inputs").is_null())
+    scores = _scores(ran, softmax)
+    rows, bytes_ = _touching(ran, scores)
+    time = int(rows["duration"].sum())
+    if not scores or time < LEAST * whole:
+        took = int(shapeless["duration"].sum())
+        if took and took >= LEAST * whole / 4:
+            return CannotTell(
+                f"the shapes of {len(shapeless):,} softmax ops ({ms(took)}) were not recorded: record"
+                " with shapes"
+            )
+        return []
+    return [_finding(answers, rows, bytes_, scores, len(shapeless), whole)]
+
+
+_Scores = frozenset[tuple[int, int, int]]
+
+
+def _scores(ran: pl.DataFrame, softmax: pl.Series) -> _Scores:
+    """Return the sizes (elements, rows, columns) of scores: a product writes them, a softmax follows, and the
+    next product of the same stream or thread reads what it wrote."""
+    product = ran["op_type"].cast(pl.String).is_in(_PRODUCTS).fill_null(False)
+    part = (
+        ran.with_columns(softmax.alias("softmax"), product.alias("product"))
+        .filter(pl.col("softmax") | pl.col("product"), pl.col("lane").is_not_null())
+        .sort("process", "device", "lane", "start", "end")
+        .select("process", "device", "lane", "softmax", "inputs", "outputs")
+    )
+    same = [
+        pl.col(name).eq_missing(pl.col(name).shift(1)) for name in ("process", "device", "lane")
+    ]
+    after = [
+        pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in ("process", "device", "lane")
+    ]
+    threes = part.with_columns(
+        pl.col("inputs", "outputs").cast(pl.String).shift(1).name.prefix("before_"),
+        pl.col("inputs").cast(pl.String).shift(-1).alias("then"),
+        (~pl.col("softmax").shift(1, fill_value=True) & pl.all_horizontal(*same)).alias("behind"),
+        (~pl.col("softmax").shift(-1, fill_value=True) & pl.all_horizontal(*after)).alias("ahead"),
+    ).filter(pl.col("softmax"), pl.col("behind"), pl.col("ahead"))
+    texts = threes.select(
+        pl.col("inputs").cast(pl.String), "before_inputs", "before_outputs", "then"
+    ).unique()
+    found = set()
+    for inputs, read, written, then in texts.rows():
+        for _, dims in tensors(inputs)[:1]:
+            if len(dims) < _RANK or not numel(dims):
+                continue
+            size = numel(dims), dims[-2], dims[-1]
+            if _writes(tensors(read), tensors(written), size) and any(
+                _is_scores(one, {size}) for one in tensors(then)
+            ):
+                found.add(size)
+    return frozenset(found)
+
+
+def _writes(
+    read: tuple[Tensor, ...], written: tuple[Tensor, ...], size: tuple[int, int, int]
+) -> bool:
+    """Return whether a product of these inputs writes scores of this size."""
+    if written:
+        return any(numel(dims) == size[0] and dims[-1:] == size[2:] for _, dims in written)
+    operands = [dims for _, dims in read if len(dims) >= 2]
+    if len(operands) < 2:
+        return False
+    left, right = operands[-2:]
+    batch = max(numel(left[:-2]), numel(right[:-2]))
+    return batch * left[-2] * right[-1] == size[0] and right[-1] == size[2]
+
+
+def _is_scores(tensor: Tensor, sizes: set[tuple[int, int, int]] | _Scores) -> bool:
+    """Return whether a tensor is a matrix of scores, transposed or not, its heads folded or not."""
+    dims = tensor[1]
+    if len(dims) < 2:
+        return False
+    many = numel(dims)
+    return (many, dims[-2], dims[-1]) in sizes or (many, dims[-1], dims[-2]) in sizes
+
+
+def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
+    """Return the work that reads or writes scores, with the bytes of the scores that it moves."""
+    part = ran.filter(
+        pl.col("direction").cast(pl.String).is_in(["forward", "backward"])
+        | pl.col("direction").is_null()
+    )
+    if not scores or part.is_empty():
+        return part.clear(), 0
+    codes, kinds = combined([part[name] for name in ("inputs", "outputs")])
+    texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
+    moved = np.array([_moves(inputs, outputs, scores) for inputs, outputs in texts], np.int64)[
+        codes
+    ]
+    return part.filter(pl.Series(moved > 0)), int(moved.sum())
+
+
+def _moves(inputs: str | None, outputs: str | None, scores: _Scores) -> int:
+    """Return the bytes of scores that an op with these tensors reads and writes; 0 if it touches none."""
+    read, written = tensors(inputs), tensors(outputs)
+    sizes = [size_of(one) for one in (*read, *written) if _is_scores(one, scores)]
+    if not sizes and len(read) >= 2:
+        # a product writes them
+        sizes = [
+            size * size_of((read[0][0], (1,)))
+            for size, rows, columns in scores
+            if _writes(read, written, (size, rows, columns))
+        ][:1]
+    return sum(sizes)
+
+
+def _finding(
+    answers: Answers, rows: pl.DataFrame, moved: int, scores: _Scores, shapeless: int, whole: int
+) -> Finding:
+    time = int(rows["duration"].sum())
+    product = rows["op_type"].cast(pl.String).is_in(_PRODUCTS).fill_null(False)
+    between = rows.filter(~product)
+    vanishes = int(between["duration"].sum())
+    _, most_rows, most_columns = max(scores)
+    device, _ = answers.device
+    least = _least(rows, device)
+    at_rate = (
+        f" At the device's {device.bandwidth / 1e9:,.0f} GB/s the scores' bytes take"
+        f" {ms(moved / device.bandwidth * 1e9)}."
+        if device is not None and device.bandwidth and not answers.cpu_only
+        else ""
+    )
+    rest = f"; softmax ops of unknown shapes: {shapeless:,}" if shapeless else ""
+    what = "ops" if answers.cpu_only else "kernels"
+    many = int((rows["op_type"].cast(pl.String) == "softmax").sum())
+    factor = np.where(product.to_numpy(), 1.0, 0.0)
+    return Finding(
+        what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
+        f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, whole)} of the device's time, and"
+        f" {moved / 1e9:,.2f} GB"
+        " of scores written and read",
+        evidence=places(rows, what) + rest,
+        recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+        time=time,
+        saving_least=0,
+        saving_most=max(time - least, vanishes),
+        reasoning=f"Fused, the scores never leave the chip: all that only reads and writes them goes"
+        f" (softmax, scaling, masks, dropout, copies: {ms(vanishes)}), and the products stay"
+        f" ({ms(time - vanishes)}), less what"
+        f" they read and write of the scores: at most all of both"
+        + (
+            f" but the {ms(least)} that the products' FLOPs take at the device's peak"
+            if least
+            else ""
+        )
+        + f".{at_rate} At least nothing: a fused kernel may not support"
+        " the mask or the head size. Columns: op_type, inputs, outputs, duration, matrix_flops.",
+        confidence="high" if vanishes * 2 > time else "medium",
+        rows=evidence(rows),
+        edit=edit_of(answers, rows, factor, between),
+    )
+
+
+def _least(rows: pl.DataFrame, device: Device | None) -> int:
+    """Return the time (ns) that the FLOPs of the products take at least; 0 where it is not known."""
+    peak = None if device is None else max(device.tensor.values(), default=None)
+    return int(float(rows["matrix_flops"].sum() or 0) / peak * 1e9) if peak else 0
+
+
+DETECTOR = Detector(
+    name="unfused_attention",
+    question="Does attention run as separate products and softmax instead of one fused op?",
+    find=find,
+    looks_at="kernels() (on the CPU: ops()), by stream or thread: a softmax over at least three"
+    " dimensions, where the"
+    " product before writes its input and the product after reads its result, by their inputs and"
+    " outputs; then all work"
+    " on tensors of that size, forward and backward.",
+    abstains="Where a softmax has no shapes, or kernels have no op.",
+)

@@ -1,0 +1,137 @@
+"""What ran on the device, in the same columns for a GPU and for the CPU: kernels, or ops without a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.advice.finding import Answers, Edit, Floats
+from opscope.core.advice.saying import share
+from opscope.core.schema import DTYPE_BITS
+from opscope.core.tables.columns import compact
+from opscope.core.tables.intervals import Ints
+
+#: A tensor: its dtype and its sizes.
+Tensor = tuple[str, tuple[int, ...]]
+_T = TypeVar("_T")
+#: The part of the time that may be without an op where "nothing found" is said.
+BLIND: Final = 0.05
+#: The columns of ``work``. ``row``: of the trace's kernels, null on the CPU. ``lane``: stream or thread.
+COLUMNS: Final = (
+    *("row", "process", "device", "lane", "start", "end", "duration", "name", "correlation"),
+    *("op_id", "op", "op_type", "direction", "layer", "step", "source"),
+    *("inputs", "outputs", "dtypes", "params", "matrix_flops", "bytes"),
+)
+#: Families of ops that move no data, and of ranges that are no ops of a framework.
+_NOT_WORK: Final = ("view", "allocation", "query", "user", "layer", "step", "phase", "graph")
+_TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
+
+
+def work(answers: Answers) -> pl.DataFrame:
+    """Return what ran on the device (COLUMNS; times in ns): kernels, or the innermost ops on the CPU.
+
+    On the CPU, ``duration`` is an op's self time; ops that move no data, such as views, are left out.
+    """
+    if not answers.cpu_only:
+        return answers.kernels(categories=True).select(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+            pl.col("stream").alias("lane"),
+            *(name for name in COLUMNS if name not in ("row", "lane")),
+        )
+    ops = answers.ops(categories=True)
+    family = pl.col("op_type").cast(pl.String)
+    mine = ops.filter(pl.col("leaf"), family.is_not_null(), ~family.is_in(_NOT_WORK))
+    return mine.select(
+        pl.lit(None, pl.Int64).alias("row"),
+        pl.col("thread").alias("lane"),
+        pl.col("self_time").alias("duration"),
+        pl.col("op").alias("name"),
+        pl.lit(None, pl.Int64).alias("correlation"),
+        *(c for c in COLUMNS if c not in ("row", "lane", "duration", "name", "correlation")),
+    ).select(COLUMNS)
+
+
+def device_time(answers: Answers) -> int:
+    """Return the time (ns) of all kernels; on a CPU-only profile of all ops and of what is outside them."""
+    return int(answers.summary()["kernel_time"].item() or 0)
+
+
+def blind(ran: pl.DataFrame) -> str | None:
+    """Return why "nothing found" may not be said of ``work``: too much has no op; None if it may."""
+    without = int(ran["duration"].filter(ran["op"].is_null()).sum())
+    whole = int(ran["duration"].sum())
+    if without <= BLIND * whole:
+        return None
+    return f"{share(without, whole)} of the kernels' time has no op: it is not known what these compute"
+
+
+def edit_of(answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame) -> Edit:
+    """Return the edit that scales the durations of ``rows`` of ``work``, and removes some launches."""
+    if answers.cpu_only:
+        spans = rows.select("process", pl.col("lane").alias("thread"), "start", "end")
+        return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64)))
+    calls = launches(answers, removed)
+    return Edit(
+        kernels=(rows["row"].to_numpy().astype(np.int64), factor),
+        launches=(calls, np.zeros(len(calls))) if len(calls) else None,
+    )
+
+
+def launches(answers: Answers, rows: pl.DataFrame) -> Ints:
+    """Return the rows of the trace's ``calls`` that launched these ``rows`` of ``work`` and nothing else."""
+    keys = ("process", "correlation")
+    calls = answers.trace["calls"]
+    if calls.is_empty() or rows.is_empty():
+        return np.zeros(0, np.int64)
+    # of a CUDA graph's kernels, one call launched many
+    once = rows.filter(pl.col("correlation").is_not_null()).select(keys)
+    alone = answers.trace["kernels"].select(keys).group_by(keys).len().filter(pl.col("len") == 1)
+    wanted = once.join(alone, on=keys, how="semi")
+    numbered = calls.select(keys).with_row_index("call")
+    found = numbered.join(wanted, on=keys, how="semi")["call"].to_numpy()
+    return found.astype(np.int64)
+
+
+def by_text(
+    column: pl.Series, told: Callable[[str | None], _T]
+) -> tuple[NDArray[np.int32], list[_T]]:
+    """Return the number of each row's text, and what ``told`` says of each text: asked once each."""
+    codes, texts = compact(column)
+    return codes, [told(text) for text in texts]
+
+
+def holds(column: pl.Series, told: Callable[[str | None], bool]) -> NDArray[np.bool_]:
+    """Return for which rows ``told`` says True of the text of a Categorical column."""
+    codes, values = by_text(column, told)
+    found: NDArray[np.bool_] = np.array(values, bool)[codes]
+    return found
+
+
+@lru_cache(maxsize=65_536)
+def tensors(text: str | None) -> tuple[Tensor, ...]:
+    """Return the tensors of ``inputs`` or ``outputs`` whose sizes are all known."""
+    found: list[Tensor] = []
+    for dtype, sizes, same in _TENSOR.findall(text or ""):
+        dims = sizes.split(",") if sizes else []
+        if not same and all(dim.isdecimal() for dim in dims):
+            found.append((dtype, tuple(map(int, dims))))
+    return tuple(found)
+
+
+def numel(dims: Sequence[int]) -> int:
+    """Return the number of elements."""
+    many = 1
+    for dim in dims:
+        many *= dim
+    return many
+
+
+def size_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor; 0 where the dtype has no known size."""
+    return numel(tensor[1]) * DTYPE_BITS.get(tensor[0], 0) // 8
