@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 import opscope
 from opscope.core.advice.detectors.uneven_ranks import DETECTOR
 from opscope.core.advice.finding import CannotTell
-from tests.core.advice.job_rows import US, gloo_all_reduce, job, one, ranged, step
+from tests.core.advice.job_rows import (
+    ALL_REDUCE,
+    US,
+    gloo_all_reduce,
+    job,
+    kernel,
+    one,
+    ranged,
+    step,
+)
 
 
 def steps(late, *, input_of=None, op_of=None, ranks=2, many=6):
@@ -123,3 +133,55 @@ def test_one_rank_cannot_tell(shared, name):
     assert isinstance(
         DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")), CannotTell
     )
+
+
+def on_gpus(late, many=6):
+    """Steps of 100 µs: a product that takes ``late`` µs longer on each rank, then an all-reduce of NCCL."""
+    ranges, calls, kernels = [], [], []
+    for number in range(many):
+        for rank, longer in enumerate(late):
+            at = 100 * number
+            ranges.append(step(number, at * US, (at + 100) * US, rank))
+            spans = [
+                ("aten::mm(f32[8,8], f32[8,8])", "gemm", at + 10, at + 30 + longer),
+                (
+                    'c10d::allreduce_([f32[8]], _) -> ([=0], _) {process_group="0"}',
+                    ALL_REDUCE,
+                    at + 30 + longer,
+                    at + 95,
+                ),
+            ]
+            for place, (text, name, start, end) in enumerate(spans):
+                number_of = 2 * number + place + 1
+                begin = (at + 1 + 4 * place) * US
+                category = "communication" if place else "forward"
+                ranges.append(ranged(begin, begin + 3 * US, text, category, rank))
+                calls.append(
+                    {
+                        "process": rank,
+                        "thread": 1,
+                        "name": "cudaLaunchKernel",
+                        "start": begin + US,
+                        "end": begin + 2 * US,
+                        "correlation": number_of,
+                    }
+                )
+                kernels.append(
+                    kernel(start * US, end * US, name, rank, rank, correlation=number_of)
+                )
+    return job(*ranges, ranks=len(late), calls=calls, kernels=kernels)  # fmt: skip
+
+
+def test_a_rank_that_computes_longer_is_told_by_its_kernels():
+    made = on_gpus((0, 50))
+    found = one(DETECTOR, made)
+    assert "mostly for rank 1" in found.what
+    assert "computing on the device" in found.what
+    assert found.time == found.saving_most == 6 * 50 * US
+    rows, factors = found.edit.kernels
+    kernels = made.trace["kernels"]
+    assert set(kernels["name"].gather(rows).cast(pl.String)) == {"gemm"}
+    assert set(kernels["process"].gather(rows)) == {1}
+    assert factors.tolist() == [pytest.approx(20 / 70)] * 6
+    (row,) = made.advice().filter(pl.col("detector") == "uneven_ranks").rows(named=True)
+    assert 0 <= row["saving"] <= 6 * 50 * US
