@@ -51,7 +51,9 @@ class Words:
 
     def input(self, workers: int | None) -> str:
         """``workers``: how many the loader has; None if not known."""
-        loader = "DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)"
+        pinned = ", pin_memory=True" if self.on_gpu else ""
+        loader = f"DataLoader(..., num_workers=4{pinned}, persistent_workers=True)"
+        loader += ", or cheaper work for each sample"
         if workers:
             loader = f"more than the loader's {workers} workers, or cheaper work for each sample"
         tf = "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
@@ -137,7 +139,7 @@ class Words:
                 "fewer and larger ops: larger batches, or compile the step",
                 torch="torch.compile(model), or larger batches: fewer and larger ops",
                 tensorflow="@tf.function around the step",
-                jax="jax.jit around the whole step",
+                jax="larger batches, or jax.lax.scan over several steps inside jax.jit",
                 mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
             )
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"

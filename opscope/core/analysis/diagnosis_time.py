@@ -75,8 +75,11 @@ class Divided:
     longest: int = 0
 
 
-def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None) -> Steps:
-    """Return the steps that ended and were captured, without the warm-up if there are others.
+def steps_to_judge(
+    found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
+) -> Steps:
+    """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
+    alone compile.
 
     ``found`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
@@ -93,9 +96,9 @@ def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | 
     )
     if work is not None:
         rows = rows.filter(_with_work(rows, work))
-    rows = rows.with_columns(warm_up(rows))
+    rows = rows.with_columns(warm_up(rows), _compiles_first(rows, host))
     rows = rows.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
-    warm = pl.col("warm_up").fill_null(False)
+    warm = pl.col("warm_up").fill_null(False) | pl.col("compiles_first")
     later = rows.filter(~warm)
     usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
     first = rows.filter(warm).join(usual, on="process", how="left")
@@ -108,12 +111,26 @@ def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | 
     return Steps(of, int(rows["time"].sum()), round(starting), len(first))
 
 
+def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
+    """Return whether each step is among the first ones (at most half) of its process, which alone compile."""
+    found = np.zeros(len(steps), bool)
+    for process, compiling in host.compiling.items():
+        rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
+        rows = rows[np.argsort(steps["begin"].to_numpy()[rows], kind="stable")]
+        start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
+        held = covered(compiling, start, end) > 0
+        first = int(np.argmin(np.append(held, False)))
+        if 2 * first <= len(rows) and not held[first:].any():
+            found[rows[:first]] = True
+    return pl.Series("compiles_first", found, dtype=pl.Boolean)
+
+
 def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
     """Return whether a device of the step's process ran anything in each step."""
     process = work.devices["process"].fill_null(NONE).to_numpy()[work.device]
     found = np.zeros(len(steps), bool)
     for one in np.unique(process).tolist():
-        rows = np.flatnonzero((steps["process"] == one).to_numpy())
+        rows = np.flatnonzero((steps["process"] == one).fill_null(False).to_numpy())
         start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
         found[rows] = covered(spans(work, process == one), start, end) > 0
     return pl.Series(found, dtype=pl.Boolean)
@@ -277,3 +294,16 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
         parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
         found.append(Divided(process, None, time, stretch.steps, parts))
     return found
+
+
+def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
+    """Return the rows of ``distributed.exchanged`` that ended in a judged step; all if none are judged."""
+    if not steps.of:
+        return exchanged
+    end = exchanged["end"].fill_null(NONE).to_numpy()
+    process = exchanged["process"].fill_null(NONE).to_numpy()
+    found = np.zeros(len(exchanged), bool)
+    for one, judged in steps.of.items():
+        mine = np.flatnonzero(process == one)
+        found[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
+    return exchanged.filter(pl.Series(found, dtype=pl.Boolean))
