@@ -200,7 +200,7 @@ class _Diagnosis:
         if lost > COMPILING * self.time:
             text = self._while(lost, "compiled")
             if self.steps:
-                text += ", in steps after the first ones" if self.facts.steps.started else ""
+                text += f", in {self.facts.steps.compiled:,} of {self.steps:,} steps"
             yield self._row("compilation", lost, text, self.say.compiling())
 
     def _communication(self) -> Iterator[dict[str, Any]]:

@@ -69,7 +69,7 @@ class Words:
     def compiling(self) -> str:
         """For steps that compile again and again."""
         return self._by(
-            "give the program the same shapes in each step (pad or bucket the batches)",
+            "the same shapes and the same program in each step: what compiles once is no harm",
             torch="torch.compile(model, dynamic=True), or pad the batches to a few shapes;"
             " TORCH_LOGS=recompiles"
             " says why it compiles again",

@@ -60,6 +60,8 @@ class Steps:
     whole: int = 0
     starting: int = 0
     started: int = 0
+    #: In how many of the judged steps a program was compiled.
+    compiled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,15 @@ def steps_to_judge(
     usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
     first = rows.filter(warm).join(usual, on="process", how="left")
     kept = later if len(later) else rows
-    of = {}
+    of, compiled = {}, 0
     for (process,), part in kept.group_by("process", maintain_order=True):
         held = merge(part["begin"].to_numpy(), part["end"].to_numpy())
         of[int(process)] = Stretch(held, len(part))
+        begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
+        spent = covered(host.compiling.get(int(process), _NOTHING), begins, ends)
+        compiled += int(np.count_nonzero(spent))
     starting = float((first["time"] - first["usual"]).sum() or 0) if len(first) else 0.0
-    return Steps(of, int(rows["time"].sum()), round(starting), len(first))
+    return Steps(of, int(rows["time"].sum()), round(starting), len(first), compiled)
 
 
 def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
