@@ -33,7 +33,8 @@ GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),
 )
-#: ``input``, ``compiling``, ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
+#: ``input``, ``compiling`` (until something else begins),
+#: ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
 CPU_PARTS: Final = ("input", "compiling", "computation", "communication", "outside")
 #: Calls in which the host waits for the device, CUDA's and HIP's.
 SYNCHRONISES: Final = (
@@ -265,7 +266,11 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
-    return Host(loading, compiling, _by_process(rows), len(rows), float(length or 0))
+    outermost = _by_process(rows)
+    for process, mine in compiling.items():
+        both = [one.get(process, _NOTHING) for one in (loading, outermost)]
+        compiling[process] = _until_run(mine, _all(both))
+    return Host(loading, compiling, outermost, len(rows), float(length or 0))
 
 
 def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:
@@ -299,6 +304,16 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
         parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
         found.append(Divided(process, None, time, stretch.steps, parts))
     return found
+
+
+def _until_run(compiling: Spans, others: Spans) -> Spans:
+    """Return the compilations, each until something else begins: TensorFlow optimises a graph, under no
+    range, as it first runs it."""
+    if not len(compiling[0]) or not len(others[0]):
+        return compiling
+    place = np.searchsorted(others[0], compiling[1], side="left")
+    after = others[0][np.minimum(place, len(others[0]) - 1)]
+    return merge(compiling[0], np.maximum(compiling[1], after))
 
 
 def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
