@@ -9,7 +9,7 @@ import polars as pl
 from opscope.core.advice.diagnosis import Facts, diagnosis
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.saying import framework
-from opscope.core.analysis import diagnosis_time, light_diagnosis
+from opscope.core.analysis import diagnosis_time, light_diagnosis, stragglers
 from opscope.core.tables.columns import as_text
 
 from .base import selectable
@@ -44,8 +44,10 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
         trace = self.attribution.trace
         work = None if self.cpu_only else self._device_work
         host = diagnosis_time.host_of(self._ops, self._waits, self.cpu_only)
-        steps = diagnosis_time.steps_to_judge(self._found_steps, self.input_waits(), work)
-        several = len(trace["processes"]) > 1
+        steps = diagnosis_time.steps_to_judge(self._found_steps, self.input_waits(), work, host)
+        late = pl.DataFrame()
+        if len(trace["processes"]) > 1:
+            late = stragglers.stragglers(trace, diagnosis_time.within(self._exchanged, steps))
         if work is None:
             divided = diagnosis_time.on_cpu(host, self._exchanged, steps)
         else:
@@ -60,7 +62,7 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
                 work,
                 lambda: as_text(self._summed),
                 self._waits,
-                self.stragglers() if several else pl.DataFrame(),
+                late,
                 self.memory(),
                 self.device,
                 framework(cast(Answers, self)),

@@ -44,7 +44,7 @@ FULL: Final = 0.9
 CAUSES: Final = 0.5
 #: Kernels of a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
 SHORT: Final = 10_000
-#: What Python takes between two ops at most (ns), recording them included; beyond it is the program's own code.
+#: What Python takes between two ops at most (ns), recording included; beyond it is the program's own code.
 BETWEEN: Final = 50_000
 #: Of fewer pieces of work on a device nothing is said.
 LEAST: Final = 10
@@ -187,7 +187,7 @@ class _Diagnosis:
             (pl.col("end") - pl.col("start")).sum().alias("time")
         )
         loader, source, workers, _ = by.sort("time", "loader", descending=[True, False]).row(0)
-        where = f" ({loader}{f' at {source}' if source else ''})"
+        where = f", from {loader}{f' at {source}' if source else ''}"
         yield self._row(
             "input-bound",
             lost,
@@ -200,7 +200,7 @@ class _Diagnosis:
         if lost > COMPILING * self.time:
             text = self._while(lost, "compiled")
             if self.steps:
-                text += ", in steps after the first ones" if self.facts.steps.started else ""
+                text += f", in {self.facts.steps.compiled:,} of {self.steps:,} steps"
             yield self._row("compilation", lost, text, self.say.compiling())
 
     def _communication(self) -> Iterator[dict[str, Any]]:
@@ -337,7 +337,7 @@ class _Diagnosis:
         text = f"the program spent {self._part(lost)} outside any op: its own code, and Python between ops"
         short = bool(host.many) and lost < host.many * BETWEEN
         if host.many:
-            text += f"; ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
+            text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
         yield self._row("host-bound", lost, text, self.say.outside(short))
 
     def _rated(self) -> tuple[dict[str, tuple[float, float]], float]:

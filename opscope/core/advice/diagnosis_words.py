@@ -51,7 +51,9 @@ class Words:
 
     def input(self, workers: int | None) -> str:
         """``workers``: how many the loader has; None if not known."""
-        loader = "DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)"
+        pinned = ", pin_memory=True" if self.on_gpu else ""
+        loader = f"DataLoader(..., num_workers=4{pinned}, persistent_workers=True)"
+        loader += ", or cheaper work for each sample"
         if workers:
             loader = f"more than the loader's {workers} workers, or cheaper work for each sample"
         tf = "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
@@ -67,7 +69,7 @@ class Words:
     def compiling(self) -> str:
         """For steps that compile again and again."""
         return self._by(
-            "give the program the same shapes in each step (pad or bucket the batches)",
+            "the same shapes and the same program in each step: what compiles once is no harm",
             torch="torch.compile(model, dynamic=True), or pad the batches to a few shapes;"
             " TORCH_LOGS=recompiles"
             " says why it compiles again",
@@ -137,7 +139,7 @@ class Words:
                 "fewer and larger ops: larger batches, or compile the step",
                 torch="torch.compile(model), or larger batches: fewer and larger ops",
                 tensorflow="@tf.function around the step",
-                jax="jax.jit around the whole step",
+                jax="larger batches, or jax.lax.scan over several steps inside jax.jit",
                 mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
             )
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"

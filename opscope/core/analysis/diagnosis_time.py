@@ -33,7 +33,8 @@ GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),
 )
-#: ``input``, ``compiling``, ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
+#: ``input``, ``compiling`` (until something else begins),
+#: ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
 CPU_PARTS: Final = ("input", "compiling", "computation", "communication", "outside")
 #: Calls in which the host waits for the device, CUDA's and HIP's.
 SYNCHRONISES: Final = (
@@ -60,6 +61,8 @@ class Steps:
     whole: int = 0
     starting: int = 0
     started: int = 0
+    #: In how many of the judged steps a program was compiled.
+    compiled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,11 @@ class Divided:
     longest: int = 0
 
 
-def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None) -> Steps:
-    """Return the steps that ended and were captured, without the warm-up if there are others.
+def steps_to_judge(
+    found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
+) -> Steps:
+    """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
+    alone compile.
 
     ``found`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
@@ -93,19 +99,36 @@ def steps_to_judge(found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | 
     )
     if work is not None:
         rows = rows.filter(_with_work(rows, work))
-    rows = rows.with_columns(warm_up(rows))
+    rows = rows.with_columns(warm_up(rows), _compiles_first(rows, host))
     rows = rows.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
-    warm = pl.col("warm_up").fill_null(False)
+    warm = pl.col("warm_up").fill_null(False) | pl.col("compiles_first")
     later = rows.filter(~warm)
     usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
     first = rows.filter(warm).join(usual, on="process", how="left")
     kept = later if len(later) else rows
-    of = {}
+    of, compiled = {}, 0
     for (process,), part in kept.group_by("process", maintain_order=True):
         held = merge(part["begin"].to_numpy(), part["end"].to_numpy())
         of[int(process)] = Stretch(held, len(part))
+        begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
+        spent = covered(host.compiling.get(int(process), _NOTHING), begins, ends)
+        compiled += int(np.count_nonzero(spent))
     starting = float((first["time"] - first["usual"]).sum() or 0) if len(first) else 0.0
-    return Steps(of, int(rows["time"].sum()), round(starting), len(first))
+    return Steps(of, int(rows["time"].sum()), round(starting), len(first), compiled)
+
+
+def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
+    """Return whether each step is among the first ones (at most half) of its process, which alone compile."""
+    found = np.zeros(len(steps), bool)
+    for process, compiling in host.compiling.items():
+        rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
+        rows = rows[np.argsort(steps["begin"].to_numpy()[rows], kind="stable")]
+        start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
+        held = covered(compiling, start, end) > 0
+        first = int(np.argmin(np.append(held, False)))
+        if 2 * first <= len(rows) and not held[first:].any():
+            found[rows[:first]] = True
+    return pl.Series("compiles_first", found, dtype=pl.Boolean)
 
 
 def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
@@ -113,7 +136,7 @@ def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
     process = work.devices["process"].fill_null(NONE).to_numpy()[work.device]
     found = np.zeros(len(steps), bool)
     for one in np.unique(process).tolist():
-        rows = np.flatnonzero((steps["process"] == one).to_numpy())
+        rows = np.flatnonzero((steps["process"] == one).fill_null(False).to_numpy())
         start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
         found[rows] = covered(spans(work, process == one), start, end) > 0
     return pl.Series(found, dtype=pl.Boolean)
@@ -243,7 +266,11 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
-    return Host(loading, compiling, _by_process(rows), len(rows), float(length or 0))
+    outermost = _by_process(rows)
+    for process, mine in compiling.items():
+        both = [one.get(process, _NOTHING) for one in (loading, outermost)]
+        compiling[process] = _until_run(mine, _all(both))
+    return Host(loading, compiling, outermost, len(rows), float(length or 0))
 
 
 def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:
@@ -277,3 +304,26 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
         parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
         found.append(Divided(process, None, time, stretch.steps, parts))
     return found
+
+
+def _until_run(compiling: Spans, others: Spans) -> Spans:
+    """Return the compilations, each until something else begins: TensorFlow optimises a graph, under no
+    range, as it first runs it."""
+    if not len(compiling[0]) or not len(others[0]):
+        return compiling
+    place = np.searchsorted(others[0], compiling[1], side="left")
+    after = others[0][np.minimum(place, len(others[0]) - 1)]
+    return merge(compiling[0], np.maximum(compiling[1], after))
+
+
+def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
+    """Return the rows of ``distributed.exchanged`` that ended in a judged step; all if none are judged."""
+    if not steps.of:
+        return exchanged
+    end = exchanged["end"].fill_null(NONE).to_numpy()
+    process = exchanged["process"].fill_null(NONE).to_numpy()
+    found = np.zeros(len(exchanged), bool)
+    for one, judged in steps.of.items():
+        mine = np.flatnonzero(process == one)
+        found[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
+    return exchanged.filter(pl.Series(found, dtype=pl.Boolean))

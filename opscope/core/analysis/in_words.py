@@ -21,7 +21,7 @@ def size(many: float) -> str:
 
 def share(part: float) -> str:
     """Return a fraction: ``12.3 %``."""
-    return f"{100 * part:.3g} %"
+    return f"{_digits(100 * part)} %"
 
 
 def _digits(value: float) -> str:
