@@ -144,7 +144,10 @@ def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None)
     if by in ("op", "cause") and rest:
         made = replace(
             made,
-            footnotes=[*made.footnotes, f"{rest:,} others did not change by more than the noise"],
+            footnotes=[
+                *made.footnotes,
+                f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise",
+            ],
         )
     return made
 
