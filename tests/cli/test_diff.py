@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -171,3 +172,13 @@ def test_steps_are_chosen_in_both(runs):
     step = json.loads(out)["step"]
     assert (step["steps_a"], step["steps_b"]) == (2, 2)
     assert pl.DataFrame(json.loads(out)["parts"])["a"].sum() == step["a"]
+
+
+def test_the_example_of_the_documentation_is_what_is_printed(shared, monkeypatch):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "diff.md").read_text("utf-8")
+    block = page.split("```text\n$ opscope diff ", 1)[1].split("\n```", 1)[0]
+    command, shown = block.split("\n", 1)
+    monkeypatch.chdir(shared / "kineto")
+    status, out, _ = asked(*command.split())
+    assert status == 0
+    assert out.strip() == shown.strip()

@@ -511,7 +511,8 @@ def _ratio() -> pl.Expr:
 def _share() -> pl.Expr:
     """Return the change as a fraction of the step's change; null where that is 0."""
     whole = pl.col("change").sum()
-    return pl.when(whole != 0).then(pl.col("change") / whole).alias("share")
+    share = pl.col("change") / whole + 0.0  # 0.0 for -0.0
+    return pl.when(whole != 0).then(share).alias("share")
 
 
 def _size() -> pl.Expr:
