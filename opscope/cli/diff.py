@@ -63,7 +63,7 @@ def diff(
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
     from opscope.core.analysis.diff.reduced import Reduced
     from opscope.core.analysis.diff.tables import Difference, compared
-    from opscope.core.tables.columns import hand_back
+    from opscope.profile.diff import give_up
     from opscope.reports import difference as shown
     from opscope.reports.suggest import unknown
 
@@ -83,7 +83,7 @@ def diff(
         profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
         found = profile._reduced(whole)
         del profile
-        hand_back()  # before the other is read
+        give_up()  # before the other is read
         return found
 
     one, other, told = reduced(a), reduced(b), None

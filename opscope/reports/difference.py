@@ -34,7 +34,7 @@ TITLES: Final = {
 _SHOWN: Final = {
     "run": ("property", "value_a", "value_b"),
     "part": ("part", "a", "b", "change", "share", "noise", "verdict"),
-    "cause": ("change", "share", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "verdict"),
+    "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share"),
     "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
            "inputs_b", "a", "b", "noise", "calls_a", "calls_b"),
     "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
@@ -76,8 +76,8 @@ _FORMS: Final = (
     Column("op_b", "op in B", flexible=True, rank=9),
     Column("layer_b", "layer in B", flexible=True, cut="start", rank=9),
     Column("inputs_b", "inputs in B", flexible=True, parts="arguments", rank=7),
-    Column("kernels_a", "kernels in A", _kernels, flexible=True, least=30),
-    Column("kernels_b", "kernels in B", _kernels, flexible=True, least=30),
+    Column("kernels_a", "kernels in A", _kernels, flexible=True, least=20),
+    Column("kernels_b", "kernels in B", _kernels, flexible=True, least=20),
 )
 
 
@@ -139,12 +139,16 @@ def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None)
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
     keys = [key for key in _SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
+    top = None if by in ("run", "part") else top  # these are short, and parts add up
     made = totals(title, found, keys or _SHOWN[by], top, empty, frames.FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(found)
     if by in ("op", "cause") and rest:
         made = replace(
             made,
-            footnotes=[*made.footnotes, f"{rest:,} others did not change by more than the noise"],
+            footnotes=[
+                *made.footnotes,
+                f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise",
+            ],
         )
     return made
 
@@ -155,8 +159,8 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
     if by == "run":
         return found.filter(~pl.col("same").fill_null(False))
     if by == "part":
-        known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
-        return found.filter(known) if (found["change"] != 0).any() else found.clear()
+        there = (pl.col("a").fill_null(0) + pl.col("b").fill_null(0)) > 0
+        return found.filter(there) if (found["change"] != 0).any() else found.clear()
     if by == "kernel":
         return found
     verdict = pl.col("verdict")

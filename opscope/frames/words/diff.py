@@ -19,8 +19,10 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "count": {
         "steps_a": "steps of the first run that are compared, of all its processes",
         "steps_b": "likewise of the second",
-        "calls_a": "calls per step in the first run; work without an op counts as a call each",
-        "calls_b": "likewise in the second",
+    },
+    "value": {
+        "calls_a": "mean number of calls per step in the first run; work without an op is a call each",
+        "calls_b": "likewise in the second run",
     },
     "text": {
         "unit": "what is compared: step, iteration (found in what repeats) or run (the whole)",

@@ -142,7 +142,9 @@ def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:
 def _dtypes(keys: pl.DataFrame) -> Iterator[tuple[str, str]]:
     timed = (
         keys.filter(pl.col("dtypes").is_not_null() & ~pl.col("named"))
-        .select(pl.col("dtypes").str.split(","), pl.col("time").fill_null(0))
+        .group_by("dtypes")
+        .agg(pl.col("time").sum())
+        .select(pl.col("dtypes").cast(pl.String).str.split(","), "time")
         .explode("dtypes")
         .group_by("dtypes")
         .agg(pl.col("time").sum())

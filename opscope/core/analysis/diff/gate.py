@@ -88,9 +88,9 @@ def held(limit: Limit, difference: Difference) -> Held:
 def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
     if limit.op is not None:
         if "*" in limit.op:
-            pattern = pl.col("op").str.contains(translate_stars(limit.op))
+            pattern = pl.col("op").cast(pl.String).str.contains(translate_stars(limit.op))
         else:
-            pattern = pl.col("op") == limit.op
+            pattern = pl.col("op").cast(pl.String) == limit.op
         found = difference.of_op(pattern)
         if found is None:
             raise BadLimit(f"{limit.text}: no op of either run is called {limit.op}")

@@ -16,7 +16,7 @@ from opscope.core.tables.intervals import NONE, Ints
 #: What identifies an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or range.
 COLUMNS: Final = ("op", "op_type", "direction", "layer", "inputs", "dtypes", "named")
 _SCHEMA: Final = {
-    **dict.fromkeys(COLUMNS, pl.String),
+    **dict.fromkeys(COLUMNS, pl.Categorical),
     "named": pl.Boolean,
     "first": pl.Int64,
 }

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import NONE, Ints
 
 #: How a layer's path is written the same in all frameworks: its parts, without what numbers a wrapper.
@@ -52,7 +53,7 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
 
     A column's text is null where it is not known; two unknown inputs match, two unknown kinds do not.
     """
-    sides = [_described(one) for one in (a, b)]
+    sides = _described(a, b)
     group = [np.full(len(one), NONE, np.int64) for one in sides]
     rules: list[int] = []
     for number, (_, columns, across) in enumerate(RULES):
@@ -67,6 +68,8 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
             )
             for side, one in enumerate(sides)
         ]
+        if not len(left[0]) or not len(left[1]):
+            continue
         found = _paired(left[0], left[1], list(columns))
         for side, rows in enumerate(found[:2]):
             group[side][rows["row"].to_numpy()] = rows["group"].to_numpy() + len(rules)
@@ -78,12 +81,23 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
     return Matched(group[0], group[1], np.array(rules, np.int64))
 
 
-def _described(keys: pl.DataFrame) -> pl.DataFrame:
-    same = _SAME_LAYER
-    return keys.with_row_index("row").with_columns(
-        pl.when(~pl.col("named")).then("op_type").alias("op_type"),
-        same.alias("same_layer"),
-        same.str.split(".").list.last().alias("layer_name"),
+def _described(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the keys of both by row, texts as numbers that both share, with the layer's other names."""
+    both = pl.concat([a, b]).with_columns(
+        pl.when(~pl.col("named")).then("op_type").alias("op_type")
+    )
+    codes, texts = compact(both["layer"].cast(pl.Categorical))
+    layers = pl.DataFrame({"layer": pl.Series(texts, dtype=pl.String)}).select(
+        _SAME_LAYER.alias("same_layer"),
+        _SAME_LAYER.str.split(".").list.last().alias("layer_name"),
+    )
+    places = codes.astype(np.uint32)
+    other = [layers[name].cast(pl.Categorical).gather(places) for name in layers.columns]
+    both = both.with_columns(*other)
+    words = ["op", "op_type", "direction", "layer", "inputs", *layers.columns]
+    both = both.select(pl.col(words).cast(pl.Categorical).to_physical(), "named")
+    return tuple(  # type: ignore[return-value]
+        one.with_row_index("row") for one in (both[: len(a)], both[len(a) :])
     )
 
 

@@ -154,10 +154,7 @@ class Difference:
         groups = (self.matched.a, self.matched.b)
         made = []
         for one, group in zip((self.a, self.b), groups, strict=True):
-            places = np.full(
-                len(one.keys["key"]) and int(one.keys["key"].to_numpy().max()) + 1, NONE, np.int64
-            )
-            places[one.keys["key"].to_numpy()] = group
+            places = _by_key(one, group)
             made.append(
                 one.spent.with_columns(pl.Series("group", at(places, one.spent["key"].to_numpy())))
                 .group_by("part", "group", "unit")
@@ -241,25 +238,37 @@ class Difference:
     @once
     def _described(self) -> pl.DataFrame:
         """Per group: what it is in A and in B (columns with ``_b``), the rule and how the work differs."""
+        # of most groups each run has one key, so that no lists need to be made
+        rule = self.matched.rule
         sides = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
             counted = one.work.group_by("key").agg(pl.col("time", "calls").sum())
-            keys = one.keys.with_columns(pl.Series("group", group)).join(
-                counted, on="key", how="left", maintain_order="left"
+            texts = ("op", "direction", "layer", "inputs")
+            keys = (
+                one.keys.select("key", *texts, "named")
+                .with_columns(pl.Series("group", group))
+                .join(counted, on="key", how="left", maintain_order="left")
             )
-            sides.append(
-                keys.sort("time", descending=True, nulls_last=True, maintain_order=True)
-                .group_by("group", maintain_order=True)
-                .agg(
-                    pl.col("op", "direction", "layer", "inputs").first(),
-                    pl.col("inputs").drop_nulls().unique().sort().alias("all"),
-                    pl.col("inputs").is_null().any().alias("unshaped"),
-                    pl.col("named").all(),
-                    pl.col("calls").sum(),
-                )
+            alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
+            several = keys.filter(~alone).with_columns(pl.col(texts).cast(pl.String))
+            several = several.sort("time", descending=True, nulls_last=True, maintain_order=True)
+            joined = several.group_by("group", maintain_order=True).agg(
+                pl.col(texts).first(),
+                pl.col("inputs").drop_nulls().unique().sort().str.join("; ").alias("all"),
+                pl.col("inputs").is_null().any().alias("unshaped"),
+                pl.col("named").all(),
+                pl.col("calls").sum(),
             )
+            single = keys.filter(alone).select(
+                "group",
+                pl.col(texts).cast(pl.String),
+                pl.col("inputs").cast(pl.String).fill_null("").alias("all"),
+                pl.col("inputs").is_null().alias("unshaped"),
+                "named",
+                pl.col("calls").fill_null(0),
+            )
+            sides.append(pl.concat([single, joined]))
         columns = ("op", "direction", "layer", "inputs", "all", "unshaped", "named", "calls")
-        rule = self.matched.rule
         names = pl.Series([*(name for name, _, _ in RULES), None], dtype=pl.String)
         frame = pl.DataFrame({"group": np.arange(len(rule))}).with_columns(
             names.gather(np.where(rule < 0, len(RULES), rule).astype(np.uint32)).alias("matched")
@@ -267,10 +276,7 @@ class Difference:
         for suffix, side in zip(("_a", "_b"), sides, strict=True):
             renamed = side.rename({name: f"{name}{suffix}" for name in columns})
             frame = frame.join(renamed, on="group", how="left", maintain_order="left")
-        plain = [
-            pl.col(f"all{side}").list.eval(pl.element().str.replace_all(_DTYPES, "["))
-            for side in ("_a", "_b")
-        ]
+        plain = [pl.col(f"all{side}").str.replace_all(_DTYPES, "[") for side in ("_a", "_b")]
         same_calls = pl.col("calls_a") * self.b.many == pl.col("calls_b") * self.a.many
         unknown = (pl.col("unshaped_a") | pl.col("unshaped_b")) & ~pl.col("named_a")
         work = (
@@ -301,9 +307,9 @@ class Difference:
         """Per run: group, unit, time and calls of its device work."""
         made = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
-            keys = pl.DataFrame({"key": one.keys["key"], "group": group})
+            places = _by_key(one, group)
             made.append(
-                one.work.join(keys, on="key", how="inner")
+                one.work.with_columns(pl.Series("group", places[one.work["key"].to_numpy()]))
                 .group_by("group", "unit")
                 .agg(pl.col("time", "calls").sum())
             )
@@ -362,20 +368,29 @@ class Difference:
     @once
     def kernels(self) -> pl.DataFrame:
         """One row per op with the same inputs and other kernels (``KERNELS``), by time in both runs."""
-        made = []
+        sums = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
-            keys = one.keys.filter(~pl.col("named")).select(
-                "key", pl.Series("group", group[~one.keys["named"].to_numpy()])
-            )
-            named = one.kernels.join(keys, on="key", how="inner")
-            named = named.group_by("group", "name").agg(pl.col("time").sum())
-            made.append(
-                named.sort("time", "name", descending=[True, False])
-                .group_by("group", maintain_order=True)
-                .agg(
-                    pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time")
-                )
-            )
+            places = _by_key(one, group)
+            named = one.keys.filter("named")["key"]
+            rows = one.kernels.filter(~pl.col("key").is_in(named.implode()))
+            rows = rows.with_columns(pl.Series("group", places[rows["key"].to_numpy()]))
+            sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
+        # lists are made only of groups whose names differ, which are few
+        marks = [
+            one.group_by("group").agg((pl.col("name").hash() % (1 << 40)).sum(), pl.len())
+            for one in sums
+        ]
+        other = marks[0].join(marks[1], on="group")
+        other = other.filter(
+            (pl.col("name") != pl.col("name_right")) | (pl.col("len") != pl.col("len_right"))
+        )
+        made = [
+            named.join(other, on="group", how="semi")
+            .sort("time", "name", descending=[True, False])
+            .group_by("group", maintain_order=True)
+            .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
+            for one, named in zip((self.a, self.b), sums, strict=True)
+        ]
         both = made[0].join(made[1], on="group", how="inner", suffix="_b")
         both = both.filter(pl.col("names").list.sort() != pl.col("names_b").list.sort())
         alike = self._described.filter(
@@ -432,6 +447,14 @@ def means(total: Ints, many: int) -> Ints:
         largest = np.argsort(-rest, kind="stable")[:short]
         whole[largest] += 1
     return whole
+
+
+def _by_key(one: Reduced, group: Ints) -> Ints:
+    """Return the group of each key by its number, NONE for those that no event has."""
+    keys = one.keys["key"].to_numpy()
+    places = np.full(int(keys.max(initial=-1)) + 1, NONE, np.int64)
+    places[keys] = group
+    return places
 
 
 def _lengths(one: Reduced) -> Ints:
@@ -511,7 +534,8 @@ def _ratio() -> pl.Expr:
 def _share() -> pl.Expr:
     """Return the change as a fraction of the step's change; null where that is 0."""
     whole = pl.col("change").sum()
-    return pl.when(whole != 0).then(pl.col("change") / whole).alias("share")
+    share = pl.col("change") / whole + 0.0  # 0.0 for -0.0
+    return pl.when(whole != 0).then(share).alias("share")
 
 
 def _size() -> pl.Expr:
