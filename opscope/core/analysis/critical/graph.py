@@ -26,7 +26,7 @@ from opscope.core.analysis.critical.waits import (
     coinciding,
     waits,
 )
-from opscope.core.analysis.critical.work import COMMUNICATION, COPY, Work, device_work
+from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
