@@ -65,7 +65,9 @@ def waiting(trace_of) -> Profile:
             calls=[
                 launch(10, 1),
                 call("cudaStreamSynchronize", 30, 104, 2),
-                call("cudaStreamSynchronize", 105, 107, 3),  # nothing to wait for: its own time is 2
+                call(
+                    "cudaStreamSynchronize", 105, 107, 3
+                ),  # nothing to wait for: its own time is 2
             ],
             kernels=[kernel(20, 100, 1)],
         )
