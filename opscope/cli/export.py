@@ -17,7 +17,7 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="The format: perfetto, chrome, speedscope, flamegraph or prometheus.",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard or prometheus.",
             show_default=False,
         ),
     ],
@@ -70,7 +70,7 @@ def export(
             common.fail(unknown("--by", by, BY))
         options["by"] = by
     target = output or Path(_stem(file[0]) + wanted.suffix)
-    if target.is_dir():
+    if target.is_dir() and not wanted.folder:
         common.fail(f"{target} is a folder")
     if target.exists() and not force:
         common.fail(f"{target} exists; --force replaces it")
@@ -80,6 +80,8 @@ def export(
         counts = write(profile, to, target, **options)
     except OSError as error:
         common.fail(f"{target} was not written: {error.strerror or error}")
+    except ImportError as error:  # a package that the format needs
+        common.fail(str(error))
     said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
     common.say(f"wrote {target}: {said}")
 

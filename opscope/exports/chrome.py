@@ -66,7 +66,7 @@ def _time(ns: str) -> pl.Expr:
     return pl.concat_str(whole.cast(pl.String), pl.lit("."), rest)
 
 
-def _texts(words: Words) -> pl.Series:
+def texts(words: Words) -> pl.Series:
     """Return each row's text as JSON; null for none."""
     told = pl.Series([_dumped(text) for text in words.texts], dtype=pl.String)
     known = words.codes >= 0
@@ -93,7 +93,7 @@ def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
                 {"start": made.start[rows], "took": made.end[rows] - made.start[rows]}
             )
             args = [
-                pl.concat_str(pl.lit(f"{_dumped(name)}:"), _texts(_part(words, rows)))
+                pl.concat_str(pl.lit(f"{_dumped(name)}:"), texts(_part(words, rows)))
                 for name, words in made.words.items()
             ]
             args += [
@@ -111,9 +111,9 @@ def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
                 _time("start"),
                 *([] if instant else [pl.lit(',"dur":'), _time("took")]),
                 pl.lit(',"name":'),
-                _texts(_part(made.name, rows)),
+                texts(_part(made.name, rows)),
                 pl.lit(',"cat":'),
-                _texts(_part(made.kind, rows)),
+                texts(_part(made.kind, rows)),
                 pl.lit(',"args":{'),
                 told,
                 pl.lit("}}"),

@@ -19,11 +19,13 @@ _MOST = 256
 class Stack:
     """Intervals that nest properly.
 
-    ``rows``: where each came from, outer before inner. ``opens``, ``closes``: the place of its two edges in
-    the order in which a stack is built and taken down: by time, and right where edges have equal times.
+    ``rows``: where each came from, outer before inner. ``around``: the place of the one around it, or -1.
+    ``opens``, ``closes``: the place of its two edges in the order in which a stack is built and taken down:
+    by time, and right where edges have equal times.
     """
 
     rows: Ints
+    around: Ints
     opens: Ints
     closes: Ints
 
@@ -65,7 +67,7 @@ def _stack(rows: Ints, start: Ints, end: Ints) -> Stack:
     opens = 2 * place - level
     # before it closes, all within it have opened and closed
     closes = 2 * (place + forest.size) - level - 1
-    return Stack(rows[tree.order], opens, closes)
+    return Stack(rows[tree.order], tree.parent, opens, closes)
 
 
 def _crossing(parent: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:

@@ -54,7 +54,8 @@ class Slices:
 
     ``stack`` has the rows that nest, ``marks`` those without a length. ``words``, ``numbers``: details by
     name; a number is unknown where its flag is unset. ``flow``: rows of equal flow are joined by an arrow,
-    from the call to what it launched; 0 for none.
+    from the call to what it launched; 0 for none. ``table``, ``row``: where each is in the trace; ``op``: the
+    row in ``ranges`` of the op that launched it, -1 for none.
     """
 
     start: Ints
@@ -64,6 +65,9 @@ class Slices:
     stack: Stack
     marks: Ints
     flow: Ints
+    table: str
+    row: Ints
+    op: Ints
     words: dict[str, Words] = field(default_factory=dict)
     numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
 
@@ -96,7 +100,7 @@ class Timeline:
         if len(set(self.pids.values())) < len(self.pids):  # two hosts may have one pid
             self.pids = {number: number + 1 for number in self.pids}
         # other tools take times that are not negative
-        self._shift = max(0, -self._earliest())
+        self.shift = max(0, -self._earliest())
         named = self.trace["threads"]
         self._threads = {
             (process, thread): name
@@ -156,13 +160,13 @@ class Timeline:
         where = "" if device is None else f"device {device}: "
         track = self._track(COUNTER, process, f"{where}{name}")
         track = Track(track.number, COUNTER, track.process, track.name, track.pid, None, unit)
-        return track, Curve(time.to_numpy() + self._shift, value.cast(pl.Float64).to_numpy())
+        return track, Curve(time.to_numpy() + self.shift, value.cast(pl.Float64).to_numpy())
 
     def _stacked(
         self, kind: str, process: int, name: str, tid: int | None, rows: Ints, made: Any
     ) -> Iterator[tuple[Track, Slices]]:
         """Yield the tracks of one thread or stream: one, and more where intervals cross."""
-        start, end = made.start[rows] + self._shift, made.end[rows] + self._shift
+        start, end = made.start[rows] + self.shift, made.end[rows] + self.shift
         marks = np.flatnonzero(end <= start)
         for level, stack in enumerate(stacks(start, end)):
             more = f" ({level + 1})" if level else ""
@@ -172,7 +176,7 @@ class Timeline:
         if len(marks):
             none = np.empty(0, np.int64)
             track = self._track(kind, process, name, tid)
-            yield track, made.part(rows, start, end, Stack(none, none, none), marks)
+            yield track, made.part(rows, start, end, Stack(none, none, none, none), marks)
 
     def _on_threads(self) -> Iterator[tuple[Track, Slices]]:
         attribution, ranges = self._profile.attribution, self.trace["ranges"]
@@ -188,6 +192,7 @@ class Timeline:
             Words(reading, ["" if one is None else one[0] for one in frames]),
             Words(reading, ["" if one is None else one[1] for one in frames]),
             np.zeros(len(ranges), np.int64),
+            "ranges",
         )
         made.words["text"] = Words(reading, list(meaning.texts))
         ops = self._profile.ops(categories=True)
@@ -218,15 +223,17 @@ class Timeline:
             _named(calls["name"], "(call)"),
             _all("call", len(calls)),
             flow,
+            "calls",
         )
         for (process, thread), rows in lanes(calls).rows(np.ones(len(calls), bool)):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
 
     def _on_devices(self, flows: dict[str, Ints]) -> Iterator[tuple[Track, Slices]]:
-        for table, frame, name in (
-            ("kernels", self._profile.kernels(categories=True), "name"),
-            ("memops", self._profile.memops(categories=True), "kind"),
+        profile = self._profile
+        for table, frame, name, launched in (
+            ("kernels", profile.kernels(categories=True), "name", profile.attribution.kernels),
+            ("memops", profile.memops(categories=True), "kind", profile.attribution.memops),
         ):
             if frame.is_empty():
                 continue
@@ -237,6 +244,8 @@ class Timeline:
                 _named(frame[name], f"({kind})"),
                 _all(kind, len(frame)),
                 flows[table],
+                table,
+                launched.op.astype(np.int64),
             )
             for column in ("op", "layer", "source", "direction", "inputs", "reason"):
                 made.words[column] = _words(frame[column])
@@ -288,6 +297,8 @@ class _Table:
     name: Words
     kind: Words
     flow: Ints
+    table: str
+    op: Ints | None = None
     words: dict[str, Words] = field(default_factory=dict)
     numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
 
@@ -303,6 +314,9 @@ class _Table:
             stack,
             marks,
             self.flow[rows],
+            self.table,
+            rows,
+            np.full(len(rows), NONE, np.int64) if self.op is None else self.op[rows],
             {name: words(one) for name, one in self.words.items()},
             {name: (value[rows], known[rows]) for name, (value, known) in self.numbers.items()},
         )

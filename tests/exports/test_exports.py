@@ -13,7 +13,7 @@ import pytest
 
 import opscope
 from opscope.core.tables.trace import Trace
-from opscope.exports import chrome, flamegraph, formats, perfetto, prometheus, speedscope
+from opscope.exports import chrome, flamegraph, formats, otlp, perfetto, prometheus, speedscope
 from opscope.profile import Profile
 
 TRACES = [
@@ -192,6 +192,60 @@ def test_prometheus_has_the_figures_of_the_summary(shared):
     assert kinds == pytest.approx(row["device_time"] / 1e9)
 
 
+@pytest.mark.parametrize("name", TRACES)
+def test_spans_are_children_of_the_ops_around_them(shared, name):
+    profile = opscope.load(shared / name)
+    content, counts = written(otlp, profile)
+    spans = [
+        span
+        for line in content.decode().splitlines()
+        for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    ]
+    by_id = {one["spanId"]: one for one in spans}
+    assert len(by_id) == len(spans) == counts["spans"]
+    tables = Counter(one["spanId"][:2] for one in spans)
+    assert tables["02"] == profile.kernels().filter(pl.col("end") > pl.col("start")).height
+    names = {(one["spanId"], one["name"]) for one in spans if one["spanId"].startswith("02")}
+    row = (
+        profile.kernels()
+        .with_row_index()
+        .filter(pl.col("op").is_not_null(), pl.col("end") > pl.col("start"))
+    )
+    for index, kernel, op, begin, end in row.select("index", "name", "op", "start", "end").rows()[
+        :500
+    ]:
+        span = by_id[f"{(2 << 56) + index:016x}"]
+        assert (span["spanId"], kernel) in names
+        assert int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) == end - begin
+        if span.get("parentSpanId") in by_id:
+            assert by_id[span["parentSpanId"]]["name"] == op
+    for one in spans:
+        above = by_id.get(one.get("parentSpanId"))
+        if above is not None and one["spanId"].startswith("01"):
+            assert int(above["startTimeUnixNano"]) <= int(one["startTimeUnixNano"])
+            assert int(one["endTimeUnixNano"]) <= int(above["endTimeUnixNano"])
+
+
+def test_tensorboard_reads_the_steps(shared, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    profile = opscope.load(shared / TRACES[0])
+    formats.export(profile, "tensorboard", tmp_path / "board")
+    (folder,) = (tmp_path / "board").iterdir()
+    read = accumulator.EventAccumulator(str(folder))
+    read.Reload()
+    steps = profile.steps()
+    found = [(one.step, one.value) for one in read.Scalars("opscope/time [s]")]
+    wanted = [
+        (step, pytest.approx(time / 1e9)) for step, time in steps.select("step", "time").rows()
+    ]
+    assert found == wanted
+    formats.export(profile, "tensorboard", tmp_path / "board")  # its own folder is replaced
+    (tmp_path / "board" / "thesis.tex").write_text("years of work")
+    with pytest.raises(OSError, match=r"thesis\.tex"):
+        formats.export(profile, "tensorboard", tmp_path / "board")
+    assert (tmp_path / "board" / "thesis.tex").exists()
+
+
 def small(name=HOSTILE, begin=-500):
     """A profile of an op with a kernel, whose times are below zero and whose names are hostile."""
     place = {"process": 0, "thread": 7}
@@ -230,7 +284,9 @@ def test_an_arrow_joins_the_call_with_its_kernel():
 
 
 def test_an_empty_profile_is_written_too(tmp_path):
-    for name in formats.FORMATS:
+    for name, one in formats.FORMATS.items():
+        if one.folder:
+            pytest.importorskip("tensorboard")
         formats.export(Profile(Trace.of({}, {})), name, tmp_path / name)
         assert (tmp_path / name).exists()
 

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answers
-from opscope.core.tables.columns import matching
+from opscope.core.analysis.step_times import processes_of, step_at
+from opscope.core.tables.columns import at, matching
 
 #: Calls of CUDA and HIP that allocate and release device memory, not those of a pool on a stream.
 CALLS: Final = r"(?i)^(cuda|hip)(Malloc|Free)(_v\d+)?$|^cuMem(Alloc|Free)(_v\d+)?$"
@@ -39,15 +40,10 @@ def repeated(answers: Answers) -> pl.DataFrame:
         "start",
         (pl.col("end") - pl.col("start")).alias("duration"),
     )
-    inside = (
-        found.sort("start")
-        .join_asof(
-            later.select("process", "step", "start", pl.col("end").alias("step_end")).sort("start"),
-            on="start",
-            by="process",
-        )
-        .filter(pl.col("start") < pl.col("step_end"))
-    )
+    row = step_at(later, processes_of(found["process"]), found["start"].to_numpy())
+    inside = found.with_columns(
+        pl.Series("step", at(later["step"].to_numpy(), np.asarray(row, np.int64)), pl.Int64)
+    ).filter(pl.Series(np.asarray(row) >= 0, dtype=pl.Boolean))
     often = inside.filter(pl.col("step").n_unique().over("process") >= LEAST_STEPS)
     return often.select(pl.col(name).cast(kind) for name, kind in schema.items())
 

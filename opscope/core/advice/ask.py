@@ -52,12 +52,16 @@ class UnknownDetector(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell."""
+    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell.
+
+    ``times``: what the replay of the finding's edit alone gave, where one was made.
+    """
 
     detector: str
     outcome: str
     finding: Finding | None = None
     reason: str | None = None
+    times: pl.DataFrame | None = None
 
 
 @cache
@@ -130,13 +134,9 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
 
 
-def replayed(edits: Sequence[Edit], simulate: Simulate, of: str) -> pl.DataFrame | None:
-    """Return the times with the edits; None where they cannot be replayed. ``of``: whose they are."""
-    try:
-        return simulate(edits)
-    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
-        _log.warning("opscope: the edit of the detector %s was not replayed", of, exc_info=True)
-        return None
+def refused(detector: str) -> None:
+    """Log that the edit of a detector does not fit the trace, with the error that is being handled."""
+    _log.warning("opscope: the edit of the detector %s was not replayed", detector, exc_info=True)
 
 
 def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
@@ -162,7 +162,11 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     finding = one.finding
     if finding is None or finding.saving is not None or finding.edit is None:
         return one
-    times = replayed([finding.edit], simulate, one.detector)
+    try:
+        times = simulate([finding.edit])
+    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
+        refused(one.detector)
+        return replace(one, finding=replace(finding, edit=None))
     if times is None or times.is_empty():
         return one
     alone = int(times["saving"][0])
@@ -172,7 +176,7 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     if saving != alone:
         how += f", which the bounds make {ms(saving)}"
     reasoning = f"{finding.reasoning} {how}.".strip()
-    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning))
+    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
 
 
 def _weight(finding: Finding | None) -> int:

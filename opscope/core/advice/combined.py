@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.advice.ask import Said, Simulate, replayed
-from opscope.core.advice.finding import EVIDENCE
+from opscope.core.advice.ask import Said, Simulate, refused
+from opscope.core.advice.finding import EVIDENCE, Edit
 
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
@@ -33,16 +33,19 @@ def combined(found: Sequence[Said], simulate: Simulate, wall_time: int | None) -
     """Return in one row what all findings save together (SCHEMA; ns), or null and the reason.
 
     ``wall_time``: the window's. Where several changes touch the same work the smallest factor counts.
+    A finding that can save nothing is not among those left out.
     """
     findings = [one for one in found if one.finding is not None]
     edits = [
         (one.detector, one.finding.edit) for one in findings if one.finding and one.finding.edit
     ]
     reason = NO_FINDING if not findings else NO_TIMELINE if edits else NO_EDIT
-    times = replayed([edit for _, edit in edits], simulate, "all detectors") if edits else None
-    if edits and times is None:  # an edit that does not fit must not cost the others their estimate
-        edits = [one for one in edits if replayed([one[1]], simulate, one[0]) is not None]
-        times = replayed([edit for _, edit in edits], simulate, "the others") if edits else None
+    alone = [one.times for one in findings if one.times is not None]
+    times: pl.DataFrame | None
+    if len(edits) == len(alone) == 1:  # nothing to combine it with
+        times = alone[0]
+    else:
+        edits, times = _replayed(edits, simulate)
     done = [id(edit) for _, edit in edits] if times is not None else []
     omitted = [one.detector for one in findings if one.finding and id(one.finding.edit) not in done]
     row: dict[str, Any] = {"simulated": len(done), "not_simulated": len(omitted)}
@@ -57,6 +60,26 @@ def combined(found: Sequence[Said], simulate: Simulate, wall_time: int | None) -
         row["step_saving"] = None if steps is None else round(float(steps))  # type: ignore[arg-type]
     filled = {name: row.get(name) for name in SCHEMA}
     return pl.DataFrame([filled], schema=dict(SCHEMA), orient="row")
+
+
+def _replayed(
+    edits: list[tuple[str, Edit]], simulate: Simulate
+) -> tuple[list[tuple[str, Edit]], pl.DataFrame | None]:
+    """Return the edits that fit the trace, each with its detector, and the times with all of them."""
+    if not edits:
+        return edits, None
+    try:
+        return edits, simulate([edit for _, edit in edits])
+    except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' estimate
+        fit = []
+        for detector, edit in edits:
+            try:
+                simulate([edit])
+            except Exception:  # noqa: BLE001 - as above
+                refused(detector)
+            else:
+                fit.append((detector, edit))
+        return _replayed(fit, simulate) if len(fit) < len(edits) else (edits, None)
 
 
 def evidence(found: Sequence[Said]) -> pl.DataFrame:

@@ -31,10 +31,13 @@ NO_COMPUTATION: Final = (
 
 
 def rates(answers: Answers) -> pl.DataFrame | CannotTell:
-    """Return one row per process that communicated: the rows of ``communication()`` with ``exposed`` (ns).
+    """Return one row per process that communicated: the rows of ``communication()`` with ``exposed``
+    and ``moving`` (ns).
 
-    ``exposed``: the time within the window in which a collective ran and no computation. Empty where there
-    was no communication.
+    ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: that
+    less the waiting for other ranks, where it is known: only even work shortens the waiting. Where it is not
+    known, and ranks have as many collectives, it is at most the least communication of a rank. Empty where
+    there was no communication.
     """
     told = answers.overlap()["reason"].drop_nulls()
     if len(told):
@@ -51,8 +54,16 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     beside = timed.filter(pl.col("computation_time") > 0)
     if len(timed) and beside.is_empty():
         return CannotTell(NO_COMPUTATION)
-    return beside.with_columns(
-        (pl.col("communication_time") - pl.col("overlap_time")).alias("exposed")
+    exposed = pl.col("communication_time") - pl.col("overlap_time")
+    # of ranks with as many collectives, the one that is in them for the shortest time waits least
+    alike = len(beside) > 1 and beside["collectives"].n_unique() == 1
+    most = beside["communication_time"].min() if alike else None
+    moving = (pl.col("exposed") - pl.col("waiting_time").fill_null(0)).clip(lower_bound=0)
+    return beside.with_columns(exposed.alias("exposed")).with_columns(
+        pl.when(pl.col("waiting_time").is_null())
+        .then(pl.min_horizontal(moving, pl.lit(most, pl.Int64)))
+        .otherwise(moving)
+        .alias("moving")
     )
 
 
@@ -76,9 +87,13 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
         union = merge(*(others[name].to_numpy() for name in ("start", "end")))
         start, end = (found[name].gather(mine).to_numpy() for name in ("start", "end"))
         exposed[mine] = end - start - (_open_until(union, end) - _open_until(union, start))
-    # NCCL's SendRecv kernel does all-to-alls too: the op says more than the kernel's name
-    kind = pl.coalesce(_kinds("op"), _kinds("name"))
-    return found.with_columns(pl.Series("exposed", exposed)).with_columns(kind.alias("collective"))
+    # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
+    attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
+    told = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
+    kind = pl.coalesce(_kinds("told"), _kinds("op"), _kinds("name"))
+    return found.with_columns(pl.Series("exposed", exposed), told).with_columns(
+        kind.alias("collective")
+    )
 
 
 def _kinds(column: str) -> pl.Expr:

@@ -13,7 +13,8 @@ from opscope.core.tables.columns import distinct_values
 
 #: Kernels that a compiler generated: Inductor's, XLA's, nvFuser's, TorchScript's.
 _GENERATED_KERNELS: Final = (
-    rf"{GENERATED}|^(loop|input|wrapped)_\w+|^fusion(_\d+)?$|_fusion(_\d+)?$|^nvfuser|CudaCodeGen::"
+    rf"{GENERATED}|^(loop|input|wrapped)_\w+|^fusion(_\d+)?$|_fusion(_\d+)?$"
+    r"|\bnvfuser_|CudaCodeGen::"
 )
 #: Families of the ops that stand for what a compiler made.
 _FAMILIES: Final = ("fused", "fusion", "compiled")

@@ -142,7 +142,7 @@ _TILES: Final = (
     r"tilesize(\d+)x(\d+)x",
     r"_MT(\d+)x(\d+)x",
     r"nvjet_[a-z]+_(\d+)x(\d+)_",
-    r"gemm_(?:[a-z]+\d*_)*(\d+)x(\d+)_(?:\d+x\d+|[nt]{2})",
+    r"gemm_(?:[a-z]+\d*_)*(\d+)x(\d+)_(?:\d+x\d+|[nt]{2}|ldg|sliced)",
 )
 
 

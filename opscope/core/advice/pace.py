@@ -1,4 +1,4 @@
-"""What kept each device idle while it waited for its host: input, a synchronising call, launching, other work.
+"""What kept each device idle while it waited for its host: input, a call that waits, launching, other work.
 
 Only steps that ended and are no warm-up count. Every gap of a device that the host caused (``idle()``'s host
 wait) is split into pieces, each with one cause, so that no two detectors claim the same time:
@@ -12,7 +12,6 @@ wait) is split into pieces, each with one cause, so that no two detectors claim 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -30,7 +29,7 @@ from opscope.core.analysis.input_waits import waits
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.analysis.step_times import covered
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.tables.columns import at, compact
+from opscope.core.tables.columns import at, compact, gather
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, subtract
 
 #: Between two launches of ops that follow each other a host takes less (ns). In trainings whose launches set
@@ -65,6 +64,7 @@ PIECES: Final = {
     "end": pl.Int64,
     "cause": pl.String,
     "call": pl.Int64,
+    "op": pl.Int64,
 }
 _STRETCHES: Final = {
     "process": pl.Int32,
@@ -75,6 +75,9 @@ _STRETCHES: Final = {
     "launches": pl.Int64,
     "idle": pl.Int64,
 }
+_LAUNCHED: Final = ("op", "direction", "source", "count", "time", "detail")
+#: Of how many gaps at most it is told what the host did: the longest have nearly all of the time.
+LOOKED_AT: Final = 20_000
 _PLACED: Final = ("op", "direction", "layer", "source", "process", "count", "time", "detail")
 _Spans = tuple[Ints, Ints]
 
@@ -86,7 +89,8 @@ class Pace:
     ``steps``: process, place (the how-manieth step of its process), step, start, end, time, and ``idle``: the
     least idle time of the process's devices in it, null where none is known. ``warm``: how many steps were
     left out as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of
-    ``calls`` that waited, of a piece whose cause is *sync*. ``stretches``: from the first to the last launch
+    ``calls`` that waited, of a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that
+    launched what ended the gap (-1: none). ``stretches``: from the first to the last launch
     on each thread of stretches in which launches set the pace, with the idle time between their work.
     """
 
@@ -263,27 +267,30 @@ def blocking(attribution: Attribution) -> Ints:
     found = np.flatnonzero(named)
     if not len(found):
         return found
-    launching = np.unique(np.concatenate([attribution.kernels.call, attribution.memops.call]))
-    launching = launching[launching >= 0]
+    flags = np.zeros(len(calls), bool)
+    for launched in (attribution.kernels.call, attribution.memops.call):
+        flags[launched[launched >= 0]] = True
+    launching = pl.Series(flags)
     keys = ["process", "thread"]
-    threads = calls[launching].select(keys).unique()
+    threads = calls.lazy().select(keys).filter(launching).unique().collect()
     steps = trace["ranges"].filter(pl.col("category") == "step").select(keys).unique()
     threads = pl.concat([threads, steps]).unique().with_columns(pl.lit(True).alias("works"))
     here = calls[found].select(keys)
     works = here.join(threads, on=keys, how="left", maintain_order="left", nulls_equal=True)[
         "works"
     ]
-    return found[works.fill_null(False).to_numpy()]
+    kept: Ints = found[works.fill_null(False).to_numpy()]
+    return kept
 
 
-def host_work(answers: Answers, causes: Collection[str], most: int = 20) -> pl.DataFrame:
-    """Return what the host did during the pieces of these causes, the most time first: op, direction, layer,
-    source, process, count, time (ns), detail (the phase, and that there was no op)."""
+def host_work(answers: Answers, most: int = 20) -> pl.DataFrame:
+    """Return what the host did during the pieces whose cause is *host*, the most time first: op, direction,
+    layer, source, process, count, time (ns), detail. Looked at are the 20,000 longest gaps of the devices."""
     found = pace(answers)
     assert isinstance(found, Pace)
     ops = Ops(answers.attribution)
-    did = pieces_of_waits(ops, device_work(ops))
-    mine = found.pieces.filter(pl.col("cause").is_in(list(causes)))
+    did = pieces_of_waits(ops, device_work(ops), longest=LOOKED_AT)
+    mine = found.pieces.filter(pl.col("cause") == "host")
     time = np.zeros(len(did.gap), np.int64)
     for (process,), part in mine.group_by("process"):
         here = np.flatnonzero(did.process == (NONE if process is None else process))
@@ -292,6 +299,38 @@ def host_work(answers: Answers, causes: Collection[str], most: int = 20) -> pl.D
     held = np.flatnonzero(time)
     return described(
         ops, did.process[held], did.thread[held], did.start[held], did.op[held], time[held], most
+    )
+
+
+def launched_work(answers: Answers, most: int = 20) -> pl.DataFrame:
+    """Return whose launches the device waited for in the pieces whose cause is *launching*, the most time
+    first: op, direction, source, count, time (ns), detail."""
+    found = pace(answers)
+    assert isinstance(found, Pace)
+    attribution = answers.attribution
+    mine = found.pieces.filter(pl.col("cause") == "launching")
+    op, length = mine["op"].to_numpy(), (mine["end"] - mine["start"]).to_numpy()
+    # a trace has few distinct texts of ops: a million launches are added up by their numbers
+    code = at(attribution.meaning.reading.astype(np.int64), op) + 1
+    time, many = np.bincount(code, length).astype(np.int64), np.bincount(code)
+    held = np.flatnonzero(many)
+    named = Ops(attribution).readings.select(pl.col("op", "direction", "source").cast(pl.String))
+    found_at = pl.Series(held - 1, dtype=pl.Int64)
+    rows = pl.DataFrame(
+        {
+            **{name: gather(named[name], found_at.to_numpy()) for name in named.columns},
+            "count": many[held],
+            "time": time[held],
+        }
+    )
+    outside = pl.when(pl.col("op").is_null()).then(pl.lit("outside any op")).alias("detail")
+    return (
+        rows.group_by("op", "direction", "source", maintain_order=True)
+        .agg(pl.col("count", "time").sum())
+        .sort("time", descending=True, maintain_order=True)
+        .head(most)
+        .with_columns(outside)
+        .select(pl.col(name).cast(EVIDENCE[name]) for name in _LAUNCHED)
     )
 
 
@@ -334,9 +373,10 @@ def described(
 
 
 def said(rows: pl.DataFrame, most: int = 3) -> str:
-    """Return the first rows of ``host_work`` in words."""
+    """Return the first rows of ``host_work`` or ``launched_work`` in words."""
     line = pl.col("source").str.split(" < ").list.first()
-    place = pl.coalesce(line, "layer", "op", "detail", pl.lit("outside any op"))
+    other = [name for name in ("layer", "op", "detail") if name in rows.columns]
+    place = pl.coalesce(line, *other, pl.lit("outside any op"))
     what = pl.when(pl.col("source").is_not_null() & pl.col("op").is_not_null()).then("op")
     told = rows.head(most).select(place.alias("place"), what.alias("what"), "time").rows()
     return "; ".join(f"{where}{f' ({op})' if op else ''}: {ms(time)}" for where, op, time in told)
@@ -366,14 +406,16 @@ class _Lane:
         synced, call = self._synced(blocked)
         self.stretch = self._stretches(synced > 0, asked)
         limit = self.start[gap] + synced[gap]
-        parts = [(*waited, np.full(len(waited[0]), 0), np.full(len(waited[0]), NONE))]
+        none = np.full(len(waited[0]), NONE)
+        parts = [(*waited, np.full(len(waited[0]), 0), none, none)]
         cut = np.clip(limit, rest[0], rest[1])
-        parts.append((rest[0], cut, np.full(len(gap), 1), call[gap]))
+        op = self._op()[gap]
+        parts.append((rest[0], cut, np.full(len(gap), 1), call[gap], op))
         other = np.where(self.stretch[gap] >= 0, 2, 3)
-        parts.append((cut, rest[1], other, np.full(len(gap), NONE)))
-        start, stop, cause, of = (np.concatenate(one) for one in zip(*parts, strict=True))
+        parts.append((cut, rest[1], other, np.full(len(gap), NONE), op))
+        start, stop, cause, of, op = (np.concatenate(one) for one in zip(*parts, strict=True))
         kept = stop > start
-        start, stop, cause, of = start[kept], stop[kept], cause[kept], of[kept]
+        start, stop, cause, of, op = start[kept], stop[kept], cause[kept], of[kept], op[kept]
         place = steps["place"].to_numpy()[
             np.maximum(np.searchsorted(begin, start, side="right") - 1, 0)
         ]
@@ -384,6 +426,7 @@ class _Lane:
                 "end": stop,
                 "cause": pl.Series(CAUSES).gather(cause),
                 "call": of,
+                "op": op,
             }
         )
 
@@ -422,6 +465,14 @@ class _Lane:
         found = np.full(len(self.start), NONE, np.int64)
         found[late] = np.where(enough[number], number, NONE)
         return found
+
+    def _op(self) -> Ints:
+        """Return the row of the op that launched what ends each gap."""
+        row, copy = self.work.row[self.after].astype(np.int64), self.work.kind[self.after] == COPY
+        of_kernel = at(self.attribution.kernels.op, np.where(copy, NONE, row))
+        of_copy = at(self.attribution.memops.op, np.where(copy, row, NONE))
+        op: Ints = np.where(copy, of_copy, of_kernel).astype(np.int64)
+        return op
 
     def _in_graph(self, rows: Ints) -> NDArray[np.bool_]:
         row, copy = self.work.row[rows].astype(np.int64), self.work.kind[rows] == COPY

@@ -6,6 +6,7 @@ A product is the device time of a GEMM, convolution, attention or recurrent laye
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +31,7 @@ LEAST_SHARE: Final = 0.01
 _SINGLE: Final = (
     r"(?:^|[ _])s(?:gemm|cudnn)_|^[^f]*_s1688(?:gemm|fprop|dgrad|wgrad)_(?:optimized_|analytic_)?\d"
 )
-_NARROW: Final = r"f16|half|fp8|e4m3|e5m2|h(?:884|1688|16816)gemm|_hgemm_|i8816|i16832"
+_NARROW: Final = r"fp?16|half|fp8|e4m3|e5m2|h(?:884|1688|16816)gemm|_hgemm_|i8816|i16832"
 _FLOATS: Final = ("f64", "c64", "c128", "f32", "tf32", "f16", "bf16")
 
 
@@ -42,9 +43,10 @@ class Products:
     (ns), matrix_flops, bytes, ``dtype`` (the widest of the operands, null if not recorded), ``on_tensor``
     (whether a kernel of the op is proven to use Tensor Cores; false: none does; null: the names do not tell),
     ``plain`` (whether a kernel's name proves a product on the vector units), tc_reason, ``name`` and ``grid``
-    of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time (ns)
-    of kernels outside these whose names prove a product, and of those on vector units; ``hidden_narrow``:
-    whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts the trace's kernels.
+    of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time
+    (ns) of kernels outside these whose names prove a product, and of those on vector units;
+    ``hidden_narrow``: whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
+    the trace's kernels.
     """
 
     kernels: pl.DataFrame
@@ -118,64 +120,66 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
     codes, names = compact(mine["name"])
     plain = [kernel_names.multiplies_on_vector_units(name or "") for name in names]
     longest = pl.col("duration").arg_max()
+    # texts are taken once for each call and work, by the place of its first and its longest kernel
     calls = (
-        mine.with_columns(gather(pl.Series(plain, dtype=pl.Boolean), codes).alias("plain"))
+        mine.select(
+            *("op_id", "duration", "matrix_flops", "bytes", "tensor_core"),
+            gather(pl.Series(plain, dtype=pl.Boolean), codes).alias("plain"),
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias("place"),
+        )
         .group_by("op_id", maintain_order=True)
         .agg(
-            pl.col("op_type", *PLACE).first(),
+            pl.col("place").first().alias("first"),
+            pl.col("place").get(longest).alias("longest"),
+            pl.col("duration").max().alias("most"),
             pl.len().alias("kernels"),
             pl.col("duration", "matrix_flops", "bytes").sum(),
             # a sum of nothing is 0, which would be a work without FLOPs
             pl.col("matrix_flops", "bytes").null_count().name.prefix("no_"),
             pl.col("tensor_core").any(ignore_nulls=False).alias("on_tensor"),
             pl.col("plain").any(),
-            pl.col("tc_reason").first(),
-            pl.col("name", "grid").get(longest),
-            pl.col("duration").get(longest).alias("most"),
         )
-        .with_columns(
-            *(
-                pl.when(pl.col(f"no_{name}") == 0).then(name).alias(name)
-                for name in ("matrix_flops", "bytes")
-            ),
-            pl.col("op_type", "tc_reason", "name", "grid", *PLACE).cast(pl.String),
-        )
-        .with_columns(_dtype().alias("dtype"))
+    )
+    place = mine.select("op_type", *PLACE, "tc_reason")[calls["first"]]
+    main = mine.select("name", "grid")[calls["longest"]]
+    calls = calls.with_columns(
+        *place.get_columns(), *main.get_columns(), _dtypes(place["dtypes"], main["name"])
     )
     longest = pl.col("most").arg_max()
-    sums = (pl.col("matrix_flops", "bytes").null_count() > 0).name.prefix("no_")
-    same = ("op_type", *PLACE, "dtype", "on_tensor", "plain")
-    works = calls.group_by(same, maintain_order=True).agg(
+    known = [
+        pl.when(pl.col(f"no_{name}").sum() == 0).then(pl.col(name).sum()).alias(name)
+        for name in ("matrix_flops", "bytes")
+    ]
+    works = calls.group_by(
+        "op_type", *PLACE, "dtype", "on_tensor", "plain", maintain_order=True
+    ).agg(
         pl.col("op_id").alias("ids"),
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("kernels").sum().cast(pl.Int64),
-        pl.col("duration", "matrix_flops", "bytes").sum(),
-        sums,
+        pl.col("duration").sum(),
+        *known,
         pl.col("tc_reason").drop_nulls().first(),
         pl.col("name", "grid").get(longest),
     )
-    return (
-        works.with_columns(
-            *(
-                pl.when(~pl.col(f"no_{name}")).then(name).alias(name)
-                for name in ("matrix_flops", "bytes")
-            ),
-        )
-        .drop("no_matrix_flops", "no_bytes")
-        .sort("duration", *PLACE, descending=[True, *[False] * len(PLACE)])
+    texts = works.with_columns(
+        pl.col("op_type", "tc_reason", "name", "grid", *PLACE).cast(pl.String)
     )
+    return texts.sort("duration", *PLACE, descending=[True, *[False] * len(PLACE)])
 
 
-def _dtype() -> pl.Expr:
-    """The widest floating dtype of the inputs, else the first dtype, else what the kernel's name proves."""
-    told = pl.col("dtypes").str.split(",")
-    widest = pl.coalesce(
-        *(pl.when(told.list.contains(kind)).then(pl.lit(kind)) for kind in _FLOATS),
-        told.list.first(),
-    )
-    return pl.when(pl.col("dtypes").is_not_null() & (pl.col("dtypes") != "?")).then(widest).otherwise(
-        pl.when(pl.col("name").str.contains(_SINGLE)).then(pl.lit("f32"))
-    )  # fmt: skip
+def _dtypes(dtypes: pl.Series, names: pl.Series) -> pl.Series:
+    """Return the widest floating dtype of the inputs, else the first, else what the kernel's name proves."""
+    codes, texts = compact(dtypes)
+    told = gather(pl.Series([_widest(text) for text in texts], dtype=pl.String), codes)
+    codes, kernels = compact(names)
+    single = ["f32" if re.search(_SINGLE, name or "") else None for name in kernels]
+    proven = gather(pl.Series(single, dtype=pl.String), codes)
+    return pl.select(pl.coalesce(told, proven).alias("dtype")).to_series()
+
+
+def _widest(dtypes: str | None) -> str | None:
+    told = [] if dtypes in (None, "?") else str(dtypes).split(",")
+    return next((kind for kind in _FLOATS if kind in told), told[0] if told else None)
 
 
 def ideal_time(

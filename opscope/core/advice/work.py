@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answers, Edit, Floats
-from opscope.core.advice.saying import share
+from opscope.core.advice.saying import ms, share
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import Ints
@@ -71,16 +71,48 @@ def blind(ran: pl.DataFrame) -> str | None:
     return f"{share(without, whole)} of the kernels' time has no op: it is not known what these compute"
 
 
-def edit_of(answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame) -> Edit:
-    """Return the edit that scales the durations of ``rows`` of ``work``, and removes some launches."""
+def edit_of(
+    answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame
+) -> tuple[Edit, int]:
+    """Return the edit that scales the durations of ``rows`` of ``work`` and removes ``removed``;
+    and the host's time (ns) that goes with these launches: of ops that launched nothing else, the whole op.
+    """
     if answers.cpu_only:
         spans = rows.select("process", pl.col("lane").alias("thread"), "start", "end")
-        return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64)))
+        return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64))), 0
     calls = launches(answers, removed)
-    return Edit(
+    ops = _whole_ops(answers, removed)
+    others = removed.join(ops, on=["process", "op_id"], how="anti")
+    table = answers.trace["calls"][launches(answers, others)]
+    gone = int((ops["end"] - ops["start"]).sum()) + int((table["end"] - table["start"]).sum())
+    spans = ops.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
+    edit = Edit(
         kernels=(rows["row"].to_numpy().astype(np.int64), factor),
         launches=(calls, np.zeros(len(calls))) if len(calls) else None,
+        host=spans if len(spans) else None,
     )
+    return edit, gone
+
+
+def and_host(gone: int) -> str:
+    """Return what a reasoning adds to the most that may be saved for launches that go (ns)."""
+    return (
+        f"; and the host's time in the ops and calls that launched what goes, {ms(gone)}"
+        if gone
+        else ""
+    )
+
+
+def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
+    """Return the ops that launched only kernels of ``removed``: process, op_id, thread, start, end."""
+    keys = ["process", "op_id"]
+    mine = removed.filter(pl.col("op_id").is_not_null()).group_by(keys).len("mine")
+    every = answers.kernels(categories=True).select(keys).join(mine, on=keys, how="semi")
+    whole = (
+        every.group_by(keys).len("all").join(mine, on=keys).filter(pl.col("all") == pl.col("mine"))
+    )
+    ops = answers.ops(categories=True).select(*keys, "thread", "start", "end")
+    return ops.join(whole, on=keys, how="semi", maintain_order="left")
 
 
 def launches(answers: Answers, rows: pl.DataFrame) -> Ints:

@@ -129,26 +129,51 @@ def _finding(
     most = int(np.floor((small["duration"].to_numpy() * (1 - factors)).sum()))
     per_batch = int(small.filter("fixed")["duration"].sum())
     peak, size = memory
-    edit = Edit(kernels=(small["row"].to_numpy().astype(np.int64), factors)) if placed else None
+    rows = small["row"].to_numpy().astype(np.int64)
+    edit = Edit(kernels=(rows, factors), host=_host(answers, times)) if placed else None
+    told = answers.summary().row(0, named=True)
+    wall, busy = int(told["wall_time"] or 0), int(told["device_busy"] or 0)
+    # the rest of the device's work stays, and nothing is done less often than once for each batch
+    bound = max(most, wall - max(wall // times, busy - most))
     return Finding(
-        what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of {size / 1e9:.1f} GB),"
-        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, whole)} of their time) have fewer"
+        what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of"
+        f" {size / 1e9:.1f} GB),"
+        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, whole)} of their time)"
+        " have fewer"
         f" blocks than it has multiprocessors; work once for each batch takes {ms(per_batch)}",
         evidence=places(small, "kernels"),
         recommendation=_recommendation(answers, times),
         time=time,
         saving_least=0,
-        saving_most=most,
-        reasoning=f"For the same number of samples in batches {times} times as large, which need at most {times}"
-        " times the memory (memory(): peak_memory; at most 90 % of the device's). At most: a kernel with fewer blocks"
-        " than multiprocessors takes blocks / multiprocessors of its time for each sample, and not less than"
-        f" 1/{times} (kernels(): grid, duration); the optimizer, and collectives"
-        f" as data parallelism has them, run 1/{times} as often. Other"
-        " kernels take as long. Launches become fewer, too, which is not counted.",
+        saving_most=bound,
+        reasoning=f"For the same number of samples in batches {times} times as large, which need at most"
+        f" {times} times the memory (memory(): peak_memory; at most 90 % of the device's). A kernel"
+        " with fewer"
+        " blocks than multiprocessors takes blocks / multiprocessors of its time for each sample,"
+        " and not less"
+        f" than 1/{times} (kernels(): grid, duration); the optimizer, and collectives as data parallelism has"
+        f" them, run 1/{times} as often; other kernels take as long. That is {ms(most)} of device"
+        " work. At most"
+        " the window then lasts as long as the device's other work (summary(): wall_time, device_busy), and"
+        f" not less than 1/{times}. In the estimate the host's ops, but those of the input, take 1/{times} of"
+        " their own time, as they are called as much less often (ops()).",
         confidence="low",
         rows=evidence(small),
         edit=edit,
     )
+
+
+def _host(answers: Answers, times: int) -> pl.DataFrame | None:
+    """The outermost ops that are called once for each batch, with the factor of their own time."""
+    ops = answers.ops(categories=True)
+    codes, words = compact(ops["direction"])
+    batch = gather(pl.Series([word != "input" for word in words], dtype=pl.Boolean), codes)
+    found = ops.filter(
+        (pl.col("depth") == 0) & pl.col("thread").is_not_null() & pl.lit(batch),
+        pl.col("end") > pl.col("start"),
+    )
+    spans = found.select("process", "thread", "start", "end", pl.lit(1 / times).alias("factor"))
+    return spans.drop_nulls() if len(spans) else None
 
 
 def _recommendation(answers: Answers, times: int) -> str:
@@ -169,12 +194,15 @@ DETECTOR = Detector(
     name="batch_size",
     question="Would a larger batch fit in the GPU's memory and fill the GPU better?",
     find=find,
-    looks_at="It looks at memory(): the peak of each GPU against the device's memory, and at kernels(): blocks (grid)"
+    looks_at="It looks at memory(): the peak of each GPU against the device's memory, and at"
+    " kernels(): blocks (grid)"
     " for each multiprocessor, and the time of the optimizer and of"
     " collectives as data parallelism has them, which run once for each batch. It"
-    " proposes 2, 4 or 8 times the batch where that leaves a tenth of the memory, and a fifth of the kernels' time"
+    " proposes 2, 4 or 8 times the batch where that leaves a tenth of the memory, and a fifth of"
+    " the kernels' time"
     " would fall for each sample.",
-    abstains="It cannot tell where the GPU's memory, its size, or the kernels' blocks were not recorded, nor on AMD, where"
+    abstains="It cannot tell where the GPU's memory, its size, or the kernels' blocks were not"
+    " recorded, nor on AMD, where"
     " a grid counts blocks or threads. Whether a larger batch trains as well, no profile tells.",
     known_as=("DLProf: Batch Size (GPU memory underutilized)",),
 )

@@ -23,13 +23,16 @@ _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
 
 def find(answers: Answers) -> Answer:
-    """Return one finding if a process communicates for more than 10 % of its steps."""
+    """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
     told = rates(answers)
     if isinstance(told, CannotTell):
         return told
     much = told.filter(
-        (pl.col("communication_time") > LEAST * pl.col("window"))
-        & (pl.col("exposed") > EXPOSED * pl.col("window"))
+        (
+            pl.col("communication_time") - pl.col("waiting_time").fill_null(0)
+            > LEAST * pl.col("window")
+        )
+        & (pl.col("moving") > EXPOSED * pl.col("window"))
     )
     if much.is_empty():
         return []
@@ -143,7 +146,8 @@ DETECTOR = Detector(
     name="communication_share",
     question="Does a process communicate for more than 10 % of its steps?",
     find=find,
-    looks_at="communication() and, by step, steps(): the time in collectives over the window of the steps."
+    looks_at="communication() and, by step, steps(): the time in collectives, less the waiting for other"
+    " ranks where it is known, over the window of the steps."
     " Communication that is hidden but for 1 % of the time is left alone.",
     abstains="When the source has totals without times, when only the calls of collectives were recorded"
     " and not when they ran, and when the profile has neither kernels nor ops.",

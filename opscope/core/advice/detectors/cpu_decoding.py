@@ -20,7 +20,8 @@ MOST: Final = 0.5
 #: Names of ops and ranges that decode or augment images, audio and video.
 DECODING: Final = re.compile(
     r"decod|jpe?g|\bpng|im(age)?_?(read|open)|resiz|crop|flip|rotat|affine|perspective|jitter|normali[sz]e?\b"
-    r"|augment|to_?tensor|spectrogram|resampl|mel_?(scale|spec)|mfcc|transform|upsample|interpolat|blur|mixup",
+    r"|augment|to_?tensor|spectrogram|resampl|mel_?(scale|spec)|mfcc|transform|upsample|interpolat|blur|mixup"
+    "|augment|to_?tensor|spectrogram|resampl|mel_?(scale|spec)|mfcc|transform|upsample|interpolat|blur|mixup",
     re.IGNORECASE,
 )
 #: Ranges of the loaders themselves, which say nothing of what they do.
@@ -74,7 +75,8 @@ def _judged(answers: Answers, bound: pl.DataFrame) -> Answer:
         return [_finding(answers, told.filter("decoding"), time, whole)]
     if time + (whole - known) > MOST * whole:
         return CannotTell(
-            f"of the {ms(whole)} that the steps wait for their loader, {share(whole - known, whole)} has no op"
+            f"of the {ms(whole)} that the steps wait for their loader, {share(whole - known, whole)} has"
+            " no op"
             " and no range that says what the loader does (workers are processes of their own): put"
             " opscope.annotate('decode') around its transforms and load with num_workers=0"
         )
@@ -140,14 +142,16 @@ def _finding(answers: Answers, told: pl.DataFrame, time: int, whole: int) -> Fin
         for op, many, took in rows.head(3).select("op", "count", "time").rows()
     )
     return Finding(
-        what=f"the loader decodes and augments on the CPU for {ms(time)} of the {ms(whole)} that the steps wait"
+        what=f"the loader decodes and augments on the CPU for {ms(time)} of the {ms(whole)} that the"
+        " steps wait"
         f" for it ({share(time, whole)})",
         evidence=places,
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
         saving_most=time,
-        reasoning="Counted is the time in which an op or range that decodes or augments, by its name, was open"
+        reasoning="Counted is the time in which an op or range that decodes or augments, by its name, was"
+        " open"
         " within a wait for the loader (input_waits()). At least nothing: the GPU needs time for it too. At"
         f" most all of it, {ms(time)}. How long the GPU takes is not known, so there is no estimate.",
         confidence="medium",

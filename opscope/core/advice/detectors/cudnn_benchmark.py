@@ -23,7 +23,8 @@ _FEWEST: Final = 0.25
 #: Benchmarking costs a run of every algorithm per size: worth it where sizes come back this often on average.
 _COMES_BACK: Final = 2
 _UNRECORDED: Final = (
-    "the profile does not tell whether torch.backends.cudnn.benchmark is on; PyTorch's profiler records it from"
+    "the profile does not tell whether torch.backends.cudnn.benchmark is on; PyTorch's profiler"
+    " records it from"
     " 2.1 on with record_shapes=True"
 )
 
@@ -75,15 +76,19 @@ def _finding(
         f" {ms(time)} ({share(time, found.whole)} of the kernels' time)",
         evidence=places(off, "different calls")
         + (f"; not recorded for {ms(unknown)} of convolutions" if unknown else ""),
-        recommendation="Try torch.backends.cudnn.benchmark = True: cuDNN then measures its algorithms once for each"
+        recommendation="Try torch.backends.cudnn.benchmark = True: cuDNN then measures its"
+        " algorithms once for each"
         " size. Not where sizes change from step to step, or where results must repeat bit for bit.",
         time=time,
         saving_least=0,
         saving_most=most,
-        reasoning="At least nothing: the algorithms chosen may be the fastest. At most what lies above the roof of an"
-        " algorithm with a quarter of the multiplications: the longer of matrix_flops / 4 at the highest peak for"
+        reasoning="At least nothing: the algorithms chosen may be the fastest. At most what lies"
+        " above the roof of an"
+        " algorithm with a quarter of the multiplications: the longer of matrix_flops / 4 at the"
+        " highest peak for"
         " the dtype and the bytes at the memory bandwidth (kernels(): params, inputs, duration, matrix_flops,"
-        " bytes); all of the time where the device's peaks are not known. What other algorithms would take, no"
+        " bytes); all of the time where the device's peaks are not known. What other algorithms"
+        " would take, no"
         " profile tells, so there is no estimate.",
         confidence="low",
         rows=rows(off),
@@ -94,9 +99,11 @@ DETECTOR = Detector(
     name="cudnn_benchmark",
     question="Do convolutions whose sizes come back run with cuDNN's benchmark mode off?",
     find=find,
-    looks_at="It looks at kernels(): the convolutions' recorded parameter benchmark, and how often their sizes come"
+    looks_at="It looks at kernels(): the convolutions' recorded parameter benchmark, and how often"
+    " their sizes come"
     " back (inputs). Which kernels ran proves neither mode, because cuDNN's heuristics choose the same ones.",
-    abstains="It cannot tell without kernels with ops, where the parameter was not recorded (PyTorch's profiler records"
+    abstains="It cannot tell without kernels with ops, where the parameter was not recorded"
+    " (PyTorch's profiler records"
     " it with record_shapes=True), and for other frameworks, which have no such mode. There is no estimate,"
     " only bounds.",
     known_as=("DLProf: cuDNN Benchmark",),

@@ -28,7 +28,8 @@ _BY_LOADER: Final = {
     "DataLoader": "torch", "tf.data": "tensorflow", "mindspore": "mindspore", "PyGrain": "jax",
 }  # fmt: skip
 _BUSY: Final = (
-    "The processors are {busy:.0f} % busy, so more workers would not help. Do less for each sample: decode and"
+    "The processors are {busy:.0f} % busy, so more workers would not help. Do less for each sample:"
+    " decode and"
     " resize once and store the result, crop before decoding, or decode on the GPU (NVIDIA DALI,"
     " torchvision.io.decode_jpeg(…, device='cuda'))."
 )
@@ -49,7 +50,10 @@ def find(answers: Answers) -> Answer:
         return [_finding(answers, steps, bound, always=True)]
     # one wait makes up most of it, such as that for the workers to start
     once = loaders.filter(pl.col("verdict") == VERDICTS[1])
-    return [_finding(answers, steps, once, always=False)] if len(once) else []
+    if len(once):
+        return [_finding(answers, steps, once, always=False)]
+    why = loaders["reason"].drop_nulls()
+    return CannotTell(f"{why[0]}: capture more steps") if len(why) else []
 
 
 def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, always: bool) -> Finding:
@@ -80,7 +84,8 @@ def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, alway
         time=time,
         saving_least=0,
         saving_most=time,
-        reasoning="Counted is input_wait of input_waits(), of ranks the longest in each step. At least nothing:"
+        reasoning="Counted is input_wait of input_waits(), of ranks the longest in each step. At least"
+        " nothing:"
         " workers take processors from the training, and what follows may set the pace. At most the whole"
         f" waiting, {ms(time)}: a step cannot become shorter by more than what it waits. The replay takes"
         " the waits out of the timeline and leaves everything else as it was measured.",
@@ -105,7 +110,8 @@ def _recommendation(answers: Answers, worst: dict[str, object], always: bool) ->
     if not always:
         if kind == "torch":
             return (
-                "DataLoader(…, persistent_workers=True) starts the workers once and not in each epoch; leave the"
+                "DataLoader(…, persistent_workers=True) starts the workers once and not in each epoch;"
+                " leave the"
                 " first step out of what is measured (torch.profiler.schedule(wait=1, warmup=1, active=5))."
             )
         return "Leave the first steps out of what is measured, and start the loader before them."
@@ -203,11 +209,13 @@ DETECTOR = Detector(
     name="data_loader",
     question="Do the steps wait for their data loader?",
     find=find,
-    looks_at="Each wait of a step's thread for a batch: opscope's ranges around PyTorch's DataLoader, tf.data,"
+    looks_at="Each wait of a step's thread for a batch: opscope's ranges around PyTorch's DataLoader,"
+    " tf.data,"
     " MindSpore's dataset, Hugging Face's datasets and Grain, the PyTorch profiler's"
     " `enumerate(DataLoader)`, and phases named `input`. It fires where the waits are above 5 % of the"
     " steps' time; where one wait alone makes them that (workers that start), it says so and advises that.",
-    abstains="Without steps; where no loader was seen on the steps' thread; where TensorFlow only announces the"
+    abstains="Without steps; where no loader was seen on the steps' thread; where TensorFlow only"
+    " announces the"
     " op that gets a batch.",
     known_as=("DLProf: Data Loader", "PyTorch profiler plug-in: DataLoader above 5 % of the step"),
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import Tensor, device_time, edit_of, size_of, tensors, work
+from opscope.core.advice.work import Tensor, and_host, device_time, edit_of, size_of, tensors, work
 from opscope.core.analysis.fusable import FAR, pointwise
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.tables.columns import combined, compact, pairs
@@ -205,17 +205,19 @@ def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: 
         else ""
     )
     named = framework(answers)
+    edit, gone = edit_of(answers, rows, chains.kept, rows.filter(pl.Series(~chains.first)))
     _, texts = compact(rows["op"])
     said = f" ({len(texts):,} different ops)" if len(texts) > 1 else ""
     return Finding(
-        what=f"{len(rows):,} elementwise {what}{said} run in {many:,} chains that nothing fused: {ms(time)},"
+        what=f"{len(rows):,} elementwise {what}{said} run in {many:,} chain{'s' * (many != 1)} that"
+        f" nothing fused: {ms(time)},"
         f" {share(time, whole)} of the device's time; {2 * moved / 1e6:,.1f} MB are written only to be read"
         " by the next",
         evidence=places(rows, what) + rest,
         recommendation=_RECOMMENDED.get(named or "", _GENERAL),
         time=time,
         saving_least=0,
-        saving_most=chains.rest + chains.gaps,
+        saving_most=chains.rest + chains.gaps + gone,
         reasoning=f"A chain is {what} of one stream or thread, direction and step less than"
         f" {FAR // 1000} µs apart, of which each has an input of the shape that the one before writes."
         " Joined, a"
@@ -223,11 +225,12 @@ def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: 
         f" the op's bytes, {ms(removed)} in all"
         + (f" (not counted: {unsized:,} without known bytes)" if unsized else "")
         + f". At most all but the longest of each chain, {ms(chains.rest)}, and the gaps between them,"
-        f" {ms(chains.gaps)}. At least nothing: an intermediate may be needed elsewhere, such as in the"
+        f" {ms(chains.gaps)}{and_host(gone)}. At least nothing: an intermediate may be needed elsewhere,"
+        " such as in the"
         " backward pass. Columns: start, end, duration, inputs, outputs, bytes.",
         confidence="medium",
         rows=evidence(rows),
-        edit=edit_of(answers, rows, chains.kept, rows.filter(pl.Series(~chains.first))),
+        edit=edit,
     )
 
 

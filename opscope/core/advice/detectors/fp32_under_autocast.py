@@ -100,7 +100,7 @@ def find(answers: Answers) -> Answer:
             " duration, direction.",
             confidence="low",
             rows=evidence(rows),
-            edit=edit_of(answers, rows, np.full(len(rows), 0.5), rows.clear()),
+            edit=edit_of(answers, rows, np.full(len(rows), 0.5), rows.clear())[0],
         )
     ]
 

@@ -103,7 +103,7 @@ def _finding(answers: Answers, resumed: pl.Series) -> Finding:
         else ""
     )
     return Finding(
-        what=f"torch.compile split functions at {len(places):,} places{cost}",
+        what=f"torch.compile split functions at {len(places):,} place{'s' * (len(places) != 1)}{cost}",
         evidence="; ".join(said[:5]) + (f"; and {len(said) - 5:,} more" if len(said) > 5 else ""),
         recommendation=_RECOMMENDED,
         time=time,

@@ -20,7 +20,8 @@ _ADVICE: Final = {
     ),
     "tensorflow": "Put the step into one @tf.function; keep Python callbacks and logging out of it.",
     "keras": "model.compile(…, steps_per_execution=32) runs the loop over steps without Python.",
-    "jax": "Put all of the step into one jax.jit function with donate_argnums, so that Python only dispatches.",
+    "jax": "Put all of the step into one jax.jit function with donate_argnums, so that Python only"
+    " dispatches.",
     "mindspore": "Use model.train(…, dataset_sink_mode=True), or @mindspore.jit on the function of the step.",
     "onnxruntime": "Bind inputs and outputs once with session.io_binding() and run_with_iobinding.",
 }
@@ -41,7 +42,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
-    rows = host_work(answers, ["host"])
+    rows = host_work(answers)
     mine = found.pieces.filter(pl.col("cause") == "host")
     length = mine["end"] - mine["start"]
     long = int(length.filter(length >= DISPATCH).sum())
@@ -49,7 +50,8 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
     return Finding(
         what=f"the GPU waits for other work of the host in {ms(time)} of the {ms(whole)} of"
         f" {count(len(found.steps), 'step')} ({share(time, whole)})",
-        evidence=f"idle while the host was at {said(rows)}; {share(long, int(length.sum()))} of it in pieces of"
+        evidence=f"idle while the host was at {said(rows)}; {share(long, int(length.sum()))} of it in"
+        " pieces of"
         f" {DISPATCH / 1e6:g} ms or more{found.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,
@@ -66,7 +68,8 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
 
 DETECTOR = Detector(
     name="host_bound",
-    question="Does the GPU wait for work of the host that is neither input, nor synchronising, nor launching?",
+    question="Does the GPU wait for work of the host that is neither input, nor synchronising, nor"
+    " launching?",
     find=find,
     looks_at="Gaps of each GPU whose next launch came late, less the time that a wait for input"
     " (`data_loader`), a synchronising call (`sync_calls`) and stretches of late launches with gaps below"

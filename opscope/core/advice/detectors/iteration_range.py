@@ -16,7 +16,8 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.iterations import FEWEST, SAME_WORK
 
 #: How many times the median an iteration takes that makes a range very uneven.
-UNEVEN: Final = 2.0
+UNEVEN: Final = 3.0
+_BAD: Final = ("is_warm", "is_cut", "is_spilled", "is_other", "is_uneven")
 
 
 def find(answers: Answers) -> Answer:
@@ -26,7 +27,7 @@ def find(answers: Answers) -> Answer:
     if marked.is_empty():
         return CannotTell("the profile has no steps (no_iterations says how to get them)")
     judged = _judged(answers, marked)
-    bad = judged.filter(pl.any_horizontal("is_warm", "is_cut", "is_other", "is_uneven"))
+    bad = judged.filter(pl.any_horizontal(*_BAD))
     if bad.is_empty():
         most = as_int(judged.group_by("process").len()["len"].max())
         if most < FEWEST:
@@ -50,14 +51,33 @@ def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
     usual = ~is_cut & ~warm
     several = pl.len().over("process") >= FEWEST
     other = pl.lit(False)
-    for count in ("ops", "kernels"):
-        middle = pl.col(count).filter(usual).median().over("process")
-        other |= ((pl.col(count) - middle).abs() > SAME_WORK * middle).fill_null(False)
+    for name in ("ops", "kernels"):
+        middle = pl.col(name).filter(usual).median().over("process")
+        other |= ((pl.col(name) - middle).abs() > SAME_WORK * middle).fill_null(False)
+    # kernels without a launch record were launched before the first step
+    kernels = answers.kernels(categories=True)
+    before = (
+        kernels.filter(pl.col("call_start").is_null())
+        .group_by("process")
+        .agg(pl.len().cast(pl.Int64).alias("before"))
+        if answers.trace.has("calls")
+        else pl.DataFrame(schema={"process": pl.Int32, "before": pl.Int64})
+    )
+    found = found.join(before, on="process", how="left", maintain_order="left")
+    count, usually = pl.col("kernels"), pl.col("kernels").filter(usual).median().over("process")
+    first = pl.int_range(pl.len()).over("process") == 0
+    alike = (pl.col("ops") - pl.col("ops").filter(usual).median().over("process")).abs() <= (
+        SAME_WORK * pl.col("ops")
+    )
+    spilled = (
+        first & alike & (count > usually) & (count - pl.col("before") <= (1 + SAME_WORK) * usually)
+    ).fill_null(False)
     middle = pl.col("duration").filter(usual).median().over("process")
     return found.with_columns(
         warm.alias("is_warm"),
         is_cut.alias("is_cut"),
-        (other & several & usual).alias("is_other"),
+        (other & spilled & several & usual).alias("is_spilled"),
+        (other & ~spilled & several & usual).alias("is_other"),
         ((pl.col("duration") > UNEVEN * middle) & several & usual).alias("is_uneven"),
     )
 
@@ -68,6 +88,7 @@ def _finding(mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame) -> Fin
         for name, what in (
             ("is_warm", "of warm-up"),
             ("is_cut", "that the capture does not hold whole"),
+            ("is_spilled", "that also holds what was launched before the capture"),
             ("is_other", "of other work (ops or kernels 10 % off the median)"),
             ("is_uneven", f"of more than {UNEVEN:g} times the median"),
         )
@@ -116,6 +137,7 @@ def _finding(mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame) -> Fin
             pl.concat_str(
                 pl.when("is_warm").then(pl.lit("warm-up")),
                 pl.when("is_cut").then(pl.col("cut_reason")),
+                pl.when("is_spilled").then(pl.lit("holds earlier work")),
                 pl.when("is_other").then(pl.lit("other work")),
                 pl.when("is_uneven").then(pl.lit("very long")),
                 separator=", ",
@@ -129,9 +151,7 @@ def _alike(mine: pl.DataFrame) -> tuple[int, int] | None:
     """Return the first and the last of the longest row of steps that are alike; None of fewer than three."""
     good = mine.select(
         "iteration",
-        (pl.col("stable") & ~pl.any_horizontal("is_warm", "is_cut", "is_other", "is_uneven"))
-        .fill_null(False)
-        .alias("good"),
+        (pl.col("stable") & ~pl.any_horizontal(*_BAD)).fill_null(False).alias("good"),
     )
     runs = (
         good.with_columns(pl.col("good").rle_id().alias("run"))

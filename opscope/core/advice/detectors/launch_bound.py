@@ -1,4 +1,4 @@
-"""Stretches of small kernels in which the launches set the pace: a CUDA graph or a compiler saves the gaps."""
+"""Stretches of small kernels in which launches set the pace: a CUDA graph or a compiler saves the gaps."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
-from opscope.core.advice.pace import DISPATCH, FEWEST, Pace, count, host_work, longest, pace, said
+from opscope.core.advice.pace import (
+    DISPATCH,
+    FEWEST,
+    Pace,
+    count,
+    launched_work,
+    longest,
+    pace,
+    said,
+)
 from opscope.core.advice.saying import framework, ms, share
 
 #: A part of the steps' time from which the gaps are worth a change.
 WORTH: Final = 0.05
 _ADVICE: Final = {
     "torch": (
-        'model = torch.compile(model, mode="reduce-overhead") replays the kernels from a CUDA graph; or capture'
+        'model = torch.compile(model, mode="reduce-overhead") replays the kernels from a CUDA graph; or'
+        " capture"
         " the step with torch.cuda.graph(g) or torch.cuda.make_graphed_callables(…). Shapes must not change"
         " from step to step."
     ),
@@ -40,7 +50,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
-    rows = host_work(answers, ["launching"])
+    rows = launched_work(answers)
     runs = found.stretches
     many = int(runs["launches"].sum())
     spans = runs.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
@@ -49,13 +59,15 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
     most = min(found.idle, busy)
     return Finding(
         what=f"the host launches more slowly than kernels run: in stretches with {many:,} launches the GPU"
-        f" idles for {ms(time)} of the {ms(whole)} of {count(len(found.steps), 'step')} ({share(time, whole)})",
-        evidence=f"idle while the host was at {said(rows)}{found.left_out}",
+        f" idles for {ms(time)} of the {ms(whole)} of {count(len(found.steps), 'step')}"
+        f" ({share(time, whole)})",
+        evidence=f"before launches of {said(rows)}{found.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL) + _zeroing(rows),
         time=time,
         saving_least=0,
         saving_most=most,
-        reasoning=f"Counted are gaps of a device below {DISPATCH / 1e6:g} ms whose launch began after the work"
+        reasoning=f"Counted are gaps of a device below {DISPATCH / 1e6:g} ms whose launch began after the"
+        " work"
         f" before had ended (host_wait of idle_steps()), in runs of at least {FEWEST} such launches, outside"
         " CUDA graphs, waits for input and synchronising calls. At least nothing: something else may set the"
         f" pace once launches are fast. At most {ms(most)}: the lesser of the devices' idle time in the steps"
@@ -74,7 +86,7 @@ def _zeroing(rows: pl.DataFrame) -> str:
 
 
 def _host_time(found: Pace) -> int:
-    """Return how long (ns) the stretches took the host: of each process its busiest thread's time added up."""
+    """Return how long (ns) the stretches took the host: of each process all threads, of ranks the longest."""
     by_thread = found.stretches.group_by("process", "thread").agg(
         (pl.col("end") - pl.col("start")).sum().alias("time")
     )

@@ -1,4 +1,4 @@
-"""Conversions between NCHW and NHWC around convolutions: keep the model in the layout that its kernels want."""
+"""Conversions between NCHW and NHWC around convolutions: keep the layout that the kernels want."""
 
 from __future__ import annotations
 
@@ -134,8 +134,10 @@ def _recommendation(answers: Answers) -> str:
     used = framework(answers)
     if used == "torch":
         return (
-            "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)."
-            " Convolutions in f16 and bf16 want NHWC; where f32 ones convert back to NCHW, keep them contiguous."
+            "model = model.to(memory_format=torch.channels_last); x ="
+            " x.to(memory_format=torch.channels_last)."
+            " Convolutions in f16 and bf16 want NHWC; where f32 ones convert back to NCHW, keep"
+            " them contiguous."
         )
     if used in ("tensorflow", "keras"):
         return 'Build the model with data_format="channels_last", which Tensor Cores want.'
@@ -143,15 +145,20 @@ def _recommendation(answers: Answers) -> str:
         return 'Convolve with dimension_numbers=("NHWC", "HWIO", "NHWC").'
     if used == "mindspore":
         return 'Build the layers with data_format="NHWC".'
-    return "Keep activations and weights in NHWC (channels last), which Tensor Cores want, from input to output."
+    return (
+        "Keep activations and weights in NHWC (channels last), which Tensor Cores want, from input to"
+        " output."
+    )
 
 
 DETECTOR = Detector(
     name="layout_conversions",
     question="Do kernels only convert between NCHW and NHWC around convolutions?",
     find=find,
-    looks_at="It looks at kernels(): names of cuDNN's and MIOpen's conversions, the nodes that TensorFlow's layout"
+    looks_at="It looks at kernels(): names of cuDNN's and MIOpen's conversions, the nodes that"
+    " TensorFlow's layout"
     " optimizer inserts (op, layer), and PyTorch's copies whose two inputs have one shape in two layouts.",
-    abstains="It cannot tell without kernels, and on a CPU, where reorders are inside the convolutions. Copies of"
+    abstains="It cannot tell without kernels, and on a CPU, where reorders are inside the"
+    " convolutions. Copies of"
     " sources that record no layouts are not counted.",
 )

@@ -94,7 +94,8 @@ def _finding(
     now = "on Tensor Cores as TF32" if wide["on_tensor"].fill_null(False).any() else ""
     now = now or ("without Tensor Cores" if (~wide["on_tensor"]).all() else "")
     return Finding(
-        what=f"{wide['calls'].sum():,} products could use Tensor Cores in {half} and none is known to: they run in f32"
+        what=f"{wide['calls'].sum():,} products could use Tensor Cores in {half} and none is known"
+        " to: they run in f32"
         f"{now and ', ' + now}, {ms(time)} ({share(time, of_all)} of the kernels' time)",
         evidence=places(wide, "different calls")
         + (f"; products of unknown dtype: {ms(unknown)}" if unknown else ""),
@@ -102,10 +103,13 @@ def _finding(
         time=time,
         saving_least=0,
         saving_most=int(rated["most"].sum()) + beside // 2,
-        reasoning="At least nothing: other work may set the pace, and casts are added. At most what lies above"
-        f" the roof in {half} (for each product the longer of its matrix_flops at the Tensor Cores' {half} peak"
+        reasoning="At least nothing: other work may set the pace, and casts are added. At most what"
+        " lies above"
+        f" the roof in {half} (for each product the longer of its matrix_flops at the Tensor Cores'"
+        f" {half} peak"
         f" and half of its bytes at the memory bandwidth), and half of the {ms(beside)} that other kernels of"
-        " f32 or unknown dtype take, which may move half the bytes (kernels(): duration, matrix_flops, bytes, dtypes). The"
+        " f32 or unknown dtype take, which may move half the bytes (kernels(): duration,"
+        " matrix_flops, bytes, dtypes). The"
         " estimate is of the products alone, each as far from its roof as it is now; those bound by latency"
         " keep their time.",
         confidence="medium" if (rated["factor"] < 1).any() else "low",
@@ -140,10 +144,12 @@ DETECTOR = Detector(
     name="mixed_precision",
     question="Do all matrix products run in f32 although the GPU's Tensor Cores take f16 or bf16?",
     find=find,
-    looks_at="It looks at kernels(): the dtypes and the time of the products (tc_eligible: GEMMs, convolutions,"
+    looks_at="It looks at kernels(): the dtypes and the time of the products (tc_eligible: GEMMs,"
+    " convolutions,"
     " attention, recurrent layers), and the peaks of the device. One product in f16, bf16 or less says that"
     " precision is mixed already. Depthwise convolutions and sparse products are left out.",
-    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives them), and where"
+    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives"
+    " them), and where"
     " no dtypes were recorded. On devices without Tensor Cores for f16 it finds nothing.",
     known_as=(
         "DLProf: AMP (ops eligible for Tensor Cores, none in FP16)",

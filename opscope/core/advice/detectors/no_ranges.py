@@ -10,6 +10,8 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.saying import framework, ms
 
 _SHOWN: Final = 20
+#: Families of ranges that are no ops of a framework.
+_NO_OPS: Final = ("user", "layer", "step", "phase", "graph")
 #: Characters of a kernel's name in the text.
 _LONG: Final = 60
 _RECOMMENDED: Final = (
@@ -32,7 +34,8 @@ def find(answers: Answers) -> Answer:
             else "no kernels were recorded"
         )
     summary = answers.summary()
-    if summary["attributed_time"].item() or not answers.op_totals()["op"].drop_nulls().is_empty():
+    families = answers.op_totals()["op_type"].cast(pl.String).drop_nulls()
+    if summary["attributed_time"].item() or not families.is_in(_NO_OPS).all():
         return []
     time = int(summary["kernel_time"].item() or 0)
     names = answers.kernel_totals().head(_SHOWN)
@@ -65,7 +68,7 @@ DETECTOR = Detector(
     name="no_ranges",
     question="Were kernels recorded without any range of an op?",
     find=find,
-    looks_at="op of kernels(), op_totals() and attributed_time of summary().",
+    looks_at="op of kernels(), op_type of op_totals() and attributed_time of summary().",
     abstains="Where no kernels were recorded, as on the CPU.",
     known_as=("DLProf: emit_nvtx missing",),
 )

@@ -202,17 +202,16 @@ def _shapes(answers: Answers, found: pl.DataFrame, steps: pl.DataFrame) -> str |
     process, numbers = wanted["process"][0], wanted["step"].unique()
     ops = answers.ops(categories=True).lazy()
     known = pl.col("inputs").is_not_null() & (pl.col("inputs").cast(pl.String) != "")
+    known &= pl.col("op_type").cast(pl.String).ne_missing("view")
     mine = (
         ops.filter(pl.col("process") == process, pl.col("step").is_in(numbers.implode()))
-        .select("step", "start", "op", "layer", "direction", "inputs")
         .filter(known)
+        .select("step", "start", "op", "direction", "inputs")
         .collect()
     )
-    firsts = (
-        mine.sort("start").group_by("step", "op", "layer", "direction", maintain_order=True).first()
-    )
+    firsts = mine.sort("start").group_by("step", "op", "direction", maintain_order=True).first()
     by_op = (
-        firsts.group_by("op", "layer", "direction", maintain_order=True)
+        firsts.group_by("op", "direction", maintain_order=True)
         .agg(pl.col("inputs").cast(pl.String).unique(maintain_order=True), pl.col("start").min())
         .filter(pl.col("inputs").list.len() > 1)
         .sort("start")

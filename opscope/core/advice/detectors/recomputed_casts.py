@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import blind, device_time, edit_of, holds, tensors, work
+from opscope.core.advice.work import and_host, blind, device_time, edit_of, holds, tensors, work
 from opscope.core.schema import FLOATS
 from opscope.core.tables.columns import combined, matching
 
@@ -51,7 +51,9 @@ def find(answers: Answers) -> Answer:
     unshaped = named.filter(pl.col("inputs").is_null())
     whole = device_time(answers)
     dark = int(unshaped["duration"].sum())
-    casts = named.filter(_changes(named))
+    # in the backward pass it is gradients that are cast back
+    forward = pl.col("direction").cast(pl.String).ne_missing("backward")
+    casts = named.filter(_changes(named), forward)
     weights = _weights(ran)
     rows = casts.filter(
         pl.Series(
@@ -148,24 +150,26 @@ def _finding(
         .sum()
     )
     rest = f"; copies whose shapes are unknown: {unshaped:,} ({ms(dark)})" if unshaped else ""
+    edit, gone = edit_of(answers, rows, np.zeros(len(rows)), rows)
+    weights = f"{layers:,} weights are" if layers != 1 else "a weight is"
     return Finding(
-        what=f"{layers:,} weights are cast to another number format {len(rows):,} times{per_step}:"
+        what=f"{weights} cast to another number format {len(rows):,} times{per_step}:"
         f" {ms(time)},"
         f" {share(time, whole)} of the device's time",
         evidence=places(rows, "casts") + rest,
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
-        saving_most=time,
+        saving_most=time + gone,
         reasoning="A cast is of a weight if its shape is that of the weight of a product, and of no product's"
-        " input. At most all of their time, with weights kept in the format of the products; at least"
-        " nothing,"
-        " where other work hides them. Casts after the first in one step, layer and direction:"
+        " input. At most all of their time, with weights kept in the format of the products"
+        f"{and_host(gone)}. At least nothing, where other work hides them. Casts after the first in one"
+        " step, layer and direction:"
         f" {ms(int(repeats))}."
         " Columns: op, inputs, outputs, params, duration, layer, step.",
         confidence="medium",
         rows=evidence(rows),
-        edit=edit_of(answers, rows, np.zeros(len(rows)), rows),
+        edit=edit,
     )
 
 

@@ -43,6 +43,14 @@ def find(answers: Answers) -> Answer:
     if allocation is not None:
         judged.append("allocations")
         found += allocation
+    if not found and allocation is None:
+        calls = answers.trace["calls"]
+        many = int(matching(calls["name"], _ALLOCATES).sum())
+        if many >= FEWEST:
+            return CannotTell(
+                f"device memory was allocated or freed {many:,} times, and too few steps were recorded to"
+                " tell whether that is over after the first"
+            )
     if not judged:
         return CannotTell(
             "none of launch calls with kernels, backward ops, or CUDA calls in more than"

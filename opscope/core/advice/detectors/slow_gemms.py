@@ -81,11 +81,14 @@ def _finding(
         time=time,
         saving_least=0,
         saving_most=lost,
-        reasoning="At most the time above the roof: for each product the longer of its matrix_flops at the peak of"
-        " the units that it ran on and its bytes at the memory bandwidth (kernels(): duration, matrix_flops, bytes,"
+        reasoning="At most the time above the roof: for each product the longer of its matrix_flops"
+        " at the peak of"
+        " the units that it ran on and its bytes at the memory bandwidth (kernels(): duration,"
+        " matrix_flops, bytes,"
         " tensor_core; the device's peaks); no library reaches the roof."
         + (
-            " The estimate takes each to come as near to its roof as this profile's other products of its dtype"
+            " The estimate takes each to come as near to its roof as this profile's other products"
+            " of its dtype"
             " and kind."
             if edit is not None
             else " Without other products of their dtype and kind there is no estimate."
@@ -186,11 +189,16 @@ DETECTOR = Detector(
     name="slow_gemms",
     question="Which GEMMs and convolutions stay far below their roof, and what is known to lower them?",
     find=find,
-    looks_at="It looks at kernels(): the time of GEMMs and convolutions against the longer of their FLOPs at the peak"
-    " of the units that they ran on and their bytes at the memory bandwidth. Those below 40 % are listed by the time"
-    " lost, with what is known: sizes (inputs), blocks for the device's multiprocessors (grid), f32 on vector units."
+    looks_at="It looks at kernels(): the time of GEMMs and convolutions against the longer of their"
+    " FLOPs at the peak"
+    " of the units that they ran on and their bytes at the memory bandwidth. Those below 40 % are"
+    " listed by the time"
+    " lost, with what is known: sizes (inputs), blocks for the device's multiprocessors (grid), f32"
+    " on vector units."
     " Products whose roof is below 2 µs are left out: starting a kernel takes as long.",
-    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives them), and where FLOPs"
-    " or the device's rate for the dtype are not known. What it lists beside a product are facts; which of them is the"
+    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives"
+    " them), and where FLOPs"
+    " or the device's rate for the dtype are not known. What it lists beside a product are facts;"
+    " which of them is the"
     " cause, a profile does not tell.",
 )

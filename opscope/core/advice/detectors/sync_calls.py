@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.pace import (
     NO_GPU,
     Pace,
@@ -30,7 +30,8 @@ _WAITING_OPS: Final = r"\A(aten::(item|_local_scalar_dense|nonzero|is_nonzero|eq
 _ADVICE: Final = {
     "torch": (
         "Keep values on the GPU: add losses up with total += loss.detach() and call .item() every 100 steps;"
-        " replace x.nonzero() and boolean indexing by torch.where or torch.nonzero_static(…, size=n); copy with"
+        " replace x.nonzero() and boolean indexing by torch.where or torch.nonzero_static(…, size=n);"
+        " copy with"
         " tensor.to(…, non_blocking=True) from and to pinned memory; drop torch.cuda.synchronize()."
     ),
     "tensorflow": "Read .numpy() of metrics every 100 steps; keep the loop in @tf.function.",
@@ -66,7 +67,7 @@ def _waiting_lines(answers: Answers) -> str:
     waiting = names.filter(names.cast(pl.String).str.contains(_WAITING_OPS).fill_null(False))
     mine = frame.filter(pl.col("op").is_in(waiting.implode()) & pl.col("step").is_not_null())
     # of a nest only the outermost: .item() calls _local_scalar_dense
-    mine = mine.filter(~pl.col("parent_id").is_in(mine["op_id"].implode()))
+    mine = mine.filter(~pl.col("parent_id").is_in(mine["op_id"].implode()).fill_null(False))
     lines = (
         mine.filter(pl.col("source").is_not_null())
         .group_by(pl.col("source").cast(pl.String), pl.col("op").cast(pl.String))
@@ -116,7 +117,7 @@ def _saved(found: Pace, process: object, mine: pl.DataFrame) -> Ints:
     )
     best = np.zeros(len(mine), np.int64)
     start, end = mine["start"].to_numpy(), mine["end"].to_numpy()
-    until = np.append(start[1:], found.steps["end"].max() if len(mine) else 0).astype(np.int64)
+    until = np.append(start[1:], found.steps["end"].to_numpy().max()).astype(np.int64)
     for _, part in gaps.group_by("device"):
         spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
         best = np.maximum(best, covered(spans, start, np.maximum(until, start)))
@@ -133,22 +134,26 @@ def _finding(answers: Answers, found: Pace, calls: pl.DataFrame, saving: int) ->
     most = min(time, found.idle)
     return Finding(
         what=f"{count(many, 'call')} in {count(len(found.steps), 'step')} wait for the GPU"
-        f" ({many / len(found.steps):,.1f} a step), {ms(time)} in all ({share(time, whole)} of the steps); the GPU then waits for the host",
+        f" ({many / len(found.steps):,.1f} a step), {ms(time)} in all ({share(time, whole)} of the"
+        " steps); the GPU then waits for the host",
         evidence=f"{said(rows)}; calls: {', '.join(names[:4])}{found.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,
-        saving=saving,
         saving_least=0,
         saving_most=most,
         reasoning="Counted are synchronising calls, and copies to the host that had ended when their call"
-        " returned, on threads that launch work or mark steps (calls table, memops()). Without the wait the"
-        " launches after it come sooner by the time of the call: the estimate is, for each call, the lesser"
-        " of its time and of the gaps that the host causes until the next such call (host_wait of"
-        f" idle_steps(), waits for input left out): {ms(saving)}. At most {ms(most)}: the lesser of all the"
-        f" calls' time and the devices' idle time in the steps ({ms(found.idle)}). At least nothing: the"
-        " value may be needed where it is read.",
+        " returned, on threads that launch work or mark steps (calls table, memops()). At most"
+        f" {ms(most)}: the lesser of all the calls' time and the devices' idle time in the steps"
+        " (idle_time of"
+        f" idle_steps(): {ms(found.idle)}). At least nothing: the value may be needed where it is read."
+        " Without"
+        " the wait the launches after it come sooner by the time of the call; of each call the lesser of its"
+        " time and of the gaps that the host causes until the next such call (host_wait of idle_steps(),"
+        " waits"
+        f" for input left out) is {ms(saving)} in all. The replay lets the calls return at once.",
         confidence="high" if saving > 5 * WORTH * whole else "medium",
         rows=rows,
+        edit=Edit(waits=calls["call"].to_numpy().astype(np.int64)),
     )
 
 
@@ -166,8 +171,13 @@ def _rows(answers: Answers, calls: pl.DataFrame) -> pl.DataFrame:
         held = nest(start, end).innermost(part["start"].to_numpy())
         op[part["row"].to_numpy()] = np.where(held >= 0, here[held] if len(here) else NONE, NONE)
     where = [calls[name].fill_null(NONE).to_numpy().astype(np.int64) for name in (*keys, "start")]
-    ops = Ops(attribution)
-    return described(ops, where[0], where[1], where[2], op, calls["time"].to_numpy())
+    every = Ops(attribution)
+    # the op that the program called has its line: .item(), and not what it calls
+    lined = every.readings["source"].is_not_null().to_numpy()
+    if lined.any():
+        called = attribution.climb(op, lined[attribution.meaning.reading])
+        op = np.where(called >= 0, called, op)
+    return described(every, where[0], where[1], where[2], op, calls["time"].to_numpy())
 
 
 DETECTOR = Detector(

@@ -1,4 +1,4 @@
-"""Sizes of GEMMs and convolutions that Tensor Cores take badly: no multiples of 16 bytes, or part-filled tiles."""
+"""Sizes of GEMMs and convolutions that Tensor Cores take badly: no multiples of 16 bytes, or empty tiles."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def _misaligned(
     estimated = mine.filter(pl.col("factor").is_not_null(), pl.col("factor") < 1)
     return [
         Finding(
-            what=f"{mine['calls'].sum():,} GEMMs and convolutions have sizes that are no multiple of 16 bytes,"
+            what=f"{mine['calls'].sum():,} GEMMs and convolutions have sizes that are no multiple"
+            " of 16 bytes,"
             f" {ms(time)} ({share(time, found.whole)} of the kernels' time): {_listed(mine)}",
             evidence=places(mine, "different calls")
             + (f"; {ms(off)} of it in kernels without Tensor Cores" if off else "")
@@ -133,10 +134,14 @@ def _misaligned(
             time=time,
             saving_least=0,
             saving_most=int(mine["most"].sum()),
-            reasoning="At least nothing: the library may copy with the padding. At most what lies above the roof"
-            " of the padded product: the longer of its matrix_flops, grown by the padding, at the Tensor Cores'"
-            " peak, and its bytes, grown alike, at the memory bandwidth (kernels(): inputs, matrix_flops, bytes,"
-            " duration); all of its time where the device's peaks are not known. The estimate takes the padded"
+            reasoning="At least nothing: the library may copy with the padding. At most what lies"
+            " above the roof"
+            " of the padded product: the longer of its matrix_flops, grown by the padding, at the"
+            " Tensor Cores'"
+            " peak, and its bytes, grown alike, at the memory bandwidth (kernels(): inputs,"
+            " matrix_flops, bytes,"
+            " duration); all of its time where the device's peaks are not known. The estimate takes"
+            " the padded"
             " products to come as near to their roof as this profile's products of that dtype whose sizes are"
             f" multiples; without such there is none. Multiples: {_GUIDE}.",
             confidence="high" if off * 2 > time or _align1(mine) * 2 > time else "medium",
@@ -263,8 +268,10 @@ def _part_filled(
             time=time,
             saving_least=0,
             saving_most=lost,
-            reasoning="At most the share of the tiles' elements outside the result, 1 − M·N over the tiles that"
-            " cover it, of the time of products bound by arithmetic (kernels(): inputs, name, which has the tile's"
+            reasoning="At most the share of the tiles' elements outside the result, 1 − M·N over"
+            " the tiles that"
+            " cover it, of the time of products bound by arithmetic (kernels(): inputs, name, which"
+            " has the tile's"
             f" size, duration); the lower share of both orders of the tile. Tile quantization: {_GUIDE}.",
             confidence="low",
             rows=rows(mine, detail="detail"),
@@ -277,14 +284,21 @@ DETECTOR = Detector(
     name="tensor_shapes",
     question="Do GEMMs or convolutions have sizes that Tensor Cores take badly, and what should they be?",
     find=find,
-    looks_at="It looks at kernels(): the sizes of GEMMs and PyTorch's convolutions (inputs, params) whose dtype uses"
-    " Tensor Cores (f32 only where another f32 product of the kind does). A size that lies in memory one element"
-    " after the other should be a multiple of 16 bytes: 8 elements of f16 and bf16, 16 of int8 and fp8, 4 of f32"
-    " as TF32; it is padded to 128 bytes where that adds at most an eighth. Where a kernel's name has the size of"
-    " its tile, it also tells tiles of which at least a fifth lies outside the result. Products of a vector, tiny"
+    looks_at="It looks at kernels(): the sizes of GEMMs and PyTorch's convolutions (inputs, params)"
+    " whose dtype uses"
+    " Tensor Cores (f32 only where another f32 product of the kind does). A size that lies in"
+    " memory one element"
+    " after the other should be a multiple of 16 bytes: 8 elements of f16 and bf16, 16 of int8 and"
+    " fp8, 4 of f32"
+    " as TF32; it is padded to 128 bytes where that adds at most an eighth. Where a kernel's name"
+    " has the size of"
+    " its tile, it also tells tiles of which at least a fifth lies outside the result. Products of"
+    " a vector, tiny"
     " ones, grouped convolutions and a first layer's channels are left out.",
-    abstains="It cannot tell without kernels with ops, and where the sizes of products were not recorded. Without the"
-    " device's limits (--gpu gives them) a saving is bounded by the products' time alone. Views with strides of"
+    abstains="It cannot tell without kernels with ops, and where the sizes of products were not"
+    " recorded. Without the"
+    " device's limits (--gpu gives them) a saving is bounded by the products' time alone. Views"
+    " with strides of"
     " their own, and convolutions of other frameworks, count as of unknown size.",
     known_as=("DLProf: Bad Tensor Shape",),
 )

@@ -126,7 +126,10 @@ def _confidence(off: pl.DataFrame, proven: int, time: int) -> str:
 def _recommendation(answers: Answers, off: pl.DataFrame) -> str:
     switches = _SWITCHES.get(framework(answers) or "")
     if switches is None:
-        return "Allow TF32 for f32 products in the framework; results keep 10 bits of mantissa in the factors."
+        return (
+            "Allow TF32 for f32 products in the framework; results keep 10 bits of mantissa in the"
+            " factors."
+        )
     convs, others = bool(off["conv"].any()), bool((~off["conv"]).any())
     said = dict.fromkeys(
         code for code, is_it in zip(switches, (others, convs), strict=True) if is_it
@@ -143,6 +146,7 @@ DETECTOR = Detector(
     " allow_tf32; TF32 is on for a family (convolutions, all others) if one f32 product of it uses Tensor"
     " Cores. Products of a vector, tiny ones, and those with sizes that are no multiple of 16 bytes are left"
     " out, because TF32 alone does not change them.",
-    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives them), and where"
+    abstains="It cannot tell without kernels with ops, without the device's limits (--gpu gives"
+    " them), and where"
     " neither dtypes nor the kernels' names tell what ran. On devices without TF32 it finds nothing.",
 )

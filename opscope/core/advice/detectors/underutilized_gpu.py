@@ -30,7 +30,10 @@ _FIRST: Final = {
     "host": "Take work of the host out of the step (see host_bound).",
     "other_wait": "Overlap communication and copies with computation (see unoverlapped_communication).",
 }
-_GENERAL: Final = "Give the GPU more work at a time: a larger batch; several jobs on one GPU (MIG, MPS) where one cannot fill it."
+_GENERAL: Final = (
+    "Give the GPU more work at a time: a larger batch; several jobs on one GPU (MIG, MPS) where one cannot"
+    " fill it."
+)
 
 
 def find(answers: Answers) -> Answer:
@@ -87,8 +90,10 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
         time=idle,
         saving_least=0,
         saving_most=idle,
-        reasoning="Counted is window less kernel_busy of device_use(). At least nothing: this names a state and"
-        f" not its cause. At most {ms(idle)}, if the GPU never idled. The findings on the causes have estimates.",
+        reasoning="Counted is window less kernel_busy of device_use(). At least nothing: this names a"
+        " state and"
+        f" not its cause. At most {ms(idle)}, if the GPU never idled. The findings on the causes have"
+        " estimates.",
         confidence="medium",
         rows=rows,
     )
@@ -114,9 +119,11 @@ DETECTOR = Detector(
     name="underutilized_gpu",
     question="Does a GPU run kernels for less than half of the time?",
     find=find,
-    looks_at="The part of the steps in which a kernel ran, of each device of each process, (gpu_utilization of device_use()), and what"
+    looks_at="The part of the steps in which a kernel ran, of each device of each process"
+    " (gpu_utilization of device_use()), and what"
     " the device waited for in the rest (idle_steps()). It fires below 50 %.",
-    abstains="Without a GPU's kernels or the times at which they ran; and where utilisation is below 50 % of a"
+    abstains="Without a GPU's kernels or the times at which they ran; and where utilisation is below 50 %"
+    " of a"
     " profile without steps, as that may be start-up.",
     known_as=("DLProf: Underutilized GPU", "PyTorch profiler plug-in: GPU utilization below 50 %"),
 )

@@ -189,7 +189,8 @@ def _cause(
 
 
 def _middle(steps: pl.DataFrame, part: str) -> Any:
-    return steps[part].median()
+    # the time of a part that a process did not record is in its later parts
+    return steps[part].fill_null(0).median()
 
 
 def _edit(answers: Answers, late: pl.DataFrame, worst: dict[str, int]) -> Edit | None:

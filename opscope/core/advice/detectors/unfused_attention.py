@@ -9,7 +9,16 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import Tensor, device_time, edit_of, numel, size_of, tensors, work
+from opscope.core.advice.work import (
+    Tensor,
+    and_host,
+    device_time,
+    edit_of,
+    numel,
+    size_of,
+    tensors,
+    work,
+)
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.tables.columns import combined, matching
@@ -17,6 +26,7 @@ from opscope.core.tables.columns import combined, matching
 #: The part of the device's time from which it is worth a change.
 LEAST: Final = 0.01
 _PRODUCTS: Final = ("gemm",)
+_OTHER_SOFTMAX: Final = r"(?i)log_?softmax|backward|grad"
 #: Softmax of scores has heads, rows and columns.
 _RANK: Final = 3
 _RECOMMENDED: Final = {
@@ -44,7 +54,7 @@ def find(answers: Answers) -> Answer:
         return CannotTell("neither kernels nor a framework's ops were recorded")
     family = ran["op_type"].cast(pl.String)
     softmax = (family == "softmax").fill_null(False) & ~pl.Series(
-        matching(ran["op"], r"(?i)log_?softmax|backward|grad")
+        matching(ran["op"], _OTHER_SOFTMAX)
     )
     whole = device_time(answers)
     if not softmax.any():
@@ -183,8 +193,10 @@ def _finding(
     )
     rest = f"; softmax ops of unknown shapes: {shapeless:,}" if shapeless else ""
     what = "ops" if answers.cpu_only else "kernels"
-    many = int((rows["op_type"].cast(pl.String) == "softmax").sum())
+    softmax = rows["op_type"].cast(pl.String) == "softmax"
+    many = int((softmax & ~pl.Series(matching(rows["op"], _OTHER_SOFTMAX))).sum())
     factor = np.where(product.to_numpy(), 1.0, 0.0)
+    edit, gone = edit_of(answers, rows, factor, between)
     return Finding(
         what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, whole)} of the device's time, and"
@@ -194,7 +206,7 @@ def _finding(
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
-        saving_most=max(time - least, vanishes),
+        saving_most=max(time - least, vanishes) + gone,
         reasoning=f"Fused, the scores never leave the chip: all that only reads and writes them goes"
         f" (softmax, scaling, masks, dropout, copies: {ms(vanishes)}), and the products stay"
         f" ({ms(time - vanishes)}), less what"
@@ -204,11 +216,11 @@ def _finding(
             if least
             else ""
         )
-        + f".{at_rate} At least nothing: a fused kernel may not support"
+        + f"{and_host(gone)}.{at_rate} At least nothing: a fused kernel may not support"
         " the mask or the head size. Columns: op_type, inputs, outputs, duration, matrix_flops.",
         confidence="high" if vanishes * 2 > time else "medium",
         rows=evidence(rows),
-        edit=edit_of(answers, rows, factor, between),
+        edit=edit,
     )
 
 

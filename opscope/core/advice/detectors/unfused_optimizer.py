@@ -8,7 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding, Floats
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import blind, device_time, edit_of, work
+from opscope.core.advice.work import and_host, blind, device_time, edit_of, work
 from opscope.core.analysis.fusable import FAR
 from opscope.core.tables.columns import matching
 
@@ -80,6 +80,8 @@ def find(answers: Answers) -> Answer:
         return []  # lists of tensors: few kernels, each over many parameters
     gaps, most, kept = _saving(alone)
     per = len(alone) / steps
+    later = alone.filter(pl.int_range(pl.len()).over("process", "step") > 0)
+    edit, gone = edit_of(answers, alone, kept, later)
     return [
         Finding(
             what=f"the optimizer runs {len(alone):,} {what}, {per:,.0f} a step, none of them fused over"
@@ -90,23 +92,19 @@ def find(answers: Answers) -> Answer:
             recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
             time=time,
             saving_least=0,
-            saving_most=most,
+            saving_most=most + gone,
             reasoning="At most all but the longest pass: a fused update touches each parameter once, so"
             " it takes at least as"
             " long as the op with most time does, in each step; and the gaps of less than"
-            f" {FAR // 1000} µs between the kernels of one step ({ms(gaps)}), on each stream or thread."
+            f" {FAR // 1000} µs between the kernels of one step ({ms(gaps)}), on each stream or"
+            f" thread{and_host(gone)}."
             f" The estimate keeps {_PASSES:.1f} of the longest pass: a fused Adam moves seven"
             " tensors, the longest pass three. At least nothing, where other work hides it. Columns:"
             " direction, op, start,"
             " end, duration, step.",
             confidence="high" if not lists.any() else "medium",
             rows=evidence(alone),
-            edit=edit_of(
-                answers,
-                alone,
-                kept,
-                alone.filter(pl.int_range(pl.len()).over("process", "step") > 0),
-            ),
+            edit=edit,
         )
     ]
 

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.communicated import (
+    as_int,
     by_kind,
     collective_kernels,
     patterns,
@@ -53,12 +54,12 @@ _GENERAL: Final = (
 
 
 def find(answers: Answers) -> Answer:
-    """Return one finding if exposed communication is 5 % of a process's time or more."""
+    """Return one finding if exposed communication, less the waiting, is 5 % of a process's time or more."""
     told = rates(answers)
     if isinstance(told, CannotTell):
         return told
-    worst = told.sort("exposed", "process", descending=[True, False])
-    much = worst.filter(pl.col("exposed") >= LEAST * pl.col("window"))
+    worst = told.sort("moving", "exposed", "process", descending=[True, True, False])
+    much = worst.filter(pl.col("moving") >= LEAST * pl.col("window"))
     if much.is_empty():
         return []
     return [_finding(answers, worst, len(much))]
@@ -102,7 +103,7 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int) -> Finding:
         recommendation=_recommendation(answers, kinds["kind"].to_list()),
         time=exposed,
         saving_least=0,
-        saving_most=exposed,
+        saving_most=as_int(worst["exposed"].max()),
         reasoning="communication(): communication_time - overlap_time of the process that has most of it."
         " At least nothing: a collective whose result the next op needs cannot be hidden. At most all of"
         " it: ranks run at once, so that no more than the largest exposed time of a rank is saved."
@@ -152,8 +153,10 @@ DETECTOR = Detector(
     question="Is communication 5 % or more of the time while nothing is computed?",
     find=find,
     looks_at="communication(): the union of collectives less the union of all other work, within the captured"
-    " steps of each process; on a GPU of kernels, on a CPU of what the backend ran beside the ops. The"
-    " recommendation follows the kinds of collectives and the names of the ops that called them.",
+    " steps of each process, and less the waiting for other ranks where it is known; on a GPU of kernels,"
+    " on a"
+    " CPU of what the backend ran beside the ops. The recommendation follows the kinds of collectives and the"
+    " names of the ops that called them.",
     abstains="When the source has totals without times, when only the calls of collectives were recorded"
     " and not when they ran, and when the profile has neither kernels nor ops.",
     known_as=("Holistic Trace Analysis: communication computation overlap",),

@@ -16,7 +16,8 @@ from opscope.core.analysis.summary import compiles
 from opscope.core.tables.intervals import Ints, merge
 
 _LEAVE_OUT: Final = {
-    "torch": "torch.profiler.profile(schedule=torch.profiler.schedule(skip_first={first}, wait=1, warmup=1, active=5))",
+    "torch": "torch.profiler.profile(schedule=torch.profiler.schedule(skip_first={first}, wait=1,"
+    " warmup=1, active=5))",
 }
 _GENERAL: Final = "opscope run --steps {first}:{last} -- python train.py"
 _CACHE: Final = {
@@ -37,7 +38,8 @@ def find(answers: Answers) -> Answer:
     judged = steps.filter(pl.col("warm_up").is_not_null())
     if judged.is_empty():
         return CannotTell(
-            f"there are {len(steps):,} steps, and from {FEWEST} in a process on it can be told which are warm-up"
+            f"there are {len(steps):,} steps, and from {FEWEST} in a process on it can be told which are"
+            " warm-up"
         )
     warm = judged.filter("warm_up")
     return [_finding(answers, judged, warm, len(steps) - len(judged))] if len(warm) else []
@@ -83,14 +85,16 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
     )
     return Finding(
         what=f"the first {count(int(worst['len']), 'step')} of the range"
-        f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take, with a"
+        f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take,"
+        " with a"
         f" median of {ms(usual)} ({share(lost, whole)} of all steps' time)",
         evidence=f"{_steps(warm.filter(mine))}{compiled}{rest}",
         recommendation=f"Leave them out of what is measured: {leave}{cache}.",
         time=lost,
         saving_least=0,
         saving_most=lost,
-        reasoning="Counted is the time of the steps whose warm_up is true in steps(), less the median of their"
+        reasoning="Counted is the time of the steps whose warm_up is true in steps(), less the median of"
+        " their"
         " process's other steps. A run of the same length saves nothing by leaving them out, but its figures"
         f" become those of the training; at most {ms(lost)} go if what happens once no longer happens.",
         confidence="high" if compiling > lost // 2 else "medium",
@@ -119,7 +123,8 @@ DETECTOR = Detector(
     name="warm_up",
     question="Does the profiled range begin with steps of warm-up: compilation, allocation, first use?",
     find=find,
-    looks_at="The first steps of each process, of at least five: those are warm-up that are outliers (modified"
+    looks_at="The first steps of each process, of at least five: those are warm-up that are outliers"
+    " (modified"
     " z-score) and at least a fifth longer than the median of the later half, if they are no more than a"
     " third of all. Compilation within them is named where the profile has its ranges.",
     abstains="Without steps, and where no process has five.",
