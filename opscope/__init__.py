@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from .core.capture.session import Capture, annotate
     from .profile import load
+    from .profile.diff import diff
 
-__all__ = ["annotate", "capture", "init", "load", "shutdown", "step", "wrap"]
+__all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "wrap"]
 
 # Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
-_LAZY = {"annotate": "core.capture.session", "load": "profile"}
+_LAZY = {"annotate": "core.capture.session", "diff": "profile.diff", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:

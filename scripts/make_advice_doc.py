@@ -43,6 +43,10 @@ opscope advise run.opscope --fail-on data_loader --fail-on 'saving>5%'
   with the work that the change takes away or shortens; what waited for something else still waits. It is kept within the bounds.
 - **How likely** the change saves anything: high, medium or low.
 
+One estimate was held against the same program mended: of a ResNet-50 whose data loader has no workers, `data_loader` says that the median
+step of 176.3 ms takes 115.9 ms without the waits; with four workers it took 126.5 ms, so the estimate is
+8.4 % too low.
+
 Findings are in the order of the estimate, else of the upper bound, else of the time that they are about. A detector that did not see what
 it needs says that it **cannot tell**, and why; only where it saw everything, and all was well, does it say that it found nothing.
 

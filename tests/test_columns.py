@@ -79,8 +79,10 @@ def walk(profile: Profile) -> dict[str, pl.DataFrame]:
     """The frame of every documented call."""
     made = {}
     for call in FRAMES:
-        name, argument = re.fullmatch(r'(\w+)\((?:"(\w+)")?\)', call).groups()
-        made[call] = getattr(profile, name)(*([argument] if argument else []))
+        form = r'(\w+)\((other)?(?:, )?(?:"(\w+)")?\)'
+        name, other, argument = re.fullmatch(form, call).groups()
+        given = [*([profile] if other else []), *([argument] if argument else [])]
+        made[call] = getattr(profile, name)(*given)
     return made
 
 

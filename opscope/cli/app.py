@@ -11,7 +11,19 @@ import opscope
 from . import advise as advise_command
 from . import attach as attach_command
 from . import build as build_command
-from . import common, counters, doctor, iterations, kernels, ops, redact, report, whatif
+from . import (
+    common,
+    counters,
+    diff,
+    doctor,
+    export,
+    iterations,
+    kernels,
+    ops,
+    redact,
+    report,
+    whatif,
+)
 from . import run as run_command
 from .dlprof import command as dlprof_command
 
@@ -49,7 +61,9 @@ app.command("ops")(ops.ops)
 app.command("iterations")(iterations.iterations)
 app.command("kernels")(kernels.kernels)
 app.command("counters")(counters.counters)
+app.command("diff")(diff.diff)
 app.command("whatif")(whatif.whatif)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("build")(build_command.build)

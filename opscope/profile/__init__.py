@@ -23,16 +23,12 @@ from .advice import Advice
 from .costs import Costs
 from .counters import Counters
 from .devices import Devices
+from .diagnosed import Diagnosed
+from .diff import Diff
 from .dlprof import Dlprof
-from .host import Host
-from .idle import Idle
-from .job import Job
-from .light import Light
-from .memory import Memory
 from .operators import Operators
 from .pyprof import Pyprof
 from .saved import Path
-from .steps import Steps
 
 __all__ = ["Path", "Profile", "load"]
 
@@ -41,17 +37,13 @@ _SHOWN = 1_000_000
 
 
 class Profile(
-    Steps,
+    Diff,
+    Advice,
+    Diagnosed,
     Operators,
     Devices,
-    Memory,
-    Idle,
-    Advice,
-    Host,
     Costs,
     Counters,
-    Light,
-    Job,
     Dlprof,
     Pyprof,
     saved.Saved,

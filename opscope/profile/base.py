@@ -45,6 +45,7 @@ STORED: Final[Mapping[str, str | None]] = {
     "missing_costs": None,
     "communication": None,
     "collectives": None,
+    "diagnosis": None,
 }
 #: The schemas of the stored frames that were asked for so far.
 _SCHEMAS: Final[dict[str, Mapping[str, pl.DataType]]] = {}

@@ -1,4 +1,4 @@
-"""What light mode measured of a Profile: steps by phase, whole steps, and a diagnosis in words."""
+"""What light mode measured of a Profile: steps by phase, and whole steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import energy, input_waits, light, light_diagnosis
+from opscope.core.analysis import energy, input_waits, light
 
 from .base import Base, selectable
 
@@ -51,8 +51,3 @@ class Light(Base):
         recorded = input_waits.ended(self.attribution.trace, self.attribution.meaning)
         steps = recorded.select("process", "start", "end", weight=pl.lit(1, pl.Int64))
         return pl.concat([energy.light_steps(self.trace), steps])
-
-    @selectable
-    def diagnosis(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What is wrong with a training, in words, as far as light mode shows; then what it cannot tell."""
-        return self._given("diagnosis", lambda: light_diagnosis.diagnosis(self.trace))

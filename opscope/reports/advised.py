@@ -43,12 +43,15 @@ def together(row: Row) -> str:
     left = f" Not simulated: {row['omitted']}." if row["omitted"] else ""
     if row["saving"] is None:
         return f"No estimate of all together: {row['reason']}.{left}"
-    many = "the finding" if row["simulated"] == 1 else f"{row['simulated']} findings"
+    many = row["simulated"]
+    which = (
+        "1 finding, simulated, saves" if many == 1 else f"{many} findings simulated together save"
+    )
     part = "" if row["saving_share"] is None else f", {units.share(row['saving_share'])}"
     step = row["step_saving"]
     steps = "" if step is None else f"; the median step ends {units.time(step)} sooner"
     return (
-        f"Savings overlap and must not be added up: {many} simulated together save"
+        f"Savings overlap and must not be added up: {which}"
         f" {units.time(row['saving'])} of {units.time(row['wall_time'])}{part}{steps}.{left}"
     )
 

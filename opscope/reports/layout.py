@@ -35,13 +35,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table of rows (mappings from column keys to values), with explaining lines below it."""
+    """A titled table of rows (mappings from column keys to values), with explaining lines below it.
+
+    ``sentences`` are lines of any length above the rows, which are no explanations.
+    """
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     footnotes: Sequence[str] = ()
     headings: bool = True
+    sentences: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +102,13 @@ Style = Literal["title", "heading", "row", "note"]
 def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]:
     """Yield each line of the table, of at most ``width`` characters (0: no limit), with its style.
 
-    A title and a footnote may be longer.
+    A title, a sentence and a footnote may be longer.
     """
     fitted = _fit(table, width)
     if table.title:
         yield "title", table.title
+    for sentence in table.sentences:
+        yield "row", sentence
     if table.headings and table.rows:
         yield "heading", _line([column.title for column in fitted.columns], fitted)
     for cells in fitted.cells:

@@ -50,10 +50,11 @@ def test_kinds_come_before_ops_and_what_to_ask_next_after(report, shared):
     status, out, err = report(shared / DLRM, "-w", 100)
     assert (status, err) == (0, "")
     titles = [block.partition("\n")[0] for block in out.split("\n\n")]
-    assert titles[0] == "Summary"
-    assert titles[1] == "Where the time went: 502 ms of device time, by kind of work"
-    assert titles[2] == "Top ops, all shapes of each together"
-    assert titles[3] == "Next"
+    assert titles[0] == "Diagnosis"
+    assert titles[1] == "Summary"
+    assert titles[2] == "Where the time went: 502 ms of device time, by kind of work"
+    assert titles[3] == "Top ops, all shapes of each together"
+    assert titles[4] == "Next"
     first = table(out, "Where")[2]
     assert re.fullmatch(
         r"32.6 %  █+▉ +164 ms  communication +60  nccl:all_to_all and 1 other", first

@@ -104,16 +104,53 @@ def test_names_are_quoted_where_dlprof_quotes_them(written, shared: Path):
     assert mine[10:] == golden[10:]
 
 
-def test_the_expert_systems_report_has_its_place_and_says_that_nothing_was_looked_for(
-    written, shared: Path
-):
+def test_the_expert_systems_of_that_run_and_where_ours_differ(written, shared: Path):
     _, folder = written
-    text = (folder / "dlprof_expert_systems.csv").read_text(encoding="utf-8").splitlines()
     golden = (shared / "dlprof/dlprof_expert_systems.csv").read_text(encoding="utf-8").splitlines()
-    assert text[:2] == golden[:2]
-    assert len(text) == 3
-    assert text[2].startswith("# ")
-    assert "does not mean that nothing is wrong" in text[2]
+    text = (folder / "dlprof_expert_systems.csv").read_text(encoding="utf-8").splitlines()
+    assert text[0] == golden[0]
+    assert text[1].startswith(f"{golden[1]},")
+    body = [line for line in text[1:] if not line.startswith("# ")]
+    found = {row["Detector"]: row for row in csv.DictReader(body)}
+    notes = [line[2:] for line in text if line.startswith("# ")]
+    # Of DLProf's four findings two are ours too: no product runs in f16, and there are no iterations.
+    assert set(found) == {"mixed_precision", "no_iterations"}
+    assert golden[2].startswith('"5 ops were eligible to use tensor cores')
+    assert found["mixed_precision"]["Problem"].startswith(
+        "5 products could use Tensor Cores in f16"
+    )
+    assert golden[5].startswith('"Unable to split profile into training iterations')
+    # DLProf calls the GPU underutilized, at 0.0 % of the profile. Nearly all of it is the start-up of a program
+    # that ran for one step, so that its share says nothing of the training: ours gives the share and abstains.
+    assert golden[3].startswith('"The GPU is underutilized: Only 0.0%')
+    (told,) = [note for note in notes if "(underutilized_gpu) cannot be told" in note]
+    assert "ran kernels for 0.0 % of the whole profile" in told
+    # DLProf says of every program without DALI that it has none, whether or not it waits for its input. Here
+    # nothing shows an input, nor a step that could wait for it: ours abstains.
+    assert golden[4].startswith('"No DALI ops detected"')
+    assert any("(cpu_decoding) cannot be told" in note for note in notes)
+    # what both looked for and neither found
+    (quiet,) = [note for note in notes if note.startswith("nothing found by: ")]
+    for name in ("tensor_shapes", "imbalanced_gpus", "no_fusion", "no_ranges", "slow_api_flags"):
+        assert f"({name})" in quiet
+
+
+def test_each_expert_system_of_dlprof_has_a_detector():
+    from opscope.reports.dlprof.expert_systems import rules
+
+    names = {
+        "Bad Iteration Range", "No Iteration", "Bad Tensor Shape", "No Fusion", "AMP", "Data Loader",
+        "cuDNN Benchmark", "slow API flags", "Imbalanced GPU", "Underutilized GPU", "Batch Size",
+        "emit_nvtx missing", "DALI",
+    }  # fmt: skip
+    assert {rule.partition(" (")[0] for rule in rules()} == names
+
+
+def test_iterations_by_a_key_op_are_no_missing_iterations(shared: Path):
+    profile = opscope.load(shared / "dlprof/dlprof_dldb.sqlite")
+    (section,) = dlprof.tables(profile, "expert_systems", key="CONV2D_1")
+    assert section.frame["Detector"].to_list() == ["mixed_precision"]
+    assert not any("No Iteration (no_iterations)" in note for note in section.notes)
 
 
 def test_an_ops_gpu_time_is_given_flattened_and_accumulated(written):

@@ -129,7 +129,7 @@ def test_a_file_in_the_catalogue_is_a_report_on_the_terminal(add, run, saved):
 def test_it_is_in_json_and_in_files_at_its_place(add, run, saved, tmp_path):
     add("waste", REPORT)
     made = json.loads(run("report", saved, "--json")[1])
-    assert list(made)[3:6] == ["by_kind", "waste", "by_op"]
+    assert list(made)[4:7] == ["by_kind", "waste", "by_op"]
     assert made["waste"] == [
         {"direction": "forward", "waste": 2_000, "weight": 0.5},
         {"direction": "backward", "waste": 1_000, "weight": 0.5},
@@ -176,7 +176,7 @@ def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(a
     changed = REPORT.replace('by="waste",', "first=True, written=False,")
     add("waste", changed)
     titles = [block.partition("\n")[0] for block in run("report", saved)[1].split("\n\n")]
-    assert titles[2:4] == ["Wasted time", "Top ops, all shapes of each together"]
+    assert titles[3:5] == ["Wasted time", "Top ops, all shapes of each together"]
     assert "waste" not in json.loads(run("report", saved, "--json")[1])
     assert "waste" in json.loads(run("report", saved, "--json", "--reports", "waste")[1])
 
@@ -219,7 +219,8 @@ def test_a_module_is_named_as_its_report_and_the_order_is_fixed():
     assert set(reports()) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
     orders = [one.order for one in reports().values()]
     assert len(set(orders)) == len(orders)
-    assert list(reports())[:6] == [
+    assert list(reports())[:7] == [
+        "diagnosis",
         "summary",
         "unattributed",
         "gaps",

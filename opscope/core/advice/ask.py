@@ -52,12 +52,16 @@ class UnknownDetector(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell."""
+    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell.
+
+    ``times``: what the replay of the finding's edit alone gave, where one was made.
+    """
 
     detector: str
     outcome: str
     finding: Finding | None = None
     reason: str | None = None
+    times: pl.DataFrame | None = None
 
 
 @cache
@@ -172,7 +176,7 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     if saving != alone:
         how += f", which the bounds make {ms(saving)}"
     reasoning = f"{finding.reasoning} {how}.".strip()
-    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning))
+    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
 
 
 def _weight(finding: Finding | None) -> int:

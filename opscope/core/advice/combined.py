@@ -33,13 +33,19 @@ def combined(found: Sequence[Said], simulate: Simulate, wall_time: int | None) -
     """Return in one row what all findings save together (SCHEMA; ns), or null and the reason.
 
     ``wall_time``: the window's. Where several changes touch the same work the smallest factor counts.
+    A finding that can save nothing is not among those left out.
     """
     findings = [one for one in found if one.finding is not None]
     edits = [
         (one.detector, one.finding.edit) for one in findings if one.finding and one.finding.edit
     ]
     reason = NO_FINDING if not findings else NO_TIMELINE if edits else NO_EDIT
-    edits, times = _replayed(edits, simulate)
+    alone = [one.times for one in findings if one.times is not None]
+    times: pl.DataFrame | None
+    if len(edits) == len(alone) == 1:  # nothing to combine it with
+        times = alone[0]
+    else:
+        edits, times = _replayed(edits, simulate)
     done = [id(edit) for _, edit in edits] if times is not None else []
     omitted = [one.detector for one in findings if one.finding and id(one.finding.edit) not in done]
     row: dict[str, Any] = {"simulated": len(done), "not_simulated": len(omitted)}

@@ -10,6 +10,7 @@ import polars as pl
 
 from opscope.core.analysis.critical.edits import Edit
 from opscope.core.analysis.critical.scaled import Floats
+from opscope.core.attribution.attribute import Attribution
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.trace import Trace
 
@@ -41,6 +42,10 @@ class Answers(Protocol):
     @property
     def trace(self) -> Trace:
         """The tables that the profile was made of."""
+
+    @property
+    def attribution(self) -> Attribution:
+        """The call and the op to which each kernel, copy and set belongs."""
 
     @property
     def cpu_only(self) -> bool:

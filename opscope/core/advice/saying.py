@@ -67,8 +67,14 @@ def framework(answers: Answers) -> str | None:
     told = answers.trace["processes"]
     names = set()
     if "framework" in told.columns:
-        names = set(told["framework"].cast(pl.String).drop_nulls())
+        names = set(map(_plain, told["framework"].cast(pl.String).drop_nulls()))
     if not names:
         for op in answers.op_totals()["op"].cast(pl.String).drop_nulls().head(200):
             names |= {found for start, found in _PREFIXES.items() if op.startswith(start)}
     return names.pop() if len(names) == 1 else None
+
+
+def _plain(name: str) -> str:
+    """Return the name of a framework as ops have it: of ``PyTorch 1.10.1+cu102``, ``torch``."""
+    word = name.lower().partition(" ")[0]
+    return "torch" if word == "pytorch" else word

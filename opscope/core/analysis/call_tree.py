@@ -135,7 +135,7 @@ def _padded(values: Ints, many: int) -> Ints:
     return np.append(values, np.zeros(many - len(values), np.int64))
 
 
-def _frame(reading: Reading, text: str) -> tuple[str, str] | None:
+def named_frame(reading: Reading, text: str) -> tuple[str, str] | None:
     """Return the name and kind of a range's frame; None if it is none."""
     kind = KINDS.get(reading.role)
     if kind is None:
@@ -155,7 +155,7 @@ def _on_host(
     """Return the path of each range, and per path the number of its ranges and their self time."""
     attribution = ops.attribution
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
-    frames = [_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
+    frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
     number = np.array([NONE if one is None else names.number(*one) for one in frames], np.int64)
     name = number.astype(np.int32)[meaning.reading]
     lasted = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()

@@ -74,11 +74,19 @@ def idle_ops(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> pl.DataFra
     return _by_op(ops, found)
 
 
-def pieces_of_waits(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> Pieces:
-    """Return the pieces of all gaps of devices that the host caused; their lengths add up to these gaps."""
+def pieces_of_waits(
+    ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT, longest: int | None = None
+) -> Pieces:
+    """Return the pieces of all gaps of devices that the host caused; their lengths add up to these gaps.
+
+    ``longest``: only of so many gaps, those that last longest.
+    """
     calls = ops.attribution.trace["calls"]
     gaps = gaps_between(work, "device", least)
     rows = host_gaps(gaps)
+    if longest is not None and len(rows) > longest:
+        length = (gaps.end - gaps.start)[rows]
+        rows = np.sort(rows[np.argpartition(length, len(rows) - longest)[-longest:]])
     call = work.call[gaps.after[rows]]
     process, thread = (
         calls[name].fill_null(NONE).cast(pl.Int64).gather(call).to_numpy()

@@ -17,6 +17,8 @@ from opscope.core.light_format import PHASES
 from opscope.core.schema import MACHINE_CPU, PROCESS_MEMORY
 from opscope.core.tables.trace import Trace
 
+from .in_words import ns, size
+from .in_words import share as said
 from .light import is_light, quantile, ranks
 
 FINDINGS: Final = {
@@ -26,6 +28,21 @@ FINDINGS: Final = {
     "share": pl.Float64,
     "lost": pl.Int64,
     "text": pl.String,
+    "to_try": pl.String,
+}
+#: The first thing to try, by finding.
+_TO_TRY: Final = {
+    "input-bound": "more loader processes and prefetching, so that the next batch is ready",
+    "waiting for other ranks": "opscope report --reports light of all ranks: which one is late",
+    "slow start": "nothing, if the training is long: it is paid once",
+    "uneven steps": "opscope report --reports light_steps: what the slowest steps have in common",
+    "slow spells": "what else ran on the machine then: checkpoints, evaluation, other programs",
+    "steps become slower": "what grows: lists of losses, caches, graphs that a loss keeps alive",
+    "growing memory": "del or detach what each step keeps, such as losses that hold their graphs",
+    "throttled GPU": "power and cooling: nvidia-smi -q -d PERFORMANCE",
+    "time outside of phases": "read losses, log and save less often",
+    "straggler": "what this rank has more of: its share of the data, its input, its machine",
+    "cannot tell": "opscope run --steps 20:30 -- python train.py",
 }
 #: A step waits for its input, or for other ranks, if that is above this part of its time.
 BOUND: Final = 0.05
@@ -104,6 +121,7 @@ def _row(finding: str, share: float | None, lost: float | None, text: str) -> di
         "share": share,
         "lost": None if lost is None else round(lost),
         "text": text,
+        "to_try": _TO_TRY.get(finding),
     }
 
 
@@ -141,18 +159,17 @@ class _One:
         wait = self.sums["input"]
         if wait > BOUND * self.total:
             text = (
-                f"the steps waited {_ns(wait / self.steps)} of "
-                f"{_ns(self.total / self.steps)} for "
-                f"their input ({_share(wait / self.total)} of the time)"
+                f"the steps waited {ns(wait / self.steps)} of {ns(self.total / self.steps)} for their input"
+                f" ({said(wait / self.total)} of the time)"
             )
-            busy = self.samples.filter(pl.col("name").cast(pl.String) == MACHINE_CPU)[
-                "value"
-            ].mean()
+            cpu = self.samples.filter(pl.col("name").cast(pl.String) == MACHINE_CPU)
+            busy = cpu["value"].mean()
             if isinstance(busy, float):
+                text += f"; the machine's processors were {busy:.0f} % busy"
                 text += (
-                    f"; the machine's processors were {busy:.0f} % busy, so more workers would not help"
+                    ", so more workers would not help"
                     if busy > 90
-                    else f"; the machine's processors were {busy:.0f} % busy: there is room for more workers"
+                    else ": there is room for more workers"
                 )
             yield _row("input-bound", wait / self.total, wait, text)
         wait = self.sums["collective"]
@@ -161,9 +178,8 @@ class _One:
                 "waiting for other ranks",
                 wait / self.total,
                 wait,
-                f"the steps spent {_share(wait / self.total)} of their time in collectives that the "
-                "program "
-                "called itself: the transfer, and waiting for other ranks",
+                f"the steps spent {said(wait / self.total)} of their time in collectives that the program"
+                " called itself: the transfer, and waiting for other ranks",
             )
 
     def _uneven(self) -> Iterator[dict[str, Any]]:
@@ -178,9 +194,8 @@ class _One:
                 "slow start",
                 starting / self.total,
                 starting,
-                f"the first steps took {_ns(starting)} more than steps do later: what is compiled, "
-                "allocated or "
-                "read for the first time",
+                f"the first steps took {ns(starting)} more than steps do later: what is compiled, allocated"
+                " or read for the first time",
             )
         many = int(slow["steps"].sum()) - len(begin)
         lost = float(((slow["length"] - self.median) * slow["steps"]).sum()) - starting
@@ -196,11 +211,10 @@ class _One:
             "uneven steps",
             lost / self.total,
             lost,
-            f"{many} of {self.steps} steps took more than {SLOW} times the median of "
-            f"{_ns(self.median)} and cost "
-            f"{_share(lost / self.total)} of the time (99 of 100 take at most {_ns(p99)}); the "
-            "slowest, step "
-            f"{first['step']}, took {_ns(first['duration'])}; most of it was {_NAMES[part]}",
+            f"{many} of {self.steps} steps took more than {SLOW} times the median of {ns(self.median)}"
+            f" and cost {said(lost / self.total)} of the time (99 of 100 take at most {ns(p99)});"
+            f" the slowest, step {first['step']}, took {ns(first['duration'])}; most of it was"
+            f" {_NAMES[part]}",
         )
 
     def _spells(self) -> Iterator[dict[str, Any]]:
@@ -228,15 +242,15 @@ class _One:
             part = max(grown, key=lambda name: grown[name])
             begin = (row["start"] - self.whole["start"]) / 1e9
             text += (
-                f"; the slowest {(row['end'] - row['start']) / 1e9:.1f} s began {begin:.0f} s into "
-                "the training, "
-                f"at step {row['first_step']}: {_ns(mean[worst])} a step where {_ns(usual)} is "
-                "usual, most of it "
-                f"{_NAMES[part]}"
+                f"; the slowest {(row['end'] - row['start']) / 1e9:.1f} s began {begin:.0f} s into the"
+                f" training, at step {row['first_step']}: {ns(mean[worst])} a step where {ns(usual)} is"
+                f" usual, most of it {_NAMES[part]}"
             )
         if recorded:
-            text += f"; {recorded} recorded in full, so `opscope report --reports slow_steps,ops` "
-            "tells of its ops"
+            text += (
+                f"; {recorded} recorded in full, so `opscope report --reports slow_steps,ops` tells of"
+                " its ops"
+            )
         if why:
             text += f"; not recorded in full: {why}"
         yield _row("slow spells", max(lost, 0) / self.total, max(lost, 0), text)
@@ -255,9 +269,8 @@ class _One:
                 "steps become slower",
                 lost / self.total,
                 lost,
-                f"a step took {_ns(quarters[0])} in the first quarter of the training and "
-                f"{_ns(quarters[3])} in "
-                "the last",
+                f"a step took {ns(quarters[0])} in the first quarter of the training and"
+                f" {ns(quarters[3])} in the last",
             )
 
     def _memory(self) -> Iterator[dict[str, Any]]:
@@ -275,9 +288,8 @@ class _One:
                         "growing memory",
                         None,
                         None,
-                        f"the {whose} memory grew all the time: from {_bytes(first)} to "
-                        f"{_bytes(last)}, about "
-                        f"{_bytes(per_hour)} an hour; it will end when there is no more",
+                        f"the {whose} memory grew all the time: from {size(first)} to {size(last)},"
+                        f" about {size(per_hour)} an hour; it will end when there is no more",
                     )
 
     def _throttled(self) -> Iterator[dict[str, Any]]:
@@ -293,8 +305,7 @@ class _One:
                         "throttled GPU",
                         share,
                         None,
-                        f"GPU {device} ran below its clocks in {_share(share)} of the samples: "
-                        f"{reason}",
+                        f"GPU {device} ran below its clocks in {said(share)} of the samples: {reason}",
                     )
 
     def _outside(self) -> Iterator[dict[str, Any]]:
@@ -304,9 +315,8 @@ class _One:
                 "time outside of phases",
                 rest / self.total,
                 None,
-                f"{_share(rest / self.total)} of the steps' time was in no phase: the program's own "
-                "code between "
-                "them, such as reading a loss, logging or writing a checkpoint",
+                f"{said(rest / self.total)} of the steps' time was in no phase: the program's own code"
+                " between them, such as reading a loss, logging or writing a checkpoint",
             )
 
     def not_told(self) -> Iterator[dict[str, Any]]:
@@ -315,25 +325,23 @@ class _One:
             say,
             None,
             None,
-            "which op or layer takes the time: light mode records none; `opscope run --steps "
-            "20:30` does",
+            "which op or layer takes the time: light mode records none; `opscope run --steps 20:30` does",
         )
         if not self.sums["backward"]:
             yield _row(
                 say,
                 None,
                 None,
-                "what the steps' time went into: no backward pass was seen. A compiled step (TensorFlow, "
-                "JAX) runs as one, and takes its input inside",
+                "what the steps' time went into: no backward pass was seen. A compiled step (TensorFlow, JAX)"
+                " runs as one, and takes its input inside",
             )
         elif self.gpu or self.samples["device"].is_not_null().any():
             yield _row(
                 say,
                 None,
                 None,
-                "what the GPU did in each phase: phases are the time that the host took, which on "
-                "a GPU is launching "
-                "and waiting; a step's whole time is right",
+                "what the GPU did in each phase: phases are the time that the host took, which on a GPU is"
+                " launching and waiting; a step's whole time is right",
             )
         if not len(self.samples):
             yield _row(say, None, None, "processors and memory: nothing was sampled")
@@ -398,27 +406,7 @@ def _late_ranks(trace: Trace, by_rank: Mapping[int, Any]) -> Iterator[dict[str, 
         "straggler",
         behind / step,
         behind * steps,
-        f"rank {by_rank[late]} is late: before its ranks meet it takes {_ns(behind)} a step more "
-        "than the others, "
-        f"most of it {_NAMES[part]}; their backward passes and collectives are "
-        f"{_ns(float(np.median(waits)))} "
-        "longer, as they wait",
+        f"rank {by_rank[late]} is late: before its ranks meet it takes {ns(behind)} a step more than"
+        f" the others, most of it {_NAMES[part]}; their backward passes and collectives are"
+        f" {ns(float(np.median(waits)))} longer, as they wait",
     )
-
-
-def _ns(ns: float) -> str:
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if ns >= scale:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns:.0f} ns"
-
-
-def _bytes(size: float) -> str:
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size:.0f} B"
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.3g} %"

@@ -79,10 +79,10 @@ def steps_of(ops: Ops) -> pl.DataFrame:
         pl.col("step").is_not_null()
         & ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     )
-    made_up = _made_up(trace)
+    unreal = made_up(trace)
     if found.is_empty():
-        return _whole(trace).filter(~made_up)
-    found = found.filter(~made_up)
+        return _whole(trace).filter(~unreal)
+    found = found.filter(~unreal)
     seen = pl.Series("seen", inside(trace, found), dtype=pl.Boolean)
     return _with_ranks(
         trace,
@@ -92,7 +92,7 @@ def steps_of(ops: Ops) -> pl.DataFrame:
     )
 
 
-def _made_up(trace: Trace) -> pl.Expr:
+def made_up(trace: Trace) -> pl.Expr:
     """Return whether a row's process has no times of events: its source only has totals, laid end to end."""
     origin = trace.origin
     parts = origin.get("parts") or [{**origin, "first_process": 0}]

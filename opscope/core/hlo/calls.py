@@ -236,7 +236,7 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
             )
             for side in ("lhs", "rhs")
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return []  # the form of another library: the FLOPs stay unknown
 
 

@@ -94,6 +94,6 @@ def _turns(module: Module, one: Instruction) -> int | None:
     try:
         config: Any = json.loads(text(module.data, one.message, 43) or "{}")
         turns = int(config["known_trip_count"]["n"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return turns if 0 <= turns < _LARGEST else None

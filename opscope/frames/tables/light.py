@@ -56,18 +56,3 @@ def frames() -> Iterator[Frame]:
             reason=("text", "why a value is null, or of what it was made"),
         ),
     )
-    yield Frame(
-        "diagnosis()",
-        "one row per finding, what costs most first, then one for each thing that light mode cannot tell",
-        columns(
-            "process rank finding share lost text",
-            finding=(
-                "text",
-                "what was found, in a few words; `cannot tell`: what was not looked at",
-            ),
-            share=(
-                "fraction",
-                "part of the steps' time that it concerns; of a straggler, of one step",
-            ),
-        ),
-    )

@@ -30,6 +30,9 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "power": "energy / sampled_time",
         "max_power": "most power in any sample",
     },
-    "text": {"text": "the finding, with its numbers"},
+    "text": {
+        "text": "the finding, with its numbers",
+        "to_try": "the first thing to try, or what to capture",
+    },
     "yes/no": {"full": "whether everything was recorded besides, so that the step took longer"},
 }

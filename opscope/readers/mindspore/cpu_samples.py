@@ -44,7 +44,9 @@ def read(path: Path) -> tuple[pl.DataFrame, tuple[str, str, int] | None]:
         busy = _both(machine, len(times))
         own = _both(process, None)
         many = about.get("cpu_processor_num")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+    except (
+        OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError, AttributeError,
+    ) as error:  # fmt: skip
         what = f"{path.name} cannot be read: no samples of the processors ({type(error).__name__})"
         return pl.DataFrame(schema=table_schema("samples")), ("info", what, 1)
     rows: list[tuple[str, int, float | None]] = []

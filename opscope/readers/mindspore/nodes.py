@@ -13,6 +13,7 @@ import polars as pl
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.rangetext import format_call
 from opscope.core.schema import DTYPE_NAMES, Arg, Dim, OpCall, ParamValue, TensorSpec
+from opscope.readers.rows import frame_of
 
 #: The framework and the graph in the specs of these ops.
 FRAMEWORK: Final = "mindspore"
@@ -56,7 +57,7 @@ _RANK: Final = 32
 
 def frame(rows: Iterable[dict[str, object]]) -> pl.DataFrame:
     """Return what ran as a frame; columns that a row lacks are null."""
-    return pl.DataFrame(list(rows), schema=RAN, strict=False)
+    return frame_of(rows, RAN)
 
 
 def conform(ran: pl.DataFrame) -> pl.DataFrame:

@@ -398,7 +398,7 @@ def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     of_step = {
         number: (int(words[1].rpartition(",")[2]), int(words[2].rpartition(",")[2]))
         for number, words in enumerate(lines[:_MOST_STEPS], 1)
-        if all(re.fullmatch(r"[0-9]{1,19}", word.rpartition(",")[2]) for word in words[1:3])
+        if all(re.fullmatch(r"[0-9]{1,18}", word.rpartition(",")[2]) for word in words[1:3])
         and len(words) > 3
     }
     return {step: of_step[step[0]] for step in gpu_steps(path) if step[0] in of_step}

@@ -22,6 +22,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import frame_of
 
 from . import nodes
 
@@ -258,7 +259,7 @@ def _named(
 
 
 def _frame(tasks: list[dict[str, object]]) -> pl.DataFrame:
-    return pl.DataFrame(tasks, schema=_MORE, strict=False)
+    return frame_of(tasks, _MORE)
 
 
 def _is_hccl(lane: str) -> bool:
@@ -340,7 +341,7 @@ def _with_collectives(
     are synchronisations. A collective without tasks is one kernel.
     """
     inner = _frame(planes).sort("start", maintain_order=True)
-    outer = pl.DataFrame(wholes, schema=nodes.RAN, strict=False).sort("start", maintain_order=True)
+    outer = nodes.frame(wholes).sort("start", maintain_order=True)
     if len(outer):
         around = outer.select("start", from_start="start", whole="name", until="end")
         inner = inner.join_asof(around, on="start", strategy="backward")

@@ -18,7 +18,7 @@ STARTED: Final = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg
 _DEFAULT: Final = "<default domain>"
 #: Two quotes end a range where the next begins, or the next thread's number, or nothing follows.
 _QUOTED: Final = re.compile(r'"(.*?)"(?=\s*(?:"|\d+\s+"|$))', re.DOTALL)
-_THREAD: Final = re.compile(r'\s*(\d+)\s+(?=")')
+_THREAD: Final = re.compile(r'\s*([0-9]{1,18})\s+(?=")')
 _TAIL: Final = re.compile(
     r":(none|[a-z]*int\d*|float|double)(?:\s*):([^:]*):(none|argb):([^:]*):"
     r"(none|ascii|unicode|registered):(.*)\Z",

@@ -17,6 +17,7 @@ from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import NSIGHT_COMPUTE, PACKED
 from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.rows import frame_of
 from opscope.readers.sound import sound_trace
 
 from .csv_file import parse, read_csv
@@ -153,7 +154,7 @@ def _devices(found: Measured, launches: pl.DataFrame) -> pl.DataFrame:
     rows = [{**row, **found.devices.get(row["device"], {})} for row in pairs.to_dicts()]
     schema = {"process": pl.Int32, "device": pl.Int32, "cc": pl.String, "name": pl.String,
               "sm_count": pl.Int64, "memory": pl.Int64, "max_threads_per_sm": pl.Int64}  # fmt: skip
-    return pl.DataFrame(rows, schema=schema)
+    return frame_of(rows, schema)
 
 
 def _value_of(found: Measured, name: str) -> pl.Series:

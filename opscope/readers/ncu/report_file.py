@@ -18,6 +18,7 @@ import polars as pl
 from opscope.core.hlo.wire import Fields, WireError, fields, number, spans, text, walk
 from opscope.core.perf.counters import ARITHMETIC, OPCODES, THREAD_OPCODES
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import frame_of
 
 from .measured import LAUNCHES, VALUES, Measured, Open
 from .nvtx import category
@@ -74,7 +75,7 @@ def _read(data: bytes, path: Path) -> Measured:
             values, texts = _values(data, result, strings)
             if not values and not texts:
                 failed += 1
-            device = int(values.get("launch__device_id", 0))
+            device = _whole(values.get("launch__device_id", 0.0)) or 0
             row["device"] = device
             row["cc"] = _capability(values)
             devices.setdefault(device, {}).update(_device(values, texts))
@@ -93,7 +94,7 @@ def _read(data: bytes, path: Path) -> Measured:
     if not launches:
         raise BadInput(path, "a report of Nsight Compute without kernels: ncu measured none")
     found = Measured(
-        pl.DataFrame(launches, schema=LAUNCHES),
+        frame_of(launches, LAUNCHES),
         pl.DataFrame(columns, schema=VALUES),
         stacks,
         devices,
@@ -219,7 +220,7 @@ def _value(data: bytes, start: int, end: int) -> float | str | None:
 
 def _capability(values: dict[str, float]) -> str | None:
     both = [values.get(f"{_ATTRIBUTE}compute_capability_{one}") for one in ("major", "minor")]
-    return None if None in both else ".".join(str(int(one or 0)) for one in both)
+    return None if None in both else ".".join(str(_whole(one or 0.0)) for one in both)
 
 
 def _device(values: dict[str, float], texts: dict[str, str]) -> dict[str, object]:
@@ -232,8 +233,13 @@ def _device(values: dict[str, float], texts: dict[str, str]) -> dict[str, object
         ("max_threads_per_sm", "max_threads_per_multiprocessor"),
     ):
         if (value := values.get(_ATTRIBUTE + attribute)) is not None:
-            found[column] = int(value)
+            found[column] = _whole(value)
     return found
+
+
+def _whole(value: float) -> int | None:
+    """The value as an integer; None if it is none of 53 bits, as no number of a device has more."""
+    return int(value) if abs(value) < 1 << 53 else None
 
 
 # ------------------------------------------------------------------------------------------ NVTX

@@ -11,6 +11,7 @@ from opscope.core.cupti import kinds
 from opscope.core.tables.trace import table_schema
 from opscope.readers.recording.cupti_files import Facts, Note
 from opscope.readers.recording.cupti_records import Columns
+from opscope.readers.rows import frame_of
 
 #: Columns that the program's side may tell too, beside CUPTI's records.
 _TOLD: Final = (
@@ -47,12 +48,8 @@ def devices(
     wanted = sorted(used) or sorted(rows)
     schema = table_schema("devices")
     wide = {name: pl.Int64 if dtype == pl.Int32 else dtype for name, dtype in schema.items()}
-    frame = pl.DataFrame(
-        [{**rows.get(device, {}), "process": 0, "device": device} for device in wanted],
-        schema=wide,
-        strict=False,
-    )
-    return frame, notes
+    kept = [{**rows.get(device, {}), "process": 0, "device": device} for device in wanted]
+    return frame_of(kept, wide, notes, "devices"), notes
 
 
 def _row(row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _names(names: Mapping[int, str], facts: Mapping[str, Any]) -> dict[int, str]
     told = facts.get("names")
     found = dict(names)
     for number, name in told.items() if isinstance(told, dict) else ():
-        if isinstance(name, str) and str(number).isdecimal():
+        if isinstance(name, str) and len(number) < 10 and number.isdecimal():
             found[int(number)] = name[:256]
     return found
 

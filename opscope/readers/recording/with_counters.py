@@ -25,6 +25,7 @@ from opscope.core.tables.trace import Trace, conform, next_range_id, table_schem
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.cupti_files import json_lines
 from opscope.readers.recording.kineto_threads import unseen
+from opscope.readers.rows import frame_of
 
 #: The domain of the marks that name the kernels, as a Kineto trace with counters has it.
 DOMAIN: Final = "cuda_profiler_range"
@@ -36,7 +37,9 @@ _DEVICE: Final = {
 }  # fmt: skip
 #: The most counters, contexts and names of a file that are read, and the longest text.
 _MOST_COUNTERS, _MOST_CONTEXTS, _MOST_NAMES, _LONGEST = 4096, 4096, 1 << 20, 1 << 15
-_LARGEST: Final = 1 << 63
+#: Times and numbers lie below, so that sums fit in 64 bits; numbers of devices in 16.
+_LARGEST: Final = 1 << 62
+_DEVICES: Final = 1 << 15
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ def _add(found: Measured, line: Any) -> None:
         raise TypeError(f"{line!r:.40} is not an object")
     if "measured" in line:
         about = {name: _int(line["measured"][name]) for name in _ABOUT}
+        _device(about["device"])
         if len(found.contexts) >= _MOST_CONTEXTS:
             raise ValueError("too many contexts")
         found.contexts[about["context"]] = {**about, "rows": []}
@@ -96,13 +100,13 @@ def _add(found: Measured, line: Any) -> None:
     if "names" in line and len(found.names) < _MOST_NAMES:
         found.names |= {_int(key): str(text)[:_LONGEST] for key, text in line["names"].items()}
     if "samples" in line:
-        device = _int(line["samples"]["device"])
+        device = _device(line["samples"]["device"])
         for time, *values in line["samples"]["rows"]:
             found.samples.append((device, [_int(time), *_row(values, len(found.counters))]))
     if "devices" in line:
         for row in line["devices"][:_MOST_CONTEXTS]:
             told = {name: kind(row[name]) for name, kind in _DEVICE.items() if row.get(name)}
-            found.devices.append({"process": 0, "device": _int(row["device"]), **told})
+            found.devices.append({"process": 0, "device": _device(row["device"]), **told})
     if "note" in line:
         found.notes.append(str(line["note"])[:_LONGEST])
 
@@ -117,6 +121,13 @@ def _int(value: Any) -> int:
     number = int(value)
     if not -_LARGEST < number < _LARGEST:
         raise ValueError(f"{value!r:.40} is out of range")
+    return number
+
+
+def _device(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < _DEVICES:
+        raise ValueError(f"{value!r:.40} is not a device number")
     return number
 
 
@@ -136,7 +147,7 @@ def merge(ranges: Trace, found: Measured) -> Trace:
         tables["ranges"] = pl.concat([ranges["ranges"], conform("ranges", marks)])
     tables["counters"] = counters
     if found.devices:
-        devices = pl.DataFrame(found.devices, strict=False)
+        devices = frame_of(found.devices, table_schema("devices"), notes, "devices")
         tables["devices"] = devices.unique("device", keep="first", maintain_order=True)
     if found.samples:
         sampled = pl.concat([ranges["samples"], conform("samples", _samples(found))])

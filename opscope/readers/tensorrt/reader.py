@@ -29,7 +29,7 @@ from opscope.core.tensorrt_layers import (
     bare_call,
 )
 from opscope.readers.errors import BadInput
-from opscope.readers.sound import sound_trace
+from opscope.readers.sound import LONGEST, sound_trace
 
 from .belonging import Engine, alone, stem, together
 from .parts import LayerTime, Stated
@@ -85,6 +85,9 @@ def _trace(engine: Engine) -> Trace:
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
+        wild = sum(not _possible(one, runs) for one in times_of.times.layers)
+        if wild:
+            notes.append(("warning", "layers whose time is out of range, left out", wild))
     recorded = engine.first("runs")
     if recorded is not None:
         kept, warm_up, remark = without_warm_up(recorded.runs, engine)
@@ -222,7 +225,7 @@ def _kernels(
     """One kernel for each layer that takes time, in order, end to end."""
     calls = {layer.name: layer.call for layer in layers}
     place = {layer.name: number for number, layer in enumerate(layers)}
-    taken = [one for one in times if one.total_ms > 0]
+    taken = [one for one in times if one.total_ms > 0 and _possible(one, runs)]
     if all(one.name in place for one in taken):
         taken.sort(key=lambda one: place[one.name])
     length = pl.Series([round(mean_ms(one, runs) * 1e6) for one in taken], dtype=pl.Int64)
@@ -240,6 +243,10 @@ def _kernels(
     ).with_columns(pl.lit(0, pl.Int32).alias("process"), pl.lit(0, pl.Int32).alias("device"))
 
 
+def _possible(one: LayerTime, runs: int | None) -> bool:
+    return mean_ms(one, runs) * 1e6 <= LONGEST
+
+
 def _kernel_name(layer: str, call: OpCall | None) -> str:
     """The tactic, which names the kernel; else the layer's type, else the layer."""
     if call is None:
@@ -249,7 +256,7 @@ def _kernel_name(layer: str, call: OpCall | None) -> str:
 
 def _stream(call: OpCall | None) -> int:
     found = None if call is None else call.param("stream")
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and abs(found) < 1 << 62 else 0
 
 
 def _unmatched(

@@ -37,7 +37,7 @@ LARGEST: Final = 2 << 30
 _GZIP: Final = b"\x1f\x8b"
 _BLOCK: Final = 4 << 20
 #: The name of a stream's line. The viewer derives other lines from the streams: they would count twice.
-_STREAM: Final = re.compile(r"Stream #(\d+)")
+_STREAM: Final = re.compile(r"Stream #([0-9]{1,18})(?![0-9])")
 _REST: Final = {"_counters_": "samples of hardware counters and of the device's state, left out"}
 _REST_ELSE: Final = "events of lines that only repeat the streams, left out"
 _DEVICE: Final = re.compile(r"/device:(?:[A-Z_]+):(\d+)")
@@ -129,6 +129,10 @@ def _process(
     for plane in planes:
         found = _DEVICE.match(plane.name)
         if found:
+            if len(found.group(1)) > 9:
+                raise BadInput(
+                    file_path, f"a plane of device {found.group(1):.20}, which cannot be"
+                )
             _device(space, plane, int(found.group(1)), programs, tables, counts)
         elif plane.name.startswith("/host:") and plane.name != "/host:metadata":
             for line in plane.lines:

@@ -51,7 +51,7 @@ def tables(
 ) -> list[Section]:
     """Return the sections of one report. Raises ReportError if one of these is unknown."""
     (chosen,) = resolve([name])
-    return _sections(_model(profile, key, iter_start, iter_stop, domain), chosen)
+    return _sections(profile, _model(profile, key, iter_start, iter_stop, domain), chosen)
 
 
 def _model(
@@ -75,10 +75,10 @@ def _model(
         raise ReportError(str(error)) from error
 
 
-def _sections(model: Model, name: str) -> list[Section]:
+def _sections(profile: Profile, model: Model, name: str) -> list[Section]:
     from .sections import MAKERS
 
-    return MAKERS[name][1](model)
+    return MAKERS[name][1](profile, model)
 
 
 def write(
@@ -129,7 +129,7 @@ def write(
         for domain in parts:
             model = _model(profile, key, iter_start, iter_stop, domain)
             for name in chosen:
-                sections = _sections(model, name)
+                sections = _sections(profile, model, name)
                 for kind in wanted:
                     path = Path(place, paths[domain, name, kind])
                     files.write_section(sections, kind, path)
@@ -163,7 +163,7 @@ def show(
     notes = [*model.source.reasons, *([model.found.reason] if model.found.reason else [])]
     found: list[Table] = []
     for name in resolve(names):
-        found.extend(shown(section, top) for section in _sections(model, name))
+        found.extend(shown(section, top) for section in _sections(profile, model, name))
     return [*found[:-1], _noted(found[-1], notes)] if found else []
 
 
@@ -185,7 +185,7 @@ def as_json(
     text = StringIO()
     for number, name in enumerate(resolve(names)):
         text.write(f'{"," if number else "{"}\n"{name}": ')
-        files.write_json(_sections(model, name), text)
+        files.write_json(_sections(profile, model, name), text)
     return text.getvalue() + "}"
 
 

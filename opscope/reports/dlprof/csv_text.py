@@ -39,8 +39,7 @@ def csv_pieces(sections: Iterable[Section]) -> Iterator[bytes]:
             piece = BytesIO()
             lines.write_csv(piece, include_header=False, quote_style="never")
             yield piece.getvalue()
-        if section.note is not None:
-            yield f"# {section.note}\n".encode()
+        yield "".join(f"# {note}\n" for note in section.notes).encode()
 
 
 def _plain(value: object) -> str:

@@ -61,7 +61,7 @@ def write_json(sections: Sequence[Section], file: IO[str]) -> None:
             file.write((",\n" if begin else "") + rows[1:-1])
         if not section.single:
             file.write("]")
-    notes = [section.note for section in sections if section.note]
+    notes = [note for section in sections for note in section.notes]
     if notes:
         file.write(',\n"notes": ' + json.dumps(notes, ensure_ascii=False))
     file.write("\n}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,10 @@ import polars as pl
 
 from opscope.core.dlprof import summary, tables
 from opscope.core.dlprof.model import Model
+from opscope.profile import Profile
 from opscope.version import __version__
+
+from .expert_systems import findings
 
 #: Columns that DLProf writes in quotes.
 QUOTED: Final = frozenset(
@@ -18,27 +21,23 @@ QUOTED: Final = frozenset(
      "Long Kernel Name", "Stack Trace", "TC Kernel Names", "Non-TC Kernel Names", "Name", "Problem",
      "Recommendation", "Layer", "Framework Op", "Source"}
 )  # fmt: skip
-NO_FINDINGS: Final = (
-    "opscope does not make DLProf's findings yet: that none is listed does not mean that nothing is wrong;"
-    " opscope report FILE --reports advice has opscope's own"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """One titled table of a report, with DLProf's column names in its order.
 
-    ``single``: the frame has one row, whose values DLProf lists one below the other. ``note``: what the
+    ``single``: the frame has one row, whose values DLProf lists one below the other. ``notes``: what the
     reader must know about the section. Times are in ns, sizes in bytes, shares in percent; null is unknown.
     """
 
     title: str
     frame: pl.DataFrame
     single: bool = False
-    note: str | None = None
+    notes: Sequence[str] = ()
 
 
-def _summary(model: Model) -> list[Section]:
+def _summary(_: Profile, model: Model) -> list[Section]:
     trace = model.source.trace
     machine = {
         **summary.system(trace),
@@ -60,26 +59,26 @@ def _row(values: Mapping[str, object]) -> pl.DataFrame:
     return pl.DataFrame({name: [value] for name, value in values.items()})
 
 
-def _detail(model: Model) -> list[Section]:
+def _detail(_: Profile, model: Model) -> list[Section]:
     table = model.found.table
     kept = table.filter("aggregated")["iteration"].to_list()
     title = "All Iterations" if len(kept) == len(table) else f"Iterations {kept[0]} to {kept[-1]}"
     return [Section(title, tables.detail(model))]
 
 
-def _expert_systems(model: Model) -> list[Section]:
-    frame = pl.DataFrame(schema={"Problem": pl.String, "Recommendation": pl.String})
-    return [Section("Expert Systems Feedback", frame, note=NO_FINDINGS)]
+def _expert_systems(profile: Profile, model: Model) -> list[Section]:
+    frame, notes = findings(profile, model)
+    return [Section("Expert Systems Feedback", frame, notes=notes)]
 
 
 #: Each report's sections, and the name of its files, which is DLProf's.
-MAKERS: Final[Mapping[str, tuple[str, Callable[[Model], list[Section]]]]] = {
+MAKERS: Final[Mapping[str, tuple[str, Callable[[Profile, Model], list[Section]]]]] = {
     "summary": ("summary", _summary),
     "detail": ("detailed", _detail),
-    "iteration": ("iteration", lambda m: [Section("Iteration Report", tables.iteration(m))]),
-    "kernel": ("kernel", lambda m: [Section("Kernel Report", tables.kernel(m))]),
-    "tensor": ("tensor_core", lambda m: [Section("Tensor Core Report", tables.tensor(m))]),
-    "op_type": ("op_type", lambda m: [Section("Op Type Summary Report", tables.op_type(m))]),
-    "group_node": ("group_op", lambda m: [Section("Group Op Report", tables.group_node(m))]),
+    "iteration": ("iteration", lambda _, m: [Section("Iteration Report", tables.iteration(m))]),
+    "kernel": ("kernel", lambda _, m: [Section("Kernel Report", tables.kernel(m))]),
+    "tensor": ("tensor_core", lambda _, m: [Section("Tensor Core Report", tables.tensor(m))]),
+    "op_type": ("op_type", lambda _, m: [Section("Op Type Summary Report", tables.op_type(m))]),
+    "group_node": ("group_op", lambda _, m: [Section("Group Op Report", tables.group_node(m))]),
     "expert_systems": ("expert_systems", _expert_systems),
 }

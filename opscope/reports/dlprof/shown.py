@@ -20,14 +20,22 @@ _FORMS: Final[dict[str, Callable[[object], str]]] = {
 _FIRST: Final = (
     "Op ID", "Kernel Name", "Op Type", "Name", "Iteration", "No. Calls", "# Calls",
     "Total GPU Time (ns)", "Total CPU Time (ns)", "GPU Duration (ns)", "Op Name", "Using TC",
-    "Uses TC", "Direction",
+    "Uses TC", "Direction", "Problem", "Recommendation",
 )  # fmt: skip
-_NAMES: Final = ("Op Name", "Kernel Name", "Long Kernel Name", "Name", "Stack Trace")
+_NAMES: Final = (
+    "Op Name",
+    "Kernel Name",
+    "Long Kernel Name",
+    "Name",
+    "Stack Trace",
+    "Problem",
+    "Recommendation",
+)
 
 
 def shown(section: Section, top: int | None) -> Table:
     """Return the section as a table of at most ``top`` rows (None: all)."""
-    notes = [section.note] if section.note else []
+    notes = list(section.notes)
     if section.single:
         row = section.frame.row(0, named=True)
         rows = [{"name": name, "value": _form(name)(value)} for name, value in row.items()]

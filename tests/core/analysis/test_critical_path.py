@@ -136,8 +136,8 @@ def test_the_host_waits_for_the_device_in_a_synchronising_call(trace_of):
         ("host", None, 27), ("op", "relu", 20),
     ]  # fmt: skip
     assert NO_SYNCS in notes(profile)
-    # without the kernel the call itself is in the way: the shortest of its kind took all of 83
-    assert saved(profile, kernels={"k1": 0.5}) == 0
+    # the call's own time is the 3 that were left once the kernel had ended: it does not hold up the rest
+    assert saved(profile, kernels={"k1": 0.5}) == 45
     told = Profile(
         trace_of(
             **tables,
@@ -479,7 +479,7 @@ def slow(graph: Graph, duration: np.ndarray, weight: np.ndarray, delay: np.ndarr
     return [reach(node) for node in range(len(graph))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(traces())
 def test_the_pieces_cover_the_window_and_each_moment_once(trace):
     profile = Profile(trace)
@@ -491,7 +491,7 @@ def test_the_pieces_cover_the_window_and_each_moment_once(trace):
         assert profile.critical_totals(by)["time"].sum() == pieces["duration"].sum()
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(traces(), st.data())
 def test_the_replay_is_the_longest_path(trace, data):
     graph = Profile(trace)._graph
@@ -549,7 +549,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(traces(), CHANGES, st.sampled_from([0.0, 0.5, 1.0]))
 def test_less_work_saves_no_more_than_is_removed_and_never_costs(trace, change, kernels):
     profile = Profile(trace)

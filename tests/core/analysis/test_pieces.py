@@ -106,7 +106,7 @@ def assert_same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) ->
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
-    @settings(max_examples=20)  # each example writes two profiles
+    @settings(max_examples=12)  # each example writes two profiles
     @given(traces())
     def law(trace):
         whole = frames(Profile(trace))

@@ -26,7 +26,7 @@ from opscope.core.analysis.critical.waits import (
     coinciding,
     waits,
 )
-from opscope.core.analysis.critical.work import COMMUNICATION, COPY, Work, device_work
+from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
@@ -503,17 +503,16 @@ def _own_calls(
     ended: Ints,
 ) -> Ints:
     """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
-    where all waited the shortest of all; of a copy without the time until what it waited for had ended, as
-    it is one call that waits for the work before it and copies."""
+    where all waited the shortest that was left once the work had ended."""
     codes, names = compact(trace["calls"]["name"])
     lasted = (trace["calls"]["end"] - trace["calls"]["start"]).fill_null(0).to_numpy()
     call = nodes.ref[waited]
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
+    # of one long wait, all would be its own: the whole time would stay if the work took none
     held = np.clip(last[waited] + nodes.low - nodes.called[call], 0, lasted[call])
-    copies = np.isin(call, nodes.work.call[nodes.work.what == COPY])
-    found = lasted[call] - np.where(copies, held, 0)
+    found = lasted[call] - held
     for one in range(len(names)):
         here = codes[call] == one
         if here.any():

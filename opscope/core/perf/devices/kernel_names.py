@@ -43,6 +43,19 @@ _INSTRUCTION: Final = _any(
     r"SM(?:70|75|80|89|90|100|120)_\d+x\d+x\d+|SM100_MMA|Mma_m\d+n\d+k\d+|m\d+n\d+k\d+",
     r"(?i:mfma)|_xdlops|_xdl_|xdl_cshuffle|Xdl(?:ops|_|[A-Z])|_wmma_",
 )
+_MULTIPLIES: Final = Rule(
+    False,
+    "the name stands for plain multiply-adds on the vector units",
+    _any(
+        r"(?i:simt)(?!ensor)|_ffma_|ffma_|MmaSimt|OpClassSimt|(?i:gemv|gemmSN|gemmk1)|dp4a",
+        r"implicit_convolve_[sh]gemm|explicit_convolve_[sh]gemm|convolve_common_engine",
+        r"[_l]scudnn|wgrad_alg[01]_engine|dgrad_engine|(?:d|w)grad2d_(?:grouped_direct|c1_k1)"
+        r"|conv2d_(?:grouped_direct|c1_k1)",
+        r"(?i:winograd)|fft2d_|_fft_|vector_fft|regular_fft|fft_rtc|miopenSp3AsmConv|miopenGcnAsmConv",
+        r"igemm_(?:fwd|bwd|wrw)_gtcn\d*_|(?<!x)dlops|_dl_|naive_conv|gemm_naive|_naive(?![a-z])",
+        r"fmha_cutlass[FB]_f32_\w*?sm(?:50|70|75)|fmha_cutlass[FB]_\w*?sm50",
+    ),
+)
 #: Rules before the search for instructions: helper kernels carry the names of the kernels that they help.
 _FIRST: Final = (
     Rule(
@@ -93,19 +106,7 @@ _FIRST: Final = (
         ),
         own_name_only=True,
     ),
-    Rule(
-        False,
-        "the name stands for plain multiply-adds on the vector units",
-        _any(
-            r"(?i:simt)(?!ensor)|_ffma_|ffma_|MmaSimt|OpClassSimt|(?i:gemv|gemmSN|gemmk1)|dp4a",
-            r"implicit_convolve_[sh]gemm|explicit_convolve_[sh]gemm|convolve_common_engine",
-            r"[_l]scudnn|wgrad_alg[01]_engine|dgrad_engine|(?:d|w)grad2d_(?:grouped_direct|c1_k1)"
-            r"|conv2d_(?:grouped_direct|c1_k1)",
-            r"(?i:winograd)|fft2d_|_fft_|vector_fft|regular_fft|fft_rtc|miopenSp3AsmConv|miopenGcnAsmConv",
-            r"igemm_(?:fwd|bwd|wrw)_gtcn\d*_|(?<!x)dlops|_dl_|naive_conv|gemm_naive|_naive(?![a-z])",
-            r"fmha_cutlass[FB]_f32_\w*?sm(?:50|70|75)|fmha_cutlass[FB]_\w*?sm50",
-        ),
-    ),
+    _MULTIPLIES,
 )
 #: Names of cuBLAS's plain kernels; a name that also has an instruction's numbers is not one of them.
 _LETTERS: Final = Rule(
@@ -325,6 +326,11 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
 def uses_tensor_cores(kernel: str) -> bool | None:
     """Whether a kernel with this name computes on Tensor Cores; ``None`` if the name does not show it."""
     return verdict(kernel)[0]
+
+
+def multiplies_on_vector_units(kernel: str) -> bool:
+    """Whether the name proves that the kernel computes a product, and without Tensor Cores."""
+    return verdict(kernel) in ((False, _LETTERS.why), (False, _MULTIPLIES.why))
 
 
 def which_use_tensor_cores(kernels: Sequence[str | None]) -> list[bool | None]:

@@ -1,0 +1,66 @@
+"""Measure ``opscope export`` of a saved profile, per format, beside saving a copy of the profile.
+
+Usage: python benchmarks/export.py [--kernels N] [--file PROFILE]
+
+Makes an nvprof database of N kernels and saves its profile, unless one is given. Each command has its own
+process: wall and CPU seconds and peak memory are the system's, sizes those of the files. The limit is to read the
+profile and write it again, ``opscope.load(…).save(…)``. On a busy machine compare CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from make_nvprof import make
+from pyprof import Used, shown, timed
+
+FORMATS = ("perfetto", "chrome", "speedscope", "flamegraph", "prometheus")
+SAVE = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
+
+
+def size(path: Path) -> float:
+    """The size of a file or folder in MB."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(one.stat().st_size for one in files if one.is_file()) / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, default=200_000)
+    parser.add_argument("--file", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        profile = asked.file
+        if profile is None:
+            make(where / "nvprof.sqlite", asked.kernels)
+            profile = where / "run.opscope"
+            subprocess.run(
+                [sys.executable, "-c", SAVE, str(where / "nvprof.sqlite"), str(profile)], check=True
+            )
+        rows: list[tuple[str, Used, Path]] = []
+        copy = where / "copy.opscope"
+        rows.append(
+            (
+                "load and save",
+                timed([sys.executable, "-c", SAVE, str(profile), str(copy)], Path(os.devnull)),
+                copy,
+            )
+        )
+        for name in FORMATS:
+            target = where / f"out.{name}"
+            command = [sys.executable, "-m", "opscope", "export", str(profile), "--to", name]
+            rows.append((name, timed([*command, "-o", str(target)], Path(os.devnull)), target))
+        limit = rows[0][1].cpu
+        for name, used, path in rows:
+            shown(name, used)
+            print(f"{'':38}{size(path):9.1f} MB{used.cpu / limit:8.2f} of load and save")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""``opscope diff``: what changed from one run to another, and a limit for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import common
+
+
+def diff(
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="The first run: a profile or trace.", show_default=False),
+    ],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The second run, of any format.", show_default=False)
+    ],
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            "--fail_on",
+            metavar="LIMIT",
+            help="Exit with 1 if B is slower by more, beyond the noise: 'step>3%', 'step>2ms',"
+            " 'op:aten::mm>5%' (* stands for any text), 'part:data loader>1ms'. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Only this table: run, part, cause, op or kernel.  [CSV: cause]",
+            show_default=False,
+        ),
+    ] = None,
+    top: common.Top = None,
+    csv: common.Csv = False,
+    json: common.Json = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, such as for a pull request.")
+    ] = False,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
+    gpu: common.Gpu = None,
+    strict: common.Strict = False,
+    width: common.Width = None,
+) -> None:
+    """Say what explains the difference of two runs: other versions, frameworks or GPUs, or the same.
+
+    Times are means per step. Steps are split into parts, and parts into ops, so that all adds up to the
+    difference of the step exactly; a change is called only if it is larger than the noise of the steps.
+    Exit code 1: a limit of --fail-on was exceeded.
+    """
+    from opscope.core.analysis.diff.gate import BadLimit, held, parse
+    from opscope.core.analysis.diff.reduced import Reduced
+    from opscope.core.analysis.diff.tables import Difference, compared
+    from opscope.profile.diff import give_up
+    from opscope.reports import difference as shown
+    from opscope.reports.suggest import unknown
+
+    if csv + json + markdown > 1:
+        common.fail("--csv, --json and --markdown cannot be combined: choose one")
+    if table is not None and table not in shown.TITLES:
+        common.fail(unknown("table", table, list(shown.TITLES)))
+    if table is not None and (json or markdown):
+        common.fail("--table is for the terminal and --csv; --json and --markdown have all tables")
+    try:
+        limits = [parse(text) for text in fail_on or ()]  # before anything is read
+    except BadLimit as error:
+        common.fail(str(error))
+
+    def reduced(path: str, whole: bool = False) -> Reduced:
+        profile = common.load([path], gpu, strict)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
+        found = profile._reduced(whole)
+        del profile
+        give_up()  # before the other is read
+        return found
+
+    one, other, told = reduced(a), reduced(b), None
+    if not compared(one, other):
+        told = Difference.unlike(one, other)
+        one, other = reduced(a, True), reduced(b, True)
+    difference = Difference(one, other, told)
+    try:
+        results = [held(limit, difference) for limit in limits]
+    except BadLimit as error:
+        common.fail(str(error))
+    names = (Path(a).name, Path(b).name)
+    if csv:
+        common.raw(shown.frame(difference, table or "cause"), True, top)
+    elif json:
+        common.emit(shown.as_json(difference, names, results))
+    elif markdown:
+        common.emit(
+            shown.markdown(difference, names, results, (common.TOP if top is None else top) or None)
+        )
+    else:
+        rows = (common.TOP if top is None else top) or None
+        if table is None:
+            common.show(shown.tables(difference, names, rows), width)
+        else:
+            found = shown.frame(difference, table)
+            common.show([shown.table(difference, table, found, rows)], width)
+    exceeded = [one.said for one in results if one.failed]
+    if exceeded:
+        common.fail(f"exceeded: {'; '.join(exceeded)}", 1)

@@ -1,0 +1,91 @@
+"""``opscope export``: write a profile in the format of another tool."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import common
+
+
+def export(
+    file: common.Files,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard or prometheus.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="The file to write.  [the trace's name]", show_default=False
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
+            show_default="op",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="Replace the file if it exists.")
+    ] = False,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
+    gpu: common.Gpu = None,
+    model: common.Model = None,
+    strict: common.Strict = False,
+) -> None:
+    """Write the profile for another tool: a viewer of timelines or flame graphs, or a metrics system.
+
+    A timeline has every op, layer, step and user range by thread, the CUDA calls, and what ran on each
+    stream, with arrows from call to kernel; and counters for what was sampled.
+    """
+    from opscope.exports.flamegraph import BY
+    from opscope.exports.formats import FORMATS
+    from opscope.exports.formats import export as write
+    from opscope.reports.suggest import unknown
+
+    if to not in FORMATS:
+        common.fail(unknown("format", to, FORMATS))
+    wanted = FORMATS[to]
+    options: dict[str, Any] = {}
+    if by is not None:
+        if "by" not in wanted.options:
+            common.fail(f"--by is for --to flamegraph, not {to}")
+        if by not in BY:
+            common.fail(unknown("--by", by, BY))
+        options["by"] = by
+    target = output or Path(_stem(file[0]) + wanted.suffix)
+    if target.is_dir() and not wanted.folder:
+        common.fail(f"{target} is a folder")
+    if target.exists() and not force:
+        common.fail(f"{target} exists; --force replaces it")
+    profile = common.load(file, gpu, strict, model=model)
+    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+    try:
+        counts = write(profile, to, target, **options)
+    except OSError as error:
+        common.fail(f"{target} was not written: {error.strerror or error}")
+    except ImportError as error:  # a package that the format needs
+        common.fail(str(error))
+    said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
+    common.say(f"wrote {target}: {said}")
+
+
+def _stem(path: str) -> str:
+    name = os.path.basename(os.path.normpath(path))
+    return name.partition(".")[0] or "profile"

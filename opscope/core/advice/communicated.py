@@ -1,0 +1,157 @@
+"""What detectors say alike about communication: its kernels, the part that nothing hides, its pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.advice.finding import Answers, CannotTell
+from opscope.core.job.exchanges import KERNELS
+from opscope.core.perf.ops.communication import collective
+from opscope.core.tables.columns import matching
+from opscope.core.tables.intervals import Ints, merge
+
+#: Texts of ops and ranges by which the way of training in parallel is told.
+_PATTERNS: Final = {
+    "ddp": r"DistributedDataParallel\.forward|distributed::reducer|distributed\.ddp\.reducer|DDP",
+    "fsdp": r"(?i)FullyShardedDataParallel|\bFSDP|fsdp::|fully_shard",
+    "tensor_parallel": r"symm_mem::|RowParallel|ColumnParallel|RowwiseParallel|ColwiseParallel",
+}
+ONLY_CALLS: Final = (
+    "the calls of collectives were recorded, but not when they ran: capture with a GPU profiler, or train"
+    " with the recorder's native observer"
+)
+NO_COMPUTATION: Final = (
+    "the profile holds collectives and no computation, so that what ran beside them is not known"
+)
+
+
+def rates(answers: Answers) -> pl.DataFrame | CannotTell:
+    """Return one row per process that communicated: the rows of ``communication()`` with ``exposed``
+    and ``moving`` (ns).
+
+    ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: that
+    less the waiting for other ranks, where it is known: only even work shortens the waiting. Where it is not
+    known, and ranks have as many collectives, it is at most the least communication of a rank. Empty where
+    there was no communication.
+    """
+    told = answers.overlap()["reason"].drop_nulls()
+    if len(told):
+        return CannotTell(f"{told[0]}, so that what ran at once is not known")
+    found = answers.communication()
+    if found.is_empty() and answers.trace["ranges"].is_empty():
+        return CannotTell(
+            "the profile has neither kernels nor ops: capture with one of the backends"
+        )
+    talking = found.filter((pl.col("collectives") > 0) | (pl.col("communication_time") > 0))
+    if len(talking) and talking["communication_time"].null_count() == len(talking):
+        return CannotTell(ONLY_CALLS)
+    timed = talking.filter(pl.col("communication_time").is_not_null() & (pl.col("window") > 0))
+    beside = timed.filter(pl.col("computation_time") > 0)
+    if len(timed) and beside.is_empty():
+        return CannotTell(NO_COMPUTATION)
+    exposed = pl.col("communication_time") - pl.col("overlap_time")
+    # of ranks with as many collectives, the one that is in them for the shortest time waits least
+    alike = len(beside) > 1 and beside["collectives"].n_unique() == 1
+    most = beside["communication_time"].min() if alike else None
+    moving = (pl.col("exposed") - pl.col("waiting_time").fill_null(0)).clip(lower_bound=0)
+    return beside.with_columns(exposed.alias("exposed")).with_columns(
+        pl.when(pl.col("waiting_time").is_null())
+        .then(pl.min_horizontal(moving, pl.lit(most, pl.Int64)))
+        .otherwise(moving)
+        .alias("moving")
+    )
+
+
+def collective_kernels(answers: Answers) -> pl.DataFrame:
+    """Return the kernels of collectives: the columns of ``kernels()`` with ``row``, the row of the trace's
+    table, ``collective``, its kind, and ``exposed`` (ns), the part during which its process computed nothing.
+
+    Of two collectives that run at once, each has the time as exposed.
+    """
+    kernels = answers.kernels(categories=True)
+    talks = communicates(answers, kernels)
+    rows = np.flatnonzero(talks)
+    found = kernels[rows].with_columns(pl.Series("row", rows, pl.Int64))
+    exposed = np.zeros(len(rows), np.int64)
+    process = kernels["process"].fill_null(-1).to_numpy()
+    for one in np.unique(process[rows]).tolist():
+        mine = np.flatnonzero(process[rows] == one)
+        others = kernels.select("start", "end").filter(
+            pl.Series((process == one) & ~talks, dtype=pl.Boolean)
+        )
+        union = merge(*(others[name].to_numpy() for name in ("start", "end")))
+        start, end = (found[name].gather(mine).to_numpy() for name in ("start", "end"))
+        exposed[mine] = end - start - (_open_until(union, end) - _open_until(union, start))
+    # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
+    attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
+    told = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
+    kind = pl.coalesce(_kinds("told"), _kinds("op"), _kinds("name"))
+    return found.with_columns(pl.Series("exposed", exposed), told).with_columns(
+        kind.alias("collective")
+    )
+
+
+def _kinds(column: str) -> pl.Expr:
+    def read(texts: pl.Series) -> pl.Series:
+        written = texts.cast(pl.String)
+        kinds = {one: _kind(one) for one in written.drop_nulls().unique()}
+        found: pl.Series = written.replace_strict(kinds, default=None, return_dtype=pl.String)
+        return found
+
+    return pl.col(column).map_batches(read, return_dtype=pl.String)
+
+
+def _kind(text: str) -> str | None:
+    return "recv" if text.startswith("Receive") else collective(text)
+
+
+def communicates(answers: Answers, kernels: pl.DataFrame) -> NDArray[np.bool_]:
+    """Return whether each row of ``kernels()`` is a kernel of a collective, as ``communication()`` has it."""
+    found = matching(kernels["name"], KERNELS)
+    if answers.trace.has("calls"):
+        return found
+    by_op: NDArray[np.bool_] = found | matching(kernels["direction"], "^communication$")
+    return by_op
+
+
+def _open_until(union: tuple[Ints, Ints], time: Ints) -> Ints:
+    """Return for how long (ns) a union of intervals was open before each time."""
+    start, end = union
+    if not len(start):
+        return np.zeros(len(time), np.int64)
+    place = np.searchsorted(start, time, side="right") - 1
+    whole = np.concatenate(([0], np.cumsum(end - start)))
+    inside = np.minimum(time, end[place]) - start[place]
+    found: Ints = np.where(place >= 0, whole[place] + inside, 0)
+    return found
+
+
+def patterns(answers: Answers) -> set[str]:
+    """Return the ways of training in parallel that names of ops and ranges show: ``ddp``, ``fsdp``,
+    ``tensor_parallel``."""
+    texts = answers.trace["ranges"]["text"].unique()
+    return {name for name, told in _PATTERNS.items() if matching(texts, told).any()}
+
+
+def by_kind(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return kind, count, time and exposed time (ns) of the collectives, those with most exposed first."""
+    return (
+        kernels.group_by(pl.col("collective").fill_null("other").alias("kind"))
+        .agg(pl.len().alias("count"), pl.col("duration").sum(), pl.col("exposed").sum())
+        .sort("exposed", "kind", descending=[True, False])
+    )
+
+
+def as_int(value: Any) -> int:
+    """Return what a column's ``max`` or ``median`` gave as a whole number; 0 of a column without values."""
+    return int(value or 0)
+
+
+def rank_name(row: Mapping[str, Any]) -> str:
+    """Return ``rank 3``, or ``process 0`` where the rank is not known."""
+    return f"process {row['process']}" if row.get("rank") is None else f"rank {row['rank']}"

@@ -1,0 +1,155 @@
+"""Communication that takes more than a tenth of a step: what fewer reductions would save."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.advice.communicated import collective_kernels, patterns, rank_name, rates
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.saying import evidence, framework, ms, places, share
+
+#: The part of a step: that of the PyTorch profiler's plug-in.
+LEAST: Final = 0.1
+#: Communication that is hidden but for this part of the time costs nothing that fewer reductions save.
+EXPOSED: Final = 0.01
+#: Steps of gradient accumulation for which the saving is estimated; the second is the best estimate.
+STEPS: Final = (2, 4, 8)
+_CHOSEN: Final = 4
+#: Collectives that add up gradients: accumulation leaves out all but one in k.
+_REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
+
+
+def find(answers: Answers) -> Answer:
+    """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
+    told = rates(answers)
+    if isinstance(told, CannotTell):
+        return told
+    much = told.filter(
+        (
+            pl.col("communication_time") - pl.col("waiting_time").fill_null(0)
+            > LEAST * pl.col("window")
+        )
+        & (pl.col("moving") > EXPOSED * pl.col("window"))
+    )
+    if much.is_empty():
+        return []
+    worst = much.sort("communication_share", "process", descending=[True, False])
+    return [_finding(answers, worst.row(0, named=True), len(much), len(told))]
+
+
+def _finding(answers: Answers, most: dict[str, Any], many: int, all_of: int) -> Finding:
+    whole, window, exposed = (
+        int(most[name]) for name in ("communication_time", "window", "exposed")
+    )
+    where = rank_name(most)
+    steps = answers.steps().filter(
+        pl.col("step").is_not_null()
+        & pl.col("communication_part").is_not_null()
+        & (pl.col("time") > 0)
+        & (pl.col("process") == most["process"])
+    )
+    parts = steps.select(
+        "step", (pl.col("communication_part") / pl.col("time")).alias("part")
+    ).sort("part", descending=True)
+    by_step = (
+        f" by step between {100 * parts['part'][-1]:.1f} % and {100 * parts['part'][0]:.1f} % (step"
+        f" {parts['step'][0]})"
+        if len(parts)
+        else " no steps are marked, so that this is of the whole window"
+    )
+    kernels = collective_kernels(answers).filter(pl.col("process") == most["process"])
+    gradients = kernels.filter(
+        pl.col("collective").is_in(_REDUCTIONS)
+        & (pl.col("direction").cast(pl.String).fill_null("communication") != "forward")
+    )
+    # union: of two reductions at once, both have the time as exposed
+    reduced = min(int(gradients["exposed"].sum()), exposed)
+    kinds = "; ".join(
+        f"{kind}: {count:,} taking {ms(time)}"
+        for kind, count, time in kernels.group_by(pl.col("collective").fill_null("other"))
+        .agg(pl.len(), pl.col("duration").sum())
+        .sort("duration", descending=True)
+        .head(3)
+        .rows()
+    )
+    saves = ", ".join(f"k = {k}: {ms(reduced * (k - 1) // k)}" for k in STEPS)
+    used = framework(answers)
+    estimate = (
+        f" Gradients added up over k steps are reduced once in k: at most (k - 1) / k of the {ms(reduced)}"
+        f" of exposed reductions is saved ({saves}); the edit is for k = {_CHOSEN}. That changes how often"
+        " the optimizer steps: it is another training, with a batch k times as large."
+        if reduced
+        else " No kernel of the profile is known to reduce gradients, so that nothing can be said of"
+        " accumulation."
+    )
+    sharded = "fsdp" in patterns(answers)
+    return Finding(
+        what=f"{where} communicates for {share(whole, window)} of its {ms(window)} ({ms(whole)}, of which"
+        f" {ms(exposed)} beside no computation);{by_step}",
+        evidence=f"{many:,} of {all_of:,} processes that communicate are above 10 %"
+        + (f"; {kinds}; by place: {places(kernels, 'collectives')}" if len(kernels) else ""),
+        recommendation=_recommendation(used, sharded),
+        time=whole,
+        saving_least=0,
+        saving_most=exposed,
+        reasoning="communication(): communication_share of window; steps(): communication_part / time. At"
+        " least nothing: other work may set the pace. At most communication_time - overlap_time: what is"
+        f" hidden costs no time.{estimate}",
+        confidence="medium" if exposed > whole // 2 else "low",
+        rows=evidence(kernels) if len(kernels) else None,
+        edit=_edit(gradients),
+    )
+
+
+def _edit(gradients: pl.DataFrame) -> Edit | None:
+    if gradients.is_empty():
+        return None
+    return Edit(kernels=(gradients["row"].to_numpy(), np.full(len(gradients), 1 / _CHOSEN)))
+
+
+def _recommendation(used: str | None, sharded: bool) -> str:
+    if used == "torch":
+        hooks = (
+            ""
+            if sharded
+            else "; or send half the bytes:"
+            " model.register_comm_hook(None, default_hooks.bf16_compress_hook)"
+        )
+        # without its own reduction in each step FSDP keeps whole gradients
+        memory = " (FSDP then keeps unsharded gradients, which takes memory)" if sharded else ""
+        return (
+            "A larger batch for each rank; or accumulate gradients, with `with model.no_sync():` around the"
+            f" forward and backward of all but the last of k micro-batches{memory}{hooks}."
+        )
+    if used == "mindspore":
+        return (
+            "A larger batch for each rank; or accumulate gradients:"
+            " mindspore.nn.wrap.cell_wrapper.GradAccumulationCell(network, k)."
+        )
+    if used == "jax":
+        return "A larger batch for each device; or optax.MultiSteps(optimizer, every_k_schedule=k)."
+    if used in ("tensorflow", "keras"):
+        return (
+            "A larger batch for each replica; or gradient accumulation:"
+            " keras.optimizers.Adam(…, gradient_accumulation_steps=k)."
+        )
+    return (
+        "A larger batch for each rank; or add up gradients over several micro-batches and reduce once; or"
+        " send them in 16 bits."
+    )
+
+
+DETECTOR = Detector(
+    name="communication_share",
+    question="Does a process communicate for more than 10 % of its steps?",
+    find=find,
+    looks_at="communication() and, by step, steps(): the time in collectives, less the waiting for other"
+    " ranks where it is known, over the window of the steps."
+    " Communication that is hidden but for 1 % of the time is left alone.",
+    abstains="When the source has totals without times, when only the calls of collectives were recorded"
+    " and not when they ran, and when the profile has neither kernels nor ops.",
+    known_as=("PyTorch profiler plug-in: communication above 10 % of a step",),
+)

@@ -1,0 +1,107 @@
+"""Stretches of small kernels in which launches set the pace: a CUDA graph or a compiler saves the gaps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.pace import (
+    DISPATCH,
+    FEWEST,
+    Pace,
+    count,
+    launched_work,
+    longest,
+    pace,
+    said,
+)
+from opscope.core.advice.saying import framework, ms, share
+
+#: A part of the steps' time from which the gaps are worth a change.
+WORTH: Final = 0.05
+_ADVICE: Final = {
+    "torch": (
+        'model = torch.compile(model, mode="reduce-overhead") replays the kernels from a CUDA graph; or'
+        " capture"
+        " the step with torch.cuda.graph(g) or torch.cuda.make_graphed_callables(…). Shapes must not change"
+        " from step to step."
+    ),
+    "tensorflow": "Run the step as one program: @tf.function(jit_compile=True).",
+    "keras": "model.compile(…, jit_compile=True) runs the step as one program.",
+    "jax": "Put the whole step into one jax.jit function, loops over steps into jax.lax.scan.",
+    "mindspore": "Run the step as a graph: @mindspore.jit on the function of the step.",
+    "onnxruntime": 'Replay a CUDA graph: providers=[("CUDAExecutionProvider", {"enable_cuda_graph": "1"})].',
+    "tensorrt": "Capture context.execute_async_v3 into a CUDA graph (trtexec: --useCudaGraph).",
+}
+_GENERAL: Final = "Capture the launches that repeat into a CUDA graph, or fuse the small kernels."
+
+
+def find(answers: Answers) -> Answer:
+    """Return a finding if the idle gaps between late launches take more than 5 % of the steps."""
+    found = pace(answers)
+    if isinstance(found, str):
+        return CannotTell(found)
+    time, whole = found.time("launching"), found.whole
+    if time <= WORTH * whole:
+        return []
+    return [_finding(answers, found, time, whole)]
+
+
+def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
+    rows = launched_work(answers)
+    runs = found.stretches
+    many = int(runs["launches"].sum())
+    spans = runs.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
+    held = spans.filter(pl.col("thread").is_not_null()).unique(maintain_order=True)
+    busy = _host_time(found)
+    most = min(found.idle, busy)
+    return Finding(
+        what=f"the host launches more slowly than kernels run: in stretches with {many:,} launches the GPU"
+        f" idles for {ms(time)} of the {ms(whole)} of {count(len(found.steps), 'step')}"
+        f" ({share(time, whole)})",
+        evidence=f"before launches of {said(rows)}{found.left_out}",
+        recommendation=_ADVICE.get(framework(answers) or "", _GENERAL) + _zeroing(rows),
+        time=time,
+        saving_least=0,
+        saving_most=most,
+        reasoning=f"Counted are gaps of a device below {DISPATCH / 1e6:g} ms whose launch began after the"
+        " work"
+        f" before had ended (host_wait of idle_steps()), in runs of at least {FEWEST} such launches, outside"
+        " CUDA graphs, waits for input and synchronising calls. At least nothing: something else may set the"
+        f" pace once launches are fast. At most {ms(most)}: the lesser of the devices' idle time in the steps"
+        f" (idle_time of idle_steps(): {ms(found.idle)}) and of what the host took from the first to the last"
+        f" launch of the stretches ({ms(busy)}). The replay lets the host take no time in the stretches.",
+        confidence="high" if time > 2 * WORTH * whole else "medium",
+        rows=rows,
+        edit=Edit(host=held),
+    )
+
+
+def _zeroing(rows: pl.DataFrame) -> str:
+    """Return what else to change if gradients are set to zero one by one."""
+    zeroed = rows["op"].str.contains(r"zero_grad|\Aaten::zero_\z").fill_null(False).any()
+    return " optimizer.zero_grad(set_to_none=True) launches nothing at all." if zeroed else ""
+
+
+def _host_time(found: Pace) -> int:
+    """Return how long (ns) the stretches took the host: of each process all threads, of ranks the longest."""
+    by_thread = found.stretches.group_by("process", "thread").agg(
+        (pl.col("end") - pl.col("start")).sum().alias("time")
+    )
+    every = by_thread.group_by("process").agg(pl.col("time").sum())
+    return longest(every.with_columns(pl.lit(0).alias("place")), "time")
+
+
+DETECTOR = Detector(
+    name="launch_bound",
+    question="Are there stretches of small kernels in which the GPU waits for the next launch?",
+    find=find,
+    looks_at="Runs of at least 20 launches that each came after the GPU had run dry, with gaps below 0.5 ms:"
+    " the time between two ops, in which a host does little but launch. Longer gaps are `host_bound`, gaps"
+    " after a wait for input `data_loader`, gaps after a synchronising call `sync_calls`. Steps of warm-up do"
+    " not count. It fires above 5 % of the steps' time.",
+    abstains="Without a GPU's kernels, without their launches, and without steps. Work that a CUDA graph"
+    " launches ends a run and never counts.",
+)

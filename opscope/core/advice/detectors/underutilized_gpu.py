@@ -1,0 +1,129 @@
+"""GPUs that run kernels for less than half of the time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
+from opscope.core.advice.saying import ms, share
+from opscope.core.analysis.idle import KINDS, NOT_TIMED
+
+#: A GPU is underutilised if kernels run for less than this part of the time.
+LEAST: Final = 0.5
+_WAITS: Final = {
+    "input": "input (see data_loader)",
+    "sync": "the host after synchronising calls (see sync_calls)",
+    "launching": "launches (see launch_bound)",
+    "host": "other work of the host (see host_bound)",
+    "edges": "the host before the first and after the last work, or in steps of warm-up",
+    "kernel_wait": "queued work to start",
+    "other_wait": "queued work that waits for other streams, events or collectives",
+    "unknown_wait": "work whose launch was not recorded",
+}
+_FIRST: Final = {
+    "input": "Let the data loader work ahead: more workers and prefetching (see data_loader).",
+    "sync": "Keep results on the GPU and read them back every 100 steps (see sync_calls).",
+    "launching": "Launch less: torch.compile, jax.jit or a CUDA graph (see launch_bound).",
+    "host": "Take work of the host out of the step (see host_bound).",
+    "other_wait": "Overlap communication and copies with computation (see unoverlapped_communication).",
+}
+_GENERAL: Final = (
+    "Give the GPU more work at a time: a larger batch; several jobs on one GPU (MIG, MPS) where one cannot"
+    " fill it."
+)
+
+
+def find(answers: Answers) -> Answer:
+    """Return a finding for each GPU that runs kernels for less than half of the steps' time."""
+    if answers.cpu_only:
+        return CannotTell(NO_GPU)
+    use = answers.device_use()
+    if use.is_empty():
+        return CannotTell(NO_KERNELS)
+    known = use.filter(pl.col("gpu_utilization").is_not_null())
+    if known.is_empty():
+        return CannotTell(use["utilization_reason"].drop_nulls().head(1).to_list()[0] or NOT_TIMED)
+    low = known.filter(pl.col("gpu_utilization") < LEAST)
+    if low.is_empty():
+        return []
+    stepping = set(answers.steps().filter(pl.col("step").is_not_null())["process"])
+    proved = low.filter(pl.col("process").is_in(list(stepping), nulls_equal=True))
+    if proved.is_empty():
+        used = float(low["gpu_utilization"].min())  # type: ignore[arg-type]
+        return CannotTell(
+            f"a GPU ran kernels for {100 * used:.1f} % of the whole profile, but {NO_STEPS}"
+        )
+    return [_finding(answers, row) for row in proved.sort("process", "device").to_dicts()]
+
+
+def _finding(answers: Answers, row: dict[str, object]) -> Finding:
+    process, device = row["process"], row["device"]
+    window, busy = int(row["window"]), int(row["kernel_busy"])  # type: ignore[call-overload]
+    idle = window - busy
+    waits = _causes(answers, process, device)
+    told = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
+    main = waits[0][0] if waits and waits[0][1] > idle // 2 else None
+    name = f" ({row['device_name']})" if row["device_name"] else ""
+    rows = pl.DataFrame(
+        [
+            {
+                "process": process,
+                "device": device,
+                "time": time,
+                "detail": f"idle for {_WAITS[cause]}",
+            }
+            for cause, time in waits
+            if time
+        ],
+        schema={one: EVIDENCE[one] for one in ("process", "device", "time", "detail")},
+    )
+    return Finding(
+        what=f"device {device}{name} of process {process} runs kernels for {ms(busy)} of {ms(window)}:"
+        f" {share(busy, window)} utilisation",
+        evidence="it waits for " + "; ".join(told[:4])
+        if told
+        else "what it waits for is not known",
+        recommendation=_FIRST.get(main or "", _GENERAL),
+        time=idle,
+        saving_least=0,
+        saving_most=idle,
+        reasoning="Counted is window less kernel_busy of device_use(). At least nothing: this names a"
+        " state and"
+        f" not its cause. At most {ms(idle)}, if the GPU never idled. The findings on the causes have"
+        " estimates.",
+        confidence="medium",
+        rows=rows,
+    )
+
+
+def _causes(answers: Answers, process: object, device: object) -> list[tuple[str, int]]:
+    """Return what a device waited for in the steps, the longest first, with the times (ns)."""
+    here = pl.col("process").eq_missing(pl.lit(process, pl.Int32)) & pl.col("device").eq_missing(
+        pl.lit(device, pl.Int32)
+    )
+    kinds = answers.idle_steps().filter(here).select(pl.col(KINDS).sum()).row(0, named=True)
+    found = pace(answers)
+    by_cause = {}
+    if isinstance(found, Pace):
+        length = (pl.col("end") - pl.col("start")).sum().alias("time")
+        by_cause = dict(found.pieces.filter(here).group_by("cause").agg(length).rows())
+    rest = int(kinds.pop("host_wait") or 0) - sum(by_cause.values())
+    times = {**by_cause, "edges": max(rest, 0), **{name: time or 0 for name, time in kinds.items()}}
+    return sorted(((name, int(time)) for name, time in times.items()), key=lambda one: -one[1])
+
+
+DETECTOR = Detector(
+    name="underutilized_gpu",
+    question="Does a GPU run kernels for less than half of the time?",
+    find=find,
+    looks_at="The part of the steps in which a kernel ran, of each device of each process"
+    " (gpu_utilization of device_use()), and what"
+    " the device waited for in the rest (idle_steps()). It fires below 50 %.",
+    abstains="Without a GPU's kernels or the times at which they ran; and where utilisation is below 50 %"
+    " of a"
+    " profile without steps, as that may be start-up.",
+    known_as=("DLProf: Underutilized GPU", "PyTorch profiler plug-in: GPU utilization below 50 %"),
+)

@@ -1,0 +1,230 @@
+"""Mixture of experts whose experts, or the ranks that hold them, get uneven numbers of tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.advice.communicated import as_int, collective_kernels
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.saying import framework, ms
+from opscope.core.tables.columns import matching
+
+#: How many times the mean the busiest expert or rank must get.
+LEAST: Final = 1.25
+#: Names of ops, layers and ranges that show experts.
+_EXPERTS: Final = r"(?i)experts?\b|\bmoe\b|_moe|moe_|MoE|grouped_mm|group_gemm|topk_softmax"
+#: The number of an expert in a layer's path: ``model.layers.3.mlp.experts.5.w1``.
+_NUMBERED: Final = r"^(.*?\bexperts?)[._](\d+)(?:\.|$)"
+#: Splits with more ranks than this are no list of ranks.
+_MOST_RANKS: Final = 1 << 20
+
+
+def find(answers: Answers) -> Answer:
+    """Return a finding for uneven splits of all-to-alls, and one for uneven experts of layers."""
+    ranges = answers.trace["ranges"]
+    if ranges.is_empty():
+        return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
+    totals = answers.op_totals()
+    named = any(
+        column.cast(pl.String).drop_nulls().unique().str.contains(_EXPERTS).any()
+        for column in (totals["op"], totals["layer"])
+    ) or bool(matching(ranges["text"].unique(), _EXPERTS).any())
+    splits, cut = _splits(answers)
+    layers = _layers(totals)
+    if not named:
+        kinds = answers.collectives()["kind"].cast(pl.String)
+        if (kinds == "all_to_all").any():
+            return CannotTell(
+                "the profile has all-to-alls, and no name of an op, layer or range shows that they carry"
+                " tokens to experts"
+            )
+        return []
+    if splits.is_empty() and layers.is_empty():
+        return CannotTell(
+            "the profile has experts, but neither the splits of all-to-alls nor a layer for each expert: how"
+            " many rows each expert of a fused or grouped product got is data that no trace records"
+        )
+    found = []
+    if len(splits) and _number(splits["ratio"].mean()) > LEAST:
+        found.append(_of_splits(answers, splits, cut))
+    worst = layers.filter(pl.col("ratio") > LEAST)
+    if len(worst):
+        found.append(_of_layers(answers, layers, worst))
+    return found
+
+
+def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
+    """Return process and ratio, the largest split over the mean, of each all-to-all; and how many have cut
+    splits. Each is recorded on its range, its kernel, or both: of kernels where these have any."""
+    for name in ("kernels", "ranges"):
+        table = answers.trace[name]
+        attrs = table["attrs"].cast(pl.String)
+        wanted = attrs.str.contains("_split").fill_null(False) & attrs.str.contains(
+            r"(?i)all_?to_?all"
+        ).fill_null(False)
+        rows = table.select("process").with_columns(attrs.alias("attrs")).filter(wanted)
+        texts = {text: _ratio(text) for text in rows["attrs"].unique().to_list()}
+        read = rows.with_columns(
+            pl.col("attrs")
+            .replace_strict(
+                list(texts), list(texts.values()), default=None, return_dtype=pl.Float64
+            )
+            .alias("ratio")
+        )
+        known = read.filter(pl.col("ratio").is_not_null()).select("process", "ratio")
+        if len(known):
+            return known, len(read) - len(known)
+    return pl.DataFrame(schema={"process": pl.Int32, "ratio": pl.Float64}), 0
+
+
+def _ratio(text: str) -> float | None:
+    """Return the largest split of a collective over the mean, of what it sends or of what it receives.
+
+    Tokens go out by splits of what is sent, and come back by the same splits of what is received.
+    """
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    ratios = []
+    for name in ("in_split", "out_split"):
+        sizes = _sizes(told.get(name))
+        if sizes is not None and len(sizes) > 1 and sum(sizes) > 0:
+            ratios.append(max(sizes) * len(sizes) / sum(sizes))
+    return max(ratios, default=None)
+
+
+def _number(value: Any) -> float:
+    return float(value or 0)
+
+
+def _sizes(told: Any) -> list[int] | None:
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(told, list) or len(told) > _MOST_RANKS:
+        return None
+    fits = all(type(one) is int and 0 <= one < 1 << 53 for one in told)
+    return told if fits else None
+
+
+def _layers(totals: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per layer of experts: experts seen, the busiest, ratio and time (ns)."""
+    table = totals.filter(pl.col("layer").is_not_null()).with_columns(
+        pl.col("layer").cast(pl.String).str.extract(_NUMBERED, 1).alias("moe"),
+        pl.col("layer").cast(pl.String).str.extract(_NUMBERED, 2).alias("expert"),
+    )
+    device = bool((table["device_time"] > 0).any())
+    time = pl.col("device_time" if device else "self_time").fill_null(0)
+    each = (
+        table.filter(pl.col("expert").is_not_null())
+        .group_by("moe", "expert")
+        .agg(pl.col("flops").fill_null(0).sum().alias("flops"), time.sum().alias("time"))
+    )
+    work = pl.when(pl.col("flops").sum().over("moe") > 0).then("flops").otherwise("time")
+    return (
+        each.with_columns(work.alias("work"))
+        .sort("work", "expert", descending=[True, False])
+        .group_by("moe", maintain_order=True)
+        .agg(
+            pl.len().alias("experts"),
+            pl.col("expert").first().alias("busiest"),
+            (pl.col("work").max() / pl.col("work").mean()).alias("ratio"),
+            pl.col("time").sum(),
+            (pl.col("time").max() - pl.col("time").mean()).cast(pl.Int64).alias("over"),
+        )
+        .filter(pl.col("experts") > 1)
+        .sort("time", "moe", descending=[True, False])
+    )
+
+
+def _of_splits(answers: Answers, splits: pl.DataFrame, cut: int) -> Finding:
+    mean, most = _number(splits["ratio"].mean()), _number(splits["ratio"].max())
+    kernels = collective_kernels(answers)
+    moved = kernels.filter(pl.col("collective") == "all_to_all")
+    time = moved.group_by("process").agg(pl.col("duration").sum())["duration"].max()
+    whole = as_int(time)
+    rest = f"; splits of {cut:,} others are cut short" if cut else ""
+    return Finding(
+        what=f"All-to-alls send the busiest rank {mean:.2f} times the mean of the ranks ({most:.2f} at"
+        f" most): ranks with fewer tokens wait for it",
+        evidence=f"{len(splits):,} all-to-alls of {splits['process'].n_unique():,} ranks with their"
+        f" splits{rest}; the all-to-alls take {ms(whole)} of the rank with most",
+        recommendation=_recommendation(framework(answers)),
+        time=whole,
+        saving_least=0,
+        saving_most=None,
+        reasoning="kernels or ranges: attrs in_split and out_split of each all-to-all, the largest split over"
+        " the mean of its splits. Nothing bounds the saving: the busiest rank's experts compute longer too,"
+        " while all others wait.",
+        confidence="medium",
+    )
+
+
+def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> Finding:
+    whole, over = int(layers["time"].sum()), int(worst["over"].sum())
+    ranks = answers.trace["processes"]["world_size"].max()
+    several = as_int(ranks) > 1
+    first = worst.row(0, named=True)
+    return Finding(
+        what=f"{len(worst):,} of {len(layers):,} layers of experts are uneven: in {first['moe']} expert"
+        f" {first['busiest']} does {first['ratio']:.2f} times the mean of {first['experts']:,} experts",
+        evidence="; ".join(
+            f"{row['moe']}: expert {row['busiest']}, {row['ratio']:.2f} times the mean ({ms(row['time'])})"
+            for row in worst.head(3).rows(named=True)
+        )
+        + "; experts without a token in the profile are not counted",
+        recommendation=_recommendation(framework(answers)),
+        time=whole,
+        saving_least=0,
+        saving_most=over if several else 0,
+        reasoning="op_totals(): flops of the ops of each expert's layer (else their device_time, else"
+        " self_time), the largest over the mean of a layer's experts."
+        + (
+            " At most, over the layers, the time of the busiest expert above the mean: the other ranks wait"
+            " for it."
+            if several
+            else " One process runs its experts one after another: even ones take as long, so that no time"
+            " is saved here; on several ranks the busiest would hold up the others."
+        ),
+        confidence="medium" if several else "low",
+        rows=worst.head(20).select(
+            pl.col("moe").alias("layer"),
+            pl.col("experts").cast(pl.Int64).alias("count"),
+            "time",
+            pl.format("expert {}: {} times the mean", "busiest", pl.col("ratio").round(2)).alias(
+                "detail"
+            ),
+        ),
+    )
+
+
+def _recommendation(used: str | None) -> str:
+    torch = " (in Hugging Face: output_router_logits=True and router_aux_loss_coef)"
+    return (
+        "Add a load-balancing loss to the router"
+        f"{torch if used == 'torch' else ''}, or a bias for each expert that is adjusted by its load; bound"
+        " what an expert gets by a capacity factor; place the busiest experts on different ranks, or copies"
+        " of them on several."
+    )
+
+
+DETECTOR = Detector(
+    name="uneven_experts",
+    question="Do experts, or the ranks that hold them, get uneven numbers of tokens?",
+    find=find,
+    looks_at="The splits of each all-to-all in the attrs of kernels and ranges; op_totals(): FLOPs and"
+    " time of"
+    " layers that are named by expert (experts.5). It fires where the busiest gets 1.25 times the mean.",
+    abstains="When no ops were recorded; when there are all-to-alls, but no name shows experts; when"
+    " there are"
+    " experts, but neither splits nor a layer for each expert, as in fused and grouped products.",
+    known_as=(),
+)

@@ -1,0 +1,132 @@
+"""First steps within the profiled range that compile, allocate and read for the first time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.pace import NO_STEPS, count
+from opscope.core.advice.saying import framework, ms, share
+from opscope.core.analysis.outliers import FEWEST
+from opscope.core.analysis.step_times import covered
+from opscope.core.analysis.summary import compiles
+from opscope.core.tables.intervals import Ints, merge
+
+_LEAVE_OUT: Final = {
+    "torch": "torch.profiler.profile(schedule=torch.profiler.schedule(skip_first={first}, wait=1,"
+    " warmup=1, active=5))",
+}
+_GENERAL: Final = "opscope run --steps {first}:{last} -- python train.py"
+_CACHE: Final = {
+    "torch": "keep compiled code between runs: TORCHINDUCTOR_CACHE_DIR=/path, torch.compile(…, dynamic=True)",
+    "tensorflow": "compile once: give @tf.function an input_signature",
+    "jax": 'keep compiled code between runs: jax.config.update("jax_compilation_cache_dir", "/path")',
+    "mindspore": "keep compiled graphs between runs: MS_COMPILER_CACHE_ENABLE=1",
+    "onnxruntime": "store the optimised model: SessionOptions.optimized_model_filepath",
+    "tensorrt": "store the built engine, and set a timing cache",
+}
+
+
+def find(answers: Answers) -> Answer:
+    """Return a finding if the first steps of a process are warm-up, as the step table judges."""
+    steps = answers.steps().filter(pl.col("step").is_not_null())
+    if steps.is_empty():
+        return CannotTell(NO_STEPS)
+    judged = steps.filter(pl.col("warm_up").is_not_null())
+    if judged.is_empty():
+        return CannotTell(
+            f"there are {len(steps):,} steps, and from {FEWEST} in a process on it can be told which are"
+            " warm-up"
+        )
+    warm = judged.filter("warm_up")
+    return [_finding(answers, judged, warm, len(steps) - len(judged))] if len(warm) else []
+
+
+def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudged: int) -> Finding:
+    later = (
+        judged.filter(~pl.col("warm_up"))
+        .group_by("process")
+        .agg(pl.col("time").median().alias("usual"))
+    )
+    warm = warm.join(later, on="process", how="left", nulls_equal=True, maintain_order="left")
+    warm = warm.with_columns(
+        (pl.col("time") - pl.col("usual")).round().cast(pl.Int64).alias("more"),
+        _compiling(answers, warm).alias("compiling"),
+    )
+    by_process = warm.group_by("process").agg(pl.col("more", "time", "compiling").sum(), pl.len())
+    worst = by_process.sort("more", "process", descending=[True, False]).row(0, named=True)
+    mine = pl.col("process").eq_missing(pl.lit(worst["process"], pl.Int32))
+    whole = int(judged.filter(mine)["time"].sum())
+    lost, compiling = int(worst["more"]), int(worst["compiling"])
+    usual = float(warm.filter(mine)["usual"][0])
+    kind = framework(answers) or ""
+    first = int(warm.filter(mine)["step"].max()) + 1  # type: ignore[arg-type]
+    leave = _LEAVE_OUT.get(kind, _GENERAL).format(first=worst["len"], last=first + 10)
+    if kind not in _LEAVE_OUT:
+        leave = _GENERAL.format(first=first, last=first + 10)
+    cache = f"; {_CACHE[kind]}" if compiling and kind in _CACHE else ""
+    rest = f"; steps that are not judged: {unjudged:,}" if unjudged else ""
+    compiled = (
+        f"; {ms(compiling)} of it compiling" if compiling else "; no compilation was recorded in it"
+    )
+    rows = warm.sort("more", descending=True, maintain_order=True).select(
+        "process",
+        "step",
+        pl.lit(1, pl.Int64).alias("count"),
+        pl.col("more").alias("time"),
+        pl.format(
+            "took {} ms, later steps {} ms",
+            (pl.col("time") / 1e6).round(1),
+            (pl.col("usual") / 1e6).round(1),
+        ).alias("detail"),
+    )
+    return Finding(
+        what=f"the first {count(int(worst['len']), 'step')} of the range"
+        f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take,"
+        " with a"
+        f" median of {ms(usual)} ({share(lost, whole)} of all steps' time)",
+        evidence=f"{_steps(warm.filter(mine))}{compiled}{rest}",
+        recommendation=f"Leave them out of what is measured: {leave}{cache}.",
+        time=lost,
+        saving_least=0,
+        saving_most=lost,
+        reasoning="Counted is the time of the steps whose warm_up is true in steps(), less the median of"
+        " their"
+        " process's other steps. A run of the same length saves nothing by leaving them out, but its figures"
+        f" become those of the training; at most {ms(lost)} go if what happens once no longer happens.",
+        confidence="high" if compiling > lost // 2 else "medium",
+        rows=rows.select(pl.col(one).cast(EVIDENCE[one]) for one in rows.columns),
+    )
+
+
+def _compiling(answers: Answers, warm: pl.DataFrame) -> pl.Series:
+    """Return the time (ns) in which each step's process compiled."""
+    found = np.zeros(len(warm), np.int64)
+    table = compiles(answers.trace)
+    start, end = (warm[name].to_numpy() for name in ("start", "end"))
+    for (process,), part in table.group_by("process"):
+        here: Ints = np.flatnonzero((warm["process"].eq_missing(process)).to_numpy())
+        spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
+        found[here] = covered(spans, start[here], end[here])
+    return pl.Series(found)
+
+
+def _steps(warm: pl.DataFrame) -> str:
+    told = [f"step {step}: {ms(time)}" for step, time in warm.select("step", "time").head(3).rows()]
+    return "; ".join(told) + (f"; and {len(warm) - 3:,} more" if len(warm) > 3 else "")
+
+
+DETECTOR = Detector(
+    name="warm_up",
+    question="Does the profiled range begin with steps of warm-up: compilation, allocation, first use?",
+    find=find,
+    looks_at="The first steps of each process, of at least five: those are warm-up that are outliers"
+    " (modified"
+    " z-score) and at least a fifth longer than the median of the later half, if they are no more than a"
+    " third of all. Compilation within them is named where the profile has its ranges.",
+    abstains="Without steps, and where no process has five.",
+    known_as=("DLProf: Bad Iteration Range",),
+)

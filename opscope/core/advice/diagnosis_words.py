@@ -1,0 +1,185 @@
+"""The words of the diagnosis: times and shares, and the first thing to try, in the user's framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from opscope.core.analysis.in_words import ns, share, size
+
+__all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
+
+BOUNDS: Final = {
+    "memory-bandwidth-bound": "memory bandwidth",
+    "compute-bound": "compute",
+    "small kernels": "latency",
+}
+COPIES: Final = {
+    "HtoD": "copies to the device",
+    "DtoH": "copies to the host",
+    "DtoD": "copies within the device",
+    "PtoP": "copies between devices",
+    "memset": "sets",
+}
+#: The parts of the time in words.
+PARTS: Final = {
+    "communication": "communication",
+    "copying": "copies",
+    "input": "waiting for input",
+    "compiling": "compiling",
+    "synchronising": "what follows a synchronising call",
+    "host": "late launches",
+    "staging": "copies that have not begun",
+    "starting": "the start of kernels",
+    "queued": "waiting for other streams",
+    "unknown": "gaps of no known kind",
+    "outside": "time outside any op",
+}
+#: Ops that read a value of the device, and so wait for it.
+READS: Final = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What to try first, by framework; general words where the framework is not known."""
+
+    framework: str | None
+    on_gpu: bool
+
+    def _by(self, general: str, **named: str) -> str:
+        return named.get(self.framework or "", general)
+
+    def input(self, workers: int | None) -> str:
+        """``workers``: how many the loader has; None if not known."""
+        pinned = ", pin_memory=True" if self.on_gpu else ""
+        loader = f"DataLoader(..., num_workers=4{pinned}, persistent_workers=True)"
+        loader += ", or cheaper work for each sample"
+        if workers:
+            loader = f"more than the loader's {workers} workers, or cheaper work for each sample"
+        tf = "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
+        return self._by(
+            "prepare the next batch while the step runs: more loader processes, and prefetching",
+            torch=loader,
+            tensorflow=tf,
+            keras=tf,
+            mindspore="dataset.map(..., num_parallel_workers=8), and"
+            " mindspore.dataset.config.set_prefetch_size(16)",
+        )
+
+    def compiling(self) -> str:
+        """For steps that compile again and again."""
+        return self._by(
+            "the same shapes and the same program in each step: what compiles once is no harm",
+            torch="torch.compile(model, dynamic=True), or pad the batches to a few shapes;"
+            " TORCH_LOGS=recompiles"
+            " says why it compiles again",
+            tensorflow="@tf.function(reduce_retracing=True) or input_signature=[...], and tensors in place"
+            " of Python"
+            " numbers as arguments",
+            keras="batches of one shape: dataset.batch(n, drop_remainder=True)",
+            jax="batches of one shape, and static_argnums only for values that never change;"
+            " jax_log_compiles=True"
+            " says what is compiled",
+        )
+
+    def communication(self) -> str:
+        """For communication that nothing hides."""
+        return self._by(
+            "send less often or less: gradient accumulation, larger batches, gradients in 16 bits; and"
+            " overlap it"
+            " with the backward pass",
+            torch="with model.no_sync(): on all but the last micro-batch (gradient accumulation), a larger"
+            " batch, or"
+            " DistributedDataParallel(..., bucket_cap_mb=100, gradient_as_bucket_view=True)",
+        )
+
+    def copies(self, kind: str, pageable: bool) -> str:
+        """``kind``: of the copies that take most; ``pageable``: whether their host memory is."""
+        if kind in ("HtoD", "DtoH"):
+            general = "copy from pinned memory, asynchronously, while the step before computes"
+            pinned = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
+            return self._by(
+                general,
+                torch=pinned if pageable else "batch.to(device, non_blocking=True), a batch ahead",
+            )
+        return "opscope report --reports bandwidth,ops: which ops copy, such as layout and dtype conversions"
+
+    def synchronising(self) -> str:
+        """For calls that wait for the device in each step."""
+        return self._by(
+            "read values of the device, such as the loss, only every 100 steps",
+            torch="keep the loss as a tensor (total += loss.detach()) and call .item() only every 100"
+            " steps; no"
+            " torch.cuda.synchronize() in the loop",
+            tensorflow="keep the loss as a tensor and call .numpy() only every 100 steps",
+            jax="keep the loss as an array and call float() or block_until_ready() only every 100 steps",
+            mindspore="keep the loss as a tensor and call .asnumpy() only every 100 steps",
+        )
+
+    def launches(self, short: bool, begins: bool) -> str:
+        """``short``: kernels take less time than their launches. ``begins``: it is a program's start."""
+        if begins:
+            return "opscope run --steps 10:20 -- python train.py leaves the program's start out"
+        if short:
+            return self._by(
+                "larger batches, or fewer and larger kernels: compile or fuse, or replay a CUDA graph",
+                torch='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or'
+                " torch.optim.AdamW(..., fused=True)",
+                tensorflow="@tf.function(jit_compile=True) around the step, or a larger batch",
+                keras="model.compile(..., jit_compile=True, steps_per_execution=10)",
+                jax="jax.jit around the whole step, or jax.lax.scan over several",
+                mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
+            )
+        return "opscope report --reports idle,idle_ops: what the host did while the device waited"
+
+    def outside(self, short: bool) -> str:
+        """``short``: the CPU's ops take less time than Python between them."""
+        if short:
+            return self._by(
+                "fewer and larger ops: larger batches, or compile the step",
+                torch="torch.compile(model), or larger batches: fewer and larger ops",
+                tensorflow="@tf.function around the step",
+                jax="larger batches, or jax.lax.scan over several steps inside jax.jit",
+                mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
+            )
+        return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"
+
+    def kernels(self, bound: str) -> str:
+        """``bound``: the finding that names what bounds the kernels."""
+        if bound == "memory-bandwidth-bound":
+            return self._by(
+                "fuse elementwise work and use 16 bits, so that less memory is read and written",
+                torch="torch.compile(model) fuses elementwise ops; torch.autocast(device_type,"
+                " dtype=torch.bfloat16) halves what is read and written",
+                tensorflow="@tf.function(jit_compile=True) fuses; mixed_float16 halves what is read and"
+                " written",
+                keras="model.compile(..., jit_compile=True),"
+                ' keras.mixed_precision.set_global_policy("mixed_bfloat16")',
+            )
+        if bound == "small kernels":
+            return "larger batches, or fused kernels: most kernels are too small to fill the device"
+        return self._by(
+            "matrix products in 16 bits, with dimensions that are multiples of 8; then better kernels"
+            " (opscope report"
+            " --reports roofline)",
+            torch='torch.set_float32_matmul_precision("high"), torch.autocast(device_type,'
+            " dtype=torch.bfloat16), and"
+            " dimensions that are multiples of 8 (opscope report --reports roofline)",
+        )
+
+    def memory(self) -> str:
+        """For memory near its limit."""
+        return self._by(
+            "a smaller batch or recomputing activations, before the next allocation fails",
+            torch="torch.utils.checkpoint on the largest layers, or"
+            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            " where memory is reserved and not used",
+        )
+
+    def healthy(self) -> str:
+        """For a run in which nothing stands out."""
+        return (
+            "opscope advise: what else could be saved"
+            if self.on_gpu
+            else "opscope report --by op,layer"
+        )

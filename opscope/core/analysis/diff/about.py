@@ -1,0 +1,156 @@
+"""What a run was, a property a row: the profile's source, frameworks and versions, devices, input, dtypes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.tables.trace import Trace
+
+ABOUT: Final = {"property": pl.String, "value": pl.String}
+RUNS: Final = {
+    "property": pl.String,
+    "value_a": pl.String,
+    "value_b": pl.String,
+    "same": pl.Boolean,
+}
+CPU: Final = "none used"
+#: Dtypes with less than this share of the time are not named.
+LEAST: Final = 0.01
+_LOADER: Final = {
+    "loader": "data loader",
+    "workers": "data loader's workers",
+    "prefetch": "data loader's prefetch",
+    "batch": "batch size",
+}
+
+
+def about(
+    trace: Trace,
+    unit: str,
+    units: pl.DataFrame,
+    left_out: int,
+    keys: pl.DataFrame,
+    waits: pl.DataFrame,
+) -> pl.DataFrame:
+    """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
+
+    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``.
+    """
+    rows = [
+        *_source(trace),
+        *_frameworks(trace),
+        *_devices(trace),
+        *_ranks(trace),
+        *_counted(unit, units, left_out),
+        *_input(waits),
+        *_dtypes(keys),
+    ]
+    return pl.DataFrame(rows, schema=ABOUT, orient="row")
+
+
+def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """Return the properties of two runs side by side (``RUNS``), those that differ first; null: not told."""
+    names = pl.concat([a["property"], b["property"]]).unique(maintain_order=True)
+    frame = pl.DataFrame({"property": names}, schema={"property": pl.String})
+    for name, one in (("value_a", a), ("value_b", b)):
+        frame = frame.join(
+            one.rename({"value": name}), on="property", how="left", maintain_order="left"
+        )
+    same = pl.when(pl.col("value_a").is_not_null() & pl.col("value_b").is_not_null()).then(
+        pl.col("value_a") == pl.col("value_b")
+    )
+    frame = frame.with_columns(same.alias("same"))
+    return frame.sort(pl.col("same").fill_null(False), maintain_order=True).select(*RUNS)
+
+
+def _source(trace: Trace) -> Iterator[tuple[str, str]]:
+    parts = trace.origin.get("parts") or [trace.origin]
+    for name, key in (("format", "format"), ("taken by", "tool")):
+        values = {str(part[key]) for part in parts if part.get(key)}
+        if values:
+            yield name, ", ".join(sorted(values))
+
+
+def _frameworks(trace: Trace) -> Iterator[tuple[str, str]]:
+    processes = trace["processes"]
+    frameworks = processes["framework"].drop_nulls().unique().sort().to_list()
+    if frameworks:
+        yield "framework", ", ".join(frameworks)
+    versions: dict[str, set[str]] = {}
+    for text in processes["versions"].drop_nulls().unique().to_list():
+        for name, version in _object(text).items():
+            versions.setdefault(str(name), set()).add(str(version))
+    for name, told in sorted(versions.items()):
+        yield f"version of {name}", ", ".join(sorted(told))
+
+
+def _object(text: str) -> dict[Any, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _devices(trace: Trace) -> Iterator[tuple[str, str]]:
+    if not trace.used_gpu:
+        yield "GPU", CPU
+    devices = trace["devices"].unique(["uuid", "process", "device"], maintain_order=True)
+    used = pl.concat([trace[name].select("process", "device") for name in ("kernels", "memops")])
+    if trace.used_gpu and len(used):
+        devices = devices.join(
+            used.unique(), on=["process", "device"], how="semi", nulls_equal=True
+        )
+    names = Counter(name for name in devices["name"].drop_nulls().to_list())
+    if names:
+        told = ", ".join(f"{many} × {name}" for name, many in sorted(names.items()))
+        yield ("GPU" if trace.used_gpu else "processor"), told
+
+
+def _ranks(trace: Trace) -> Iterator[tuple[str, str]]:
+    sizes = trace["processes"]["world_size"].drop_nulls().unique().sort().to_list()
+    if sizes:
+        yield "ranks of the job", ", ".join(map(str, sizes))
+
+
+def _counted(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[str, str]]:
+    processes = units["process"].n_unique()
+    if processes > 1:
+        yield "processes compared", str(processes)
+    word = {"step": "steps", "iteration": "iterations (found in what repeats)"}.get(
+        unit, "whole run"
+    )
+    if unit == "run":
+        yield "compared", word
+        return
+    left = f", {left_out} left out (warm-up or not captured)" if left_out else ""
+    yield "compared", f"{len(units)} {word}{left}"
+
+
+def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    for column, name in _LOADER.items():
+        values = waits[column].drop_nulls().unique().sort().to_list()
+        if values:
+            yield name, ", ".join(map(str, values))
+
+
+def _dtypes(keys: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    timed = (
+        keys.filter(pl.col("dtypes").is_not_null() & ~pl.col("named"))
+        .group_by("dtypes")
+        .agg(pl.col("time").sum())
+        .select(pl.col("dtypes").cast(pl.String).str.split(","), "time")
+        .explode("dtypes")
+        .group_by("dtypes")
+        .agg(pl.col("time").sum())
+        .sort("time", "dtypes", descending=[True, False])
+    )
+    whole = int(keys["time"].sum() or 0)
+    named = timed.filter(pl.col("time") > LEAST * whole)["dtypes"].to_list()
+    if named:
+        yield "dtypes (1 % of the time or more)", ", ".join(named)

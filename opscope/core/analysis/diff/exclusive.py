@@ -1,0 +1,126 @@
+"""Cut the time of units (steps, or whole runs) into disjoint pieces, each of one event, by priority.
+
+A moment belongs to the first class of events that has one open then, and in it to one event: of work that
+runs side by side to the one that began first, of nested events to the innermost. So the pieces of a unit and
+what is left of it add up to its length exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opscope.core.analysis.step_times import Spans, covered
+from opscope.core.tables.columns import pairs
+from opscope.core.tables.intervals import Ints, distinct, merge, nest, subtract
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of one class: ``start``, ``end`` (ns). ``label`` returns what the events at some places are.
+    ``nested``: whether they enclose each other, as ranges of a thread do."""
+
+    start: Ints
+    end: Ints
+    label: Callable[[Ints], Ints]
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Disjoint pieces of units, added up: ``unit``, the place of the class, ``label`` and ``time`` (ns)."""
+
+    unit: Ints
+    part: Ints
+    label: Ints
+    time: Ints
+
+
+def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pieces, Ints]:
+    """Return the pieces of the units [start, end) and the rest (ns) of each unit.
+
+    ``classes``: by priority; None is one of which nothing is known. Per unit, the pieces and the rest add
+    up to its length.
+    """
+    free = merge(start, end)
+    rest = (end - start).astype(np.int64)
+    found: list[Pieces] = []
+    for place, events in enumerate(classes):
+        if events is None or not len(events.start) or not len(free[0]):
+            continue
+        first, last, row = _disjoint(events, free)
+        unit, first, last, row = _in_units(first, last, row, start, end)
+        time = covered(free, first, last)
+        held = np.flatnonzero(time)
+        unit, row, time = unit[held], row[held], time[held]
+        label = _labelled(events, row)
+        np.subtract.at(rest, unit, time)
+        found.append(_summed(unit, place, label, time))
+        free = subtract(free, merge(events.start, events.end))
+    return _joined(found), rest
+
+
+def _labelled(events: Events, row: Ints) -> Ints:
+    """Return the label of each row; each distinct one is asked for once."""
+    wanted = np.zeros(len(events.start), bool)
+    wanted[row] = True
+    rows = np.flatnonzero(wanted)
+    label = np.zeros(len(events.start), np.int64)
+    label[rows] = events.label(rows)
+    return label[row]
+
+
+def _disjoint(events: Events, free: Spans) -> tuple[Ints, Ints, Ints]:
+    """Return disjoint intervals in order that cover what the events cover of ``free``, and whose each is."""
+    row = np.flatnonzero(covered(free, events.start, events.end))
+    first, last = events.start[row], events.end[row]
+    if not events.nested:
+        if np.any(first[1:] < first[:-1]):
+            order = np.argsort(first, kind="stable")
+            row, first, last = row[order], first[order], last[order]
+        reach = np.maximum.accumulate(last) if len(last) else last
+        first = np.concatenate((first[:1], np.maximum(first[1:], reach[:-1])))
+        kept = np.flatnonzero(last > first)
+        return first[kept], last[kept], row[kept]
+    times = distinct(first, last)
+    owner = nest(first, last).innermost(times[:-1])
+    held = np.flatnonzero(owner >= 0)
+    return times[held], times[held + 1], row[owner[held]]
+
+
+def _in_units(
+    first: Ints, last: Ints, row: Ints, start: Ints, end: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the part of each disjoint interval in each unit that it reaches into."""
+    low = np.searchsorted(last, start, side="right")
+    many = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
+    unit = np.repeat(np.arange(len(start)), many)
+    before = np.repeat(np.cumsum(many) - many, many)
+    place = np.arange(len(unit)) - before + low[unit]
+    return (
+        unit,
+        np.maximum(first[place], start[unit]),
+        np.minimum(last[place], end[unit]),
+        row[place],
+    )
+
+
+def _summed(unit: Ints, place: int, label: Ints, time: Ints) -> Pieces:
+    one, other, number = pairs(unit, label)
+    total = np.zeros(len(one), np.int64)
+    np.add.at(total, number, time)
+    return Pieces(one, np.full(len(one), place, np.int64), other, total)
+
+
+def _joined(found: list[Pieces]) -> Pieces:
+    if not found:
+        nothing = np.empty(0, np.int64)
+        return Pieces(nothing, nothing, nothing, nothing)
+    return Pieces(
+        np.concatenate([one.unit for one in found]),
+        np.concatenate([one.part for one in found]),
+        np.concatenate([one.label for one in found]),
+        np.concatenate([one.time for one in found]),
+    )

@@ -1,0 +1,101 @@
+"""How far the typical step of two runs may differ by chance: Yuen's test on trimmed means.
+
+K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974. The largest and
+smallest fifth of each run's steps are left out of the mean, so that one slow step neither makes a difference
+nor hides one; the variance is that of the steps with these values replaced by the nearest ones kept. With
+fewer than five steps nothing is left out, and it is Welch's test. The noise is the half width of the 99.9 %
+confidence interval of the difference: of a thousand ops that did not change, one is called by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+#: The part of the steps left out at each end.
+TRIMMED: Final = 0.2
+#: The 0.9995 quantiles of Student's t for 1 to 30 degrees of freedom, then for those of ``_MORE``.
+_T: Final = (
+    *(636.619, 31.599, 12.924, 8.610, 6.869, 5.959, 5.408, 5.041, 4.781, 4.587),
+    *(4.437, 4.318, 4.221, 4.140, 4.073, 4.015, 3.965, 3.922, 3.883, 3.850),
+    *(3.819, 3.792, 3.768, 3.745, 3.725, 3.707, 3.690, 3.674, 3.659, 3.646),
+)
+_MORE: Final = {40: 3.551, 60: 3.460, 120: 3.373, 1_000_000: 3.291}
+_DEGREES: Final = np.array([*range(1, len(_T) + 1), *_MORE], np.float64)
+_VALUES: Final = np.array([*_T, *_MORE.values()], np.float64)
+Floats = NDArray[np.float64]
+
+
+def quantile(degrees: Floats) -> Floats:
+    """Return the 0.9995 quantile of Student's t, for the next lower degrees of freedom that are tabulated."""
+    place = np.searchsorted(_DEGREES, np.maximum(degrees, 1.0), side="right") - 1
+    found: Floats = _VALUES[place]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """The trimmed mean (ns) of each group's steps, and its variance; None for fewer than two steps."""
+
+    middle: Floats
+    variance: Floats | None
+    kept: int
+
+
+def typical(values: pl.DataFrame, groups: int, units: int) -> Typical:
+    """Return what is typical of each group 0 … ``groups`` - 1 over ``units`` units.
+
+    ``values``: group, unit and time (ns, not negative), at most one row per group and unit; a unit without a
+    row has 0.
+    """
+    cut = int(TRIMMED * units)
+    kept = units - 2 * cut
+    group = values["group"].cast(pl.Int64).to_numpy()
+    time = values["time"].to_numpy().astype(np.float64)
+    order = np.lexsort((time, group))
+    group, time = group[order], time[order]
+    held = np.bincount(group, minlength=groups)
+    first = np.cumsum(held) - held
+    # zeros come first among the sorted values of a group
+    place = np.arange(len(time)) - first[group] + (units - held)[group]
+
+    def value_at(rank: int) -> Floats:
+        where = first + rank - (units - held)
+        inside = rank >= units - held
+        found = np.zeros(groups)
+        found[inside] = time[where[inside]]
+        return found
+
+    if not units:
+        return Typical(np.zeros(groups), None, 0)
+    middle = np.zeros(groups)
+    within = (place >= cut) & (place < units - cut)
+    np.add.at(middle, group[within], time[within])
+    middle /= kept
+    if units < 2:
+        return Typical(middle, None, kept)
+    low, high = value_at(cut), value_at(units - cut - 1)
+    clipped = np.clip(time, low[group], high[group])
+    zeros = (units - held).astype(np.float64)
+    total = zeros * low
+    np.add.at(total, group, clipped)
+    mean = total / units
+    spread = zeros * (low - mean) ** 2
+    np.add.at(spread, group, (clipped - mean[group]) ** 2)
+    return Typical(middle, spread / (kept * (kept - 1)), kept)
+
+
+def noise(a: Typical, b: Typical) -> Floats | None:
+    """Return how far (ns) the typical steps may differ by chance; None if a run has fewer than two steps."""
+    if a.variance is None or b.variance is None:
+        return None
+    both = a.variance + b.variance
+    parts = a.variance**2 / (a.kept - 1) + b.variance**2 / (b.kept - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        degrees = np.where(parts > 0, both**2 / parts, 1.0)
+    found: Floats = quantile(np.floor(degrees + 1e-9)) * np.sqrt(both)
+    return found

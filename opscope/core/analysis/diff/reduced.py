@@ -1,0 +1,391 @@
+"""What a difference needs of a profile: per step, the time of each part and of each op; small tables.
+
+A reduced profile no longer needs its trace, so two large profiles need not be in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.diff.about import about
+from opscope.core.analysis.diff.exclusive import Events, split
+from opscope.core.analysis.diff.keys import Keys
+from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.step_times import (
+    NAMES,
+    OTHER,
+    PARTS,
+    loads,
+    made_up,
+    processes_of,
+    step_at,
+)
+from opscope.core.analysis.warm_up import warm_up
+from opscope.core.analysis.windows import bounds
+from opscope.core.attribution.attribute import Launched
+from opscope.core.job.exchanges import communicating
+from opscope.core.tables.columns import at, compact, pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+#: What is compared: steps that the program marks, iterations that repeat, or the whole run.
+STEP, ITERATION, RUN = "step", "iteration", "run"
+UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end": pl.Int64}
+SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
+WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
+KERNELS: Final = {"key": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
+_PIECES: Final = dict.fromkeys(("unit", "part", "label", "time"), pl.Int64)
+#: The names of the parts by number; the last is the rest.
+PART_NAMES: Final = tuple(NAMES[name] for name in (*PARTS, OTHER))
+NO_TIMES: Final = "the source has totals and no times: how long a step took is not known"
+NOTHING: Final = "nothing in this profile has times"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A profile as small tables; times in ns.
+
+    ``unit``: what is compared (STEP, ITERATION, RUN). ``units``: the counted ones; ``left_out``: how many
+    steps are not, as warm-up or not captured. ``reason``: why a unit's length is not known. ``keys``: the
+    distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and key the time that only it has, with a key
+    of -1 for the rest; it adds up to the units. ``work``: per unit and key the time and number of its device
+    work (without a GPU, of the op itself), wherever else something ran. ``kernels``: per key and kernel name.
+    ``known``: which parts are known. ``about``: what the run was, one row a property.
+    """
+
+    unit: str
+    units: pl.DataFrame
+    left_out: int
+    reason: str | None
+    keys: pl.DataFrame
+    spent: pl.DataFrame
+    work: pl.DataFrame
+    kernels: pl.DataFrame
+    known: tuple[bool, ...]
+    about: pl.DataFrame
+    frameworks: tuple[str, ...]
+
+    @property
+    def many(self) -> int:
+        """How many units: steps of all processes."""
+        return max(len(self.units), 1)
+
+
+def reduce(
+    ops: Ops,
+    found: pl.DataFrame,
+    exchanged: Callable[[], pl.DataFrame],
+    waits: tuple[pl.DataFrame, pl.DataFrame],
+    *,
+    inferred: bool = False,
+    whole: bool = False,
+) -> Reduced:
+    """Return the reduced profile.
+
+    ``found`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
+    ``whole`` they are not looked at. ``exchanged`` returns ``distributed.exchanged``. ``waits``: those for
+    data loaders, and ``input_waits.input_waits``: a step whose input was fetched before it begins with that.
+    """
+    trace = ops.attribution.trace
+    whole = whole or not found["step"].is_not_null().any()
+    unit = RUN if whole else ITERATION if inferred else STEP
+    if whole:
+        units, left_out = _runs(ops, found.filter(pl.col("step").is_null())), 0
+    else:
+        units, left_out = _counted(found, waits[1])
+    reason = None
+    if units.is_empty():
+        parts = trace.origin.get("parts") or [trace.origin]
+        reason = NO_TIMES if any(part.get("times") for part in parts) else NOTHING
+    keys = Keys(ops)
+    work, kernels = _work(ops, units, keys)
+    spent, known = _spent(ops, units, keys, exchanged)
+    units, spent, work, known, bare = _recorded(units, spent, work, known)
+    distinct, number = keys.numbered()
+    spent = _by_key(spent, number, "unit", "part")
+    work = _by_key(work, number, "unit")
+    kernels = _by_key(kernels, number, "name")
+    used = pl.concat([spent["key"], work["key"], kernels["key"]]).unique()
+    distinct = distinct.filter(pl.col("key").is_in(used.implode()))
+    timed = distinct.join(work.group_by("key").agg(pl.col("time").sum()), on="key", how="left")
+    return Reduced(
+        unit,
+        units,
+        left_out + bare,
+        reason,
+        distinct,
+        spent.cast(dict(SPENT.items())),
+        work.cast(dict(WORK.items())),
+        kernels.cast(dict(KERNELS.items())),
+        known,
+        about(trace, unit, units, left_out + bare, timed, waits[0]),
+        tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
+    )
+
+
+def _counted(found: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the steps to compare, and how many are left out: warm-up, and what was not captured whole."""
+    steps = found.with_columns(warm_up(found)).filter(pl.col("step").is_not_null())
+    kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
+    for otherwise in (pl.col("seen"), pl.lit(True)):
+        kept = steps.filter(otherwise) if kept.is_empty() else kept
+    earlier = waited.select(
+        "process",
+        "step",
+        (pl.col("start") + pl.col("duration")).alias("end"),
+        pl.col("start").alias("begin"),
+    ).unique(["process", "step", "end"], keep="any")
+    kept = kept.join(
+        earlier, on=["process", "step", "end"], how="left", maintain_order="left", nulls_equal=True
+    ).with_columns(pl.min_horizontal("start", "begin").alias("start"))
+    return kept.select(*UNITS).cast(dict(UNITS.items())), len(steps) - len(kept)
+
+
+def _runs(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
+    """Return each process from its first event to its last, also one of which only the device was seen."""
+    trace = ops.attribution.trace
+    units = found.select(*UNITS)
+    rest = bounds(trace).filter(
+        (pl.col("end") > pl.col("start"))
+        & ~made_up(trace)
+        & ~pl.col("process").is_in(units["process"].drop_nulls().implode()).fill_null(False)
+    )
+    rest = rest.with_columns(pl.lit(None, pl.Int64).alias("step")).select(*UNITS)
+    return pl.concat([units, rest.sort("process").cast(dict(UNITS.items()))])
+
+
+def _spent(
+    ops: Ops, units: pl.DataFrame, keys: Keys, exchanged: Callable[[], pl.DataFrame]
+) -> tuple[pl.DataFrame, tuple[bool, ...]]:
+    """Return the time that each unit spent by part and label, and which parts any process knows."""
+    process = processes_of(units["process"])
+    known = np.zeros(len(PART_NAMES), bool)
+    parts = []
+    classes = _Classes(ops, keys, exchanged)
+    for number in np.unique(process).tolist():
+        rows = np.flatnonzero(process == number)
+        start, end = (units[name].gather(rows).to_numpy() for name in ("start", "end"))
+        events = classes.of(number)
+        pieces, rest = split(events, start, end)
+        known[:-1] |= [one is not None for one in events]
+        known[-1] = True
+        parts.append(
+            pl.DataFrame(
+                {
+                    "unit": np.concatenate([rows[pieces.unit], rows]),
+                    "part": np.concatenate([pieces.part, np.full(len(rows), len(PARTS))]),
+                    "label": np.concatenate([pieces.label, np.full(len(rows), NONE)]),
+                    "time": np.concatenate([pieces.time, rest]),
+                },
+                schema=_PIECES,
+            )
+        )
+    if not parts:
+        return pl.DataFrame(schema=_PIECES), (False,) * len(PART_NAMES)
+    return pl.concat(parts), tuple(known.tolist())
+
+
+def _recorded(
+    units: pl.DataFrame, spent: pl.DataFrame, work: pl.DataFrame, known: tuple[bool, ...]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, tuple[bool, ...], int]:
+    """Leave out units in which nothing was recorded, and say how many; of such units alone no part is known.
+
+    MindSpore's device traces mark ten steps and hold the tasks of one.
+    """
+    seen = np.zeros(len(units), bool)
+    seen[spent.filter((pl.col("label") != NONE) & (pl.col("time") > 0))["unit"].to_numpy()] = True
+    if seen.all():
+        return units, spent, work, known, 0
+    if not seen.any():
+        return units, spent, work, (*(False for _ in PARTS), bool(len(units))), 0
+    place = np.where(seen, np.cumsum(seen) - 1, NONE)
+    spent, work = (
+        one.with_columns(pl.Series("unit", place[one["unit"].to_numpy()])).filter(
+            pl.col("unit") >= 0
+        )
+        for one in (spent, work)
+    )
+    return units.filter(pl.Series(seen)), spent, work, known, int((~seen).sum())
+
+
+class _Classes:
+    """The events of a trace by part, as ``step_times.happened`` tells them apart, each with its label."""
+
+    def __init__(self, ops: Ops, keys: Keys, exchanged: Callable[[], pl.DataFrame]) -> None:
+        self._ops, self._keys, self._exchanged = ops, keys, exchanged
+        trace = self._trace = ops.attribution.trace
+        self._talks = communicating(ops.attribution)
+        self._sets = (
+            (trace["memops"]["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
+        )
+        self._on_host = trace["ranges"]["thread"].is_not_null().to_numpy()
+        self._loads = loads(ops) & self._on_host
+        self._process = {
+            name: processes_of(trace[name]["process"])
+            for name in ("kernels", "memops", "calls", "ranges")
+        }
+        speaks = np.array(
+            [one.direction == "communication" for one in ops.attribution.meaning.readings], bool
+        )
+        reading = ops.attribution.meaning.reading.astype(np.int64)
+        self._speaks = at(speaks, reading, False) if len(speaks) else reading >= 0
+
+    def of(self, process: int) -> list[Events | None]:
+        """Return the events of each of ``PARTS`` in a process; None where the trace cannot tell."""
+        trace, keys, attribution = self._trace, self._keys, self._ops.attribution
+        mine = {name: numbers == process for name, numbers in self._process.items()}
+        kernels = np.flatnonzero(mine["kernels"])
+        said, computed = kernels[self._talks[kernels]], kernels[~self._talks[kernels]]
+        memops = np.flatnonzero(mine["memops"])
+        copies, sets = memops[~self._sets[memops]], memops[self._sets[memops]]
+        labels = keys.of_kernels()
+        loading = np.flatnonzero(mine["ranges"] & self._loads)
+        own = np.flatnonzero(mine["ranges"] & attribution.is_op & self._on_host)
+        speaks = bool((mine["ranges"] & self._speaks).any())
+        communication: Events | None = self._events("kernels", said, lambda n: labels[said[n]])
+        if not len(said) and speaks:
+            communication = self._collectives(process)
+        elif not trace.has("kernels") and (trace.used_gpu or not len(own)):
+            communication = None
+        found: list[Events | None] = [
+            communication,
+            self._events("kernels", computed, lambda n: labels[computed[n]])
+            if trace.has("kernels")
+            else None,
+            *(self._copies(rows) if trace.has("memops") else None for rows in (copies, sets)),
+            self._called(np.flatnonzero(mine["calls"])) if trace.has("calls") else None,
+        ]
+        return [*found, *(self._ranges(rows) if len(rows) else None for rows in (loading, own))]
+
+    def _copies(self, rows: Ints) -> Events:
+        labels = self._keys.of_memops()
+        return self._events("memops", rows, lambda places: labels[rows[places]])
+
+    def _called(self, rows: Ints) -> Events:
+        labels = self._keys.of_calls()
+        return self._events("calls", rows, lambda places: labels[rows[places]], True)
+
+    def _ranges(self, rows: Ints) -> Events:
+        keys = self._keys
+        return self._events("ranges", rows, lambda places: keys.of_ranges(rows[places]), True)
+
+    def _collectives(self, process: int) -> Events | None:
+        """Return the collectives that the process ran itself, on the CPU; None if only calls were seen."""
+        ran = self._exchanged().filter(
+            (pl.col("process") == process)
+            & pl.col("start").is_not_null()
+            & pl.col("end").is_not_null()
+        )
+        if ran.is_empty() and len(self._exchanged().filter(pl.col("process") == process)):
+            return None
+        start, end = (ran[name].to_numpy() for name in ("start", "end"))
+        labels = self._keys.of_texts(ran["kind"])
+        return Events(start, end, lambda places: labels[places], True)
+
+    def _events(
+        self, table: str, rows: Ints, label: Callable[[Ints], Ints], nested: bool = False
+    ) -> Events:
+        start, end = (
+            self._trace[table][name].fill_null(0).gather(rows).to_numpy()
+            for name in ("start", "end")
+        )
+        return Events(start, end, label, nested)
+
+
+def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return per unit and label the time and calls of its work, and per label and kernel name both."""
+    trace, attribution = ops.attribution.trace, ops.attribution
+    columns = ("unit", "label", "time", "calls")
+    made, named = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))], []
+    device = (
+        ("kernels", attribution.kernels, keys.of_kernels),
+        ("memops", attribution.memops, keys.of_memops),
+    )
+    counted = np.zeros(len(attribution.is_op), bool)
+    for name, launched, labels in device:
+        table = trace[name]
+        if not len(table):
+            continue
+        label = labels()
+        start = table["start"].fill_null(0).to_numpy()
+        lasted = table["end"].fill_null(0).to_numpy() - start
+        unit = _placed(units, processes_of(table["process"]), _launch_times(trace, launched, start))
+        first = _first_of_calls(launched)
+        first[launched.op >= 0] &= ~counted[launched.op[launched.op >= 0]]
+        counted[launched.op[launched.op >= 0]] = True
+        made.append(_sums(unit, label, lasted, first))
+        if name == "kernels":
+            held = unit >= 0
+            codes, texts = compact(table["name"])
+            one, other, number = pairs(label[held], codes[held])
+            time, calls = np.zeros(len(one), np.int64), np.bincount(number, minlength=len(one))
+            np.add.at(time, number, lasted[held])
+            named.append(
+                pl.DataFrame(
+                    {
+                        "label": one,
+                        "name": pl.Series(texts, dtype=pl.String).gather(other.astype(np.uint32)),
+                        "time": time,
+                        "calls": calls.astype(np.int64),
+                    }
+                )
+            )
+    if not trace.used_gpu and not ops.on_device:
+        rows = ops.rows
+        ranges = trace["ranges"]
+        start = ranges["start"].gather(rows).to_numpy()
+        unit = _placed(units, processes_of(ranges["process"].gather(rows)), start)
+        every = np.ones(len(rows), bool)
+        made.append(_sums(unit, keys.of_ranges(rows), ops.times.self_time, every))
+    empty = {"label": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
+    return pl.concat(made), pl.concat([pl.DataFrame(schema=empty), *named])
+
+
+def _launch_times(trace: Any, launched: Launched, start: Ints) -> Ints:
+    """Return when each piece of work was launched (ns), else when it began: the step that it belongs to."""
+    if not trace.has("calls"):
+        return start
+    call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
+    time = at(trace["calls"]["start"].fill_null(NONE).to_numpy(), call)
+    return np.where(time >= 0, time, start)
+
+
+def _placed(units: pl.DataFrame, process: Ints, time: Ints) -> Ints:
+    """Return the unit of each time; all are of unit 0 if nothing has times."""
+    if units.is_empty():
+        return np.zeros(len(time), np.int64)
+    return step_at(units, process, time)
+
+
+def _first_of_calls(launched: Launched) -> NDArray[np.bool_]:
+    """Return whether each piece of work is the first of its op's call; work without an op is a call each."""
+    first = launched.op < 0
+    rows = np.flatnonzero(~first)
+    if len(rows):
+        one, _, number = pairs(launched.op[rows], launched.replay[rows])
+        begin = np.zeros(len(one), np.int64)
+        begin[number[::-1]] = rows[::-1]
+        first[begin] = True
+    return first
+
+
+def _sums(unit: Ints, label: Ints, lasted: Ints, first: NDArray[np.bool_]) -> pl.DataFrame:
+    """Return time and calls of each unit and label; ``first``: which rows begin a call."""
+    held = np.flatnonzero(unit >= 0)
+    one, other, number = pairs(unit[held], label[held])
+    time = np.zeros(len(one), np.int64)
+    np.add.at(time, number, lasted[held])
+    calls = np.bincount(number, first[held], len(one)).astype(np.int64)
+    return pl.DataFrame({"unit": one, "label": other, "time": time, "calls": calls})
+
+
+def _by_key(frame: pl.DataFrame, number: Ints, *by: str) -> pl.DataFrame:
+    """Return the frame summed by key in place of label."""
+    key = pl.Series("key", at(number, frame["label"].to_numpy()), pl.Int64)
+    sums = [name for name in ("time", "calls") if name in frame.columns]
+    return frame.with_columns(key).group_by(*by, "key").agg(pl.col(sums).sum())

@@ -1,0 +1,542 @@
+"""The difference of two reduced profiles as tables: the step, its parts, what caused it, ops and kernels.
+
+Times are means per step in whole ns. They are rounded so that they add up: the mean of the step is rounded
+down, and what the means of its pieces lose by rounding is given back, one ns each, to those that lost most.
+So the parts and the causes add up to the step on both sides, and their changes to its change, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.diff.matching import RULES, Matched, match
+from opscope.core.analysis.diff.noise import Typical, noise, typical
+from opscope.core.analysis.diff.reduced import PART_NAMES, RUN, Reduced
+from opscope.core.once import once
+from opscope.core.tables.columns import at, pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+STEP: Final = {
+    "unit": pl.String,
+    "a": pl.Int64,
+    "b": pl.Int64,
+    "change": pl.Int64,
+    "ratio": pl.Float64,
+    "noise": pl.Int64,
+    "verdict": pl.String,
+    "steps_a": pl.Int64,
+    "steps_b": pl.Int64,
+    "reason": pl.String,
+}
+PARTS: Final = {
+    "part": pl.String,
+    "a": pl.Int64,
+    "b": pl.Int64,
+    "change": pl.Int64,
+    "share": pl.Float64,
+    "noise": pl.Int64,
+    "verdict": pl.String,
+    "reason": pl.String,
+}
+_OP: Final = {"op": pl.String, "direction": pl.String, "layer": pl.String}
+CAUSES: Final = {
+    "part": pl.String,
+    **_OP,
+    "inputs": pl.String,
+    **{name: kind for name, kind in PARTS.items() if name not in ("part", "reason")},
+}
+OPS: Final = {
+    **_OP,
+    "op_b": pl.String,
+    "layer_b": pl.String,
+    "inputs": pl.String,
+    "inputs_b": pl.String,
+    "matched": pl.String,
+    "work": pl.String,
+    "a": pl.Int64,
+    "b": pl.Int64,
+    "change": pl.Int64,
+    "ratio": pl.Float64,
+    "noise": pl.Int64,
+    "verdict": pl.String,
+    "calls_a": pl.Float64,
+    "calls_b": pl.Float64,
+}
+KERNELS: Final = {
+    **_OP,
+    "inputs": pl.String,
+    "kernels_a": pl.String,
+    "kernels_b": pl.String,
+    "a": pl.Int64,
+    "b": pl.Int64,
+    "change": pl.Int64,
+}
+#: Verdicts; null where the noise is not known and both runs have it.
+SLOWER, FASTER, NEW, GONE = "slower", "faster", "new", "gone"
+SAME, UNCLEAR = "same", "within noise"
+#: How the work of an op differs.
+SAME_WORK, OTHER_SHAPES, OTHER_DTYPES, OTHER_CALLS, OTHER_OP = (
+    "same",
+    "other shapes",
+    "other dtypes",
+    "other calls",
+    "other op",
+)
+ONE_STEP: Final = "of a single {unit} the noise is not known"
+UNLIKE: Final = "{one} has {many} and {other} none that could be told: whole runs are compared"
+NOT_KNOWN: Final = "not known in {where}: its time there is in later parts"
+_DTYPES: Final = (
+    r"\b(?:f64|tf32|f32|f16|bf16|f8\w*|f4\w*|f6\w*|[iu](?:64|32|16|8|4)|bool|c32|c64|c128)\["
+)
+
+
+@dataclass
+class Difference:
+    """The tables of two reduced profiles; each is made when it is first used."""
+
+    a: Reduced
+    b: Reduced
+    #: Why whole runs are compared although one of them has steps.
+    whole_for: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether whole runs are compared, not steps."""
+        return self.a.unit == RUN
+
+    @staticmethod
+    def unlike(a: Reduced, b: Reduced) -> str:
+        """Return why the steps of two profiles of which only one has any are not compared."""
+        one, other, held = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
+        many = f"{len(held.units):,} {held.unit}s"
+        return UNLIKE.format(one=one, other=other, many=many)
+
+    @once
+    def matched(self) -> Matched:
+        """Which ops are the same."""
+        other = bool(self.a.frameworks and self.b.frameworks) and (
+            self.a.frameworks != self.b.frameworks
+        )
+        return match(self.a.keys, self.b.keys, other)
+
+    @once
+    def step(self) -> pl.DataFrame:
+        """One row (``STEP``): the mean step of both, and what of it is noise."""
+        sides = [_lengths(one) for one in (self.a, self.b)]
+        row = {
+            "unit": self.a.unit if self.a.unit == self.b.unit else "step",
+            "steps_a": len(self.a.units),
+            "steps_b": len(self.b.units),
+        }
+        reasons = [one.reason for one in (self.a, self.b) if one.reason is not None]
+        if reasons:
+            return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
+        a, b = (int(one.sum()) // len(one) for one in sides)
+        held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
+        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held, whole=self.whole)
+        lone = self.whole or min(len(self.a.units), len(self.b.units)) < 2
+        reason = ONE_STEP.format(unit=row["unit"]) if lone else None
+        return frame.with_columns(
+            *(pl.lit(value).alias(name) for name, value in row.items()),
+            _ratio(),
+            pl.lit(reason, pl.String).alias("reason"),
+        ).select(pl.col(name).cast(kind) for name, kind in STEP.items())
+
+    @once
+    def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
+        """Part and group (NONE: the rest) of each piece, and per run the time of each unit and piece."""
+        groups = (self.matched.a, self.matched.b)
+        made = []
+        for one, group in zip((self.a, self.b), groups, strict=True):
+            places = _by_key(one, group)
+            made.append(
+                one.spent.with_columns(pl.Series("group", at(places, one.spent["key"].to_numpy())))
+                .group_by("part", "group", "unit")
+                .agg(pl.col("time").sum())
+                .sort("part", "group", "unit")
+            )
+        both = pl.concat(one.select("part", "group") for one in made)
+        part, group, number = pairs(both["part"].to_numpy(), both["group"].to_numpy())
+        edges = [0, len(made[0]), len(both)]
+        values = [
+            one.select(pl.Series("group", number[low:high].astype(np.int64)), "unit", "time")
+            for one, low, high in zip(made, edges[:-1], edges[1:], strict=True)
+        ]
+        return part, group, values
+
+    @once
+    def causes(self) -> pl.DataFrame:
+        """One row per part and op (``CAUSES``), the largest change first; they add up to the step."""
+        if not len(self.a.units) or not len(self.b.units):
+            return pl.DataFrame(schema=CAUSES)
+        part, group, values = self._pieces
+        many = len(part)
+        a, b = (
+            means(_sums(one, many), side.many)
+            for one, side in zip(values, (self.a, self.b), strict=True)
+        )
+        held = [
+            typical(one, many, side.many)
+            for one, side in zip(values, (self.a, self.b), strict=True)
+        ]
+        frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
+        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
+        both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
+        comparable = both.gather(frame["place"])
+        frame = frame.with_columns(
+            pl.when(comparable).then(name).alias(name) for name in ("noise", "verdict")
+        )
+        names = pl.Series(PART_NAMES, dtype=pl.String).gather(frame["place"])
+        frame = frame.with_columns(names.alias("part"))
+        described = self._described.select("group", *_OP, "inputs")
+        return (
+            frame.join(described, on="group", how="left", maintain_order="left")
+            .sort(_size(), "place", "group", descending=[True, False, False])
+            .select(pl.col(name).cast(kind) for name, kind in CAUSES.items())
+        )
+
+    @once
+    def parts(self) -> pl.DataFrame:
+        """One row per part of the step (``PARTS``), the largest change first; they add up to the step."""
+        if not len(self.a.units) or not len(self.b.units):
+            return pl.DataFrame(schema=PARTS)
+        sums = self.causes.group_by("part").agg(pl.col("a", "b").sum())
+        every = pl.DataFrame({"part": PART_NAMES}, schema={"part": pl.String}).with_row_index(
+            "place"
+        )
+        known = [one.known for one in (self.a, self.b)]
+        frame = every.join(sums, on="part", how="left", maintain_order="left").with_columns(
+            pl.when(pl.Series(flags)).then(pl.col(name).fill_null(0)).alias(name)
+            for name, flags in zip(("a", "b"), known, strict=True)
+        )
+        held = [
+            _typical(one.spent["part"].to_numpy(), one.spent["time"].to_numpy(), len(PART_NAMES),
+                     one.spent["unit"].to_numpy(), one.many)
+            for one in (self.a, self.b)
+        ]  # fmt: skip
+        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
+        where = [
+            "A and B" if not x and not y else "A" if not x else "B"
+            for x, y in zip(*known, strict=True)
+        ]
+        why = [
+            None if x and y else NOT_KNOWN.format(where=one)
+            for x, y, one in zip(*known, where, strict=True)
+        ]
+        return (
+            frame.with_columns(pl.Series("reason", why, pl.String))
+            .sort(_size(), "place", descending=[True, False])
+            .select(pl.col(name).cast(kind) for name, kind in PARTS.items())
+        )
+
+    @once
+    def _described(self) -> pl.DataFrame:
+        """Per group: what it is in A and in B (columns with ``_b``), the rule and how the work differs."""
+        # of most groups each run has one key, so that no lists need to be made
+        rule = self.matched.rule
+        sides = []
+        for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
+            counted = one.work.group_by("key").agg(pl.col("time", "calls").sum())
+            texts = ("op", "direction", "layer", "inputs")
+            keys = (
+                one.keys.select("key", *texts, "named")
+                .with_columns(pl.Series("group", group))
+                .join(counted, on="key", how="left", maintain_order="left")
+            )
+            alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
+            several = keys.filter(~alone).with_columns(pl.col(texts).cast(pl.String))
+            several = several.sort("time", descending=True, nulls_last=True, maintain_order=True)
+            joined = several.group_by("group", maintain_order=True).agg(
+                pl.col(texts).first(),
+                pl.col("inputs").drop_nulls().unique().sort().str.join("; ").alias("all"),
+                pl.col("inputs").is_null().any().alias("unshaped"),
+                pl.col("named").all(),
+                pl.col("calls").sum(),
+            )
+            single = keys.filter(alone).select(
+                "group",
+                pl.col(texts).cast(pl.String),
+                pl.col("inputs").cast(pl.String).fill_null("").alias("all"),
+                pl.col("inputs").is_null().alias("unshaped"),
+                "named",
+                pl.col("calls").fill_null(0),
+            )
+            sides.append(pl.concat([single, joined]))
+        columns = ("op", "direction", "layer", "inputs", "all", "unshaped", "named", "calls")
+        names = pl.Series([*(name for name, _, _ in RULES), None], dtype=pl.String)
+        frame = pl.DataFrame({"group": np.arange(len(rule))}).with_columns(
+            names.gather(np.where(rule < 0, len(RULES), rule).astype(np.uint32)).alias("matched")
+        )
+        for suffix, side in zip(("_a", "_b"), sides, strict=True):
+            renamed = side.rename({name: f"{name}{suffix}" for name in columns})
+            frame = frame.join(renamed, on="group", how="left", maintain_order="left")
+        plain = [pl.col(f"all{side}").str.replace_all(_DTYPES, "[") for side in ("_a", "_b")]
+        same_calls = pl.col("calls_a") * self.b.many == pl.col("calls_b") * self.a.many
+        unknown = (pl.col("unshaped_a") | pl.col("unshaped_b")) & ~pl.col("named_a")
+        work = (
+            pl.when(pl.col("matched").is_null())
+            .then(None)
+            .when(pl.col("op_a") != pl.col("op_b"))
+            .then(pl.lit(OTHER_OP))
+            .when((pl.col("all_a") != pl.col("all_b")) & (plain[0] == plain[1]))
+            .then(pl.lit(OTHER_DTYPES))
+            .when(pl.col("all_a") != pl.col("all_b"))
+            .then(pl.lit(OTHER_SHAPES))
+            .when(~same_calls)
+            .then(pl.lit(OTHER_CALLS))
+            .when(unknown)
+            .then(None)
+            .otherwise(pl.lit(SAME_WORK))
+        )
+        return frame.with_columns(
+            work.alias("work"),
+            *(
+                pl.coalesce(f"{name}_a", f"{name}_b").alias(name)
+                for name in ("op", "direction", "layer", "inputs")
+            ),
+        )
+
+    @once
+    def _work(self) -> list[pl.DataFrame]:
+        """Per run: group, unit, time and calls of its device work."""
+        made = []
+        for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
+            places = _by_key(one, group)
+            made.append(
+                one.work.with_columns(pl.Series("group", places[one.work["key"].to_numpy()]))
+                .group_by("group", "unit")
+                .agg(pl.col("time", "calls").sum())
+            )
+        return made
+
+    @once
+    def ops(self) -> pl.DataFrame:
+        """One row per op (``OPS``): its device time in a step, what is called first, then by change."""
+        work, many = self._work, self.matched.many
+        sums = [
+            pl.DataFrame({"group": np.arange(many)}).join(
+                one.group_by("group").agg(pl.col("time", "calls").sum()), on="group", how="left",
+                maintain_order="left",
+            )
+            for one in work
+        ]  # fmt: skip
+        sides = (self.a, self.b)
+        frame = pl.DataFrame(
+            {
+                "group": np.arange(many),
+                **{
+                    name: (one["time"].fill_null(0) + side.many // 2) // side.many
+                    for name, one, side in zip(("a", "b"), sums, sides, strict=True)
+                },
+                **{
+                    f"calls_{name}": one["calls"].fill_null(0) / side.many
+                    for name, one, side in zip(("a", "b"), sums, sides, strict=True)
+                },
+            }
+        )
+        held = [
+            typical(one.select("group", "unit", "time"), many, side.many)
+            for one, side in zip(work, sides, strict=True)
+        ]
+        there = frame["calls_a"] + frame["calls_b"] > 0
+        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0), whole=self.whole)
+        frame = frame.filter(there).join(
+            self._described.drop("calls_a", "calls_b"),
+            on="group",
+            how="left",
+            maintain_order="left",
+        )
+        called = pl.col("verdict").is_null() | pl.col("verdict").is_in([SAME, UNCLEAR])
+        return (
+            frame.with_columns(
+                _ratio(),
+                *(
+                    pl.when(pl.col(f"{name}_b").ne_missing(pl.col(name))).then(f"{name}_b")
+                    for name in ("op", "layer", "inputs")
+                ),
+            )
+            .sort(called, _size(), "group", descending=[False, True, False])
+            .select(pl.col(name).cast(kind) for name, kind in OPS.items())
+        )
+
+    @once
+    def kernels(self) -> pl.DataFrame:
+        """One row per op with the same inputs and other kernels (``KERNELS``), by time in both runs."""
+        sums = []
+        for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
+            places = _by_key(one, group)
+            named = one.keys.filter("named")["key"]
+            rows = one.kernels.filter(~pl.col("key").is_in(named.implode()))
+            rows = rows.with_columns(pl.Series("group", places[rows["key"].to_numpy()]))
+            sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
+        # lists are made only of groups whose names differ, which are few
+        marks = [
+            one.group_by("group").agg((pl.col("name").hash() % (1 << 40)).sum(), pl.len())
+            for one in sums
+        ]
+        other = marks[0].join(marks[1], on="group")
+        other = other.filter(
+            (pl.col("name") != pl.col("name_right")) | (pl.col("len") != pl.col("len_right"))
+        )
+        made = [
+            named.join(other, on="group", how="semi")
+            .sort("time", "name", descending=[True, False])
+            .group_by("group", maintain_order=True)
+            .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
+            for one, named in zip((self.a, self.b), sums, strict=True)
+        ]
+        both = made[0].join(made[1], on="group", how="inner", suffix="_b")
+        both = both.filter(pl.col("names").list.sort() != pl.col("names_b").list.sort())
+        alike = self._described.filter(
+            pl.col("work").is_in([SAME_WORK, OTHER_CALLS]) | pl.col("work").is_null()
+        )
+        frame = both.join(alike, on="group", how="inner")
+        return (
+            frame.with_columns(
+                pl.col("names").list.join("; ").alias("kernels_a"),
+                pl.col("names_b").list.join("; ").alias("kernels_b"),
+                pl.col("time").alias("a"),
+                pl.col("time_b").alias("b"),
+                (pl.col("time_b") - pl.col("time")).alias("change"),
+            )
+            .sort(pl.col("a") + pl.col("b"), "group", descending=[True, False])
+            .select(pl.col(name).cast(kind) for name, kind in KERNELS.items())
+        )
+
+    def of_op(self, pattern: pl.Expr) -> pl.DataFrame | None:
+        """Return one row (a, b, change, noise, verdict) of all ops whose name matches ``pattern``; None if
+        neither run has one."""
+        held, sums = [], []
+        for one in (self.a, self.b):
+            keys = one.keys.filter(pattern)["key"]
+            mine = one.work.filter(pl.col("key").is_in(keys.implode()))
+            mine = mine.group_by("unit").agg(pl.col("time").sum())
+            held.append(
+                _typical(np.zeros(len(mine), np.int64), mine["time"].to_numpy(), 1,
+                         mine["unit"].to_numpy(), one.many)
+            )  # fmt: skip
+            sums.append(
+                None if keys.is_empty() else (int(mine["time"].sum()) + one.many // 2) // one.many
+            )
+        if sums[0] is None and sums[1] is None:
+            return None
+        there = [pl.Series([one is not None]) for one in sums]
+        frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
+        return _judged(frame, held, (there[0], there[1]), whole=self.whole)
+
+
+def compared(a: Reduced, b: Reduced) -> bool:
+    """Return whether both have steps (or iterations), or neither."""
+    return (a.unit == RUN) == (b.unit == RUN)
+
+
+def means(total: Ints, many: int) -> Ints:
+    """Return whole means of sums over ``many``: they add up to the mean of all, rounded down.
+
+    Each is the exact mean rounded down or up; the largest remainders are rounded up.
+    """
+    whole, rest = np.divmod(total, many)
+    short = int(total.sum()) // many - int(whole.sum())
+    if short:
+        largest = np.argsort(-rest, kind="stable")[:short]
+        whole[largest] += 1
+    return whole
+
+
+def _by_key(one: Reduced, group: Ints) -> Ints:
+    """Return the group of each key by its number, NONE for those that no event has."""
+    keys = one.keys["key"].to_numpy()
+    places = np.full(int(keys.max(initial=-1)) + 1, NONE, np.int64)
+    places[keys] = group
+    return places
+
+
+def _lengths(one: Reduced) -> Ints:
+    lengths: Ints = (one.units["end"] - one.units["start"]).to_numpy()
+    return lengths
+
+
+def _sums(values: pl.DataFrame, groups: int) -> Ints:
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, values["group"].to_numpy(), values["time"].to_numpy())
+    return total
+
+
+def _typical(
+    group: Ints, time: Ints, groups: int, unit: Ints | None = None, units: int | None = None
+) -> Typical:
+    """Return ``typical`` of values, those of one group and unit added up; default: a value is a unit."""
+    frame = pl.DataFrame(
+        {"group": group, "unit": np.arange(len(time)) if unit is None else unit, "time": time}
+    )
+    summed = frame.group_by("group", "unit").agg(pl.col("time").sum())
+    return typical(summed, groups, len(time) if units is None else units)
+
+
+def _judged(
+    frame: pl.DataFrame,
+    held: Sequence[Typical],
+    there: tuple[pl.Series, pl.Series] | None = None,
+    *,
+    whole: bool = False,
+) -> pl.DataFrame:
+    """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
+
+    ``whole``: processes are compared, which are no sample of steps, so the noise is not known. A change is
+    called if the typical step changed by more than the noise, and the mean in the same direction.
+    """
+    a, b = held
+    change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
+    known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
+    frame = frame.with_columns(pl.when(known).then(change).alias("change"))
+    limit = None if whole else noise(a, b)
+    if limit is None:
+        frame = frame.with_columns(
+            pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
+        )
+    else:
+        moved = b.middle - a.middle
+        beyond = np.abs(moved) > limit
+        frame = frame.with_columns(
+            pl.Series("noise", np.ceil(limit)).cast(pl.Int64),
+            pl.when(pl.Series(beyond & (moved > 0)) & (pl.col("change") > 0))
+            .then(pl.lit(SLOWER))
+            .when(pl.Series(beyond & (moved < 0)) & (pl.col("change") < 0))
+            .then(pl.lit(FASTER))
+            .otherwise(pl.lit(UNCLEAR))
+            .alias("verdict"),
+        )
+    same = pl.when(pl.col("change") == 0).then(pl.lit(SAME)).otherwise("verdict").alias("verdict")
+    known = pl.col("a").is_not_null() & pl.col("b").is_not_null()
+    frame = frame.with_columns(same).with_columns(
+        pl.when(known).then(name).alias(name) for name in ("noise", "verdict")
+    )
+    if there is None:
+        return frame
+    return frame.with_columns(
+        pl.when(there[0] & ~there[1]).then(pl.lit(GONE))
+        .when(~there[0] & there[1]).then(pl.lit(NEW))
+        .otherwise("verdict").alias("verdict")
+    )  # fmt: skip
+
+
+def _ratio() -> pl.Expr:
+    """Return the change as a fraction of A; null where A has none."""
+    return pl.when(pl.col("a") > 0).then(pl.col("change") / pl.col("a")).alias("ratio")
+
+
+def _share() -> pl.Expr:
+    """Return the change as a fraction of the step's change; null where that is 0."""
+    whole = pl.col("change").sum()
+    share = pl.col("change") / whole + 0.0  # 0.0 for -0.0
+    return pl.when(whole != 0).then(share).alias("share")
+
+
+def _size() -> pl.Expr:
+    return pl.col("change").fill_null(0).abs()

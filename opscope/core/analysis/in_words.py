@@ -1,0 +1,29 @@
+"""Times, sizes and shares in the words of a sentence: three digits, in the unit that fits."""
+
+from __future__ import annotations
+
+
+def ns(time: float) -> str:
+    """Return a time (ns): ``57.1 ms``."""
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if time >= scale:
+            return f"{_digits(time / scale)} {unit}"
+    return f"{time:.0f} ns"
+
+
+def size(many: float) -> str:
+    """Return a size (bytes): ``1.34 GB``."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if many >= scale:
+            return f"{_digits(many / scale)} {unit}"
+    return f"{many:.0f} B"
+
+
+def share(part: float) -> str:
+    """Return a fraction: ``12.3 %``."""
+    return f"{_digits(100 * part)} %"
+
+
+def _digits(value: float) -> str:
+    """Return three digits; ``.3g`` alone would write 1000 as 1e+03."""
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"

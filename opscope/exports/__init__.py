@@ -1,0 +1,1 @@
+"""What a profile is written as for other tools: one format a file."""

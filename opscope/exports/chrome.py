@@ -1,0 +1,168 @@
+"""The JSON of Chrome's tracing: complete events, instants, counters, and arrows from call to kernel."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.tables.columns import pieces
+from opscope.exports.timeline import STREAM, Curve, Slices, Timeline, Track, Words
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Events that are made at a time: about 100 MB of text.
+_AT_ONCE: Final = 200_000
+
+
+def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+    """Write the profile's timeline; return how many slices, instants, flows and counter values it has.
+
+    Times are microseconds with three decimals, as the format has them, so no nanosecond is lost.
+    """
+    timeline = Timeline(profile)
+    counts = dict.fromkeys(("slices", "instants", "flows", "counter values"), 0)
+    out.write(b'{"displayTimeUnit":"ns","otherData":{"producer":"opscope"},"traceEvents":[\n')
+    first = [
+        _meta("process_name", timeline.pids[number], 0, {"name": name})
+        for number, name in timeline.processes.items()
+    ]
+    out.write(",\n".join(first).encode())
+    separator = b",\n" if first else b""
+    for track, slices in timeline.slices():
+        out.write(separator + _named(track).encode())
+        separator = b",\n"
+        for lines in _slices(track, slices, counts):
+            out.write(separator + lines)
+    for track, curve in timeline.curves():
+        for lines in _curve(track, curve):
+            out.write(separator + lines)
+            separator = b",\n"
+        counts["counter values"] += len(curve.time)
+    out.write(b"\n]}\n")
+    return counts
+
+
+def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:
+    return _dumped({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
+
+
+def _named(track: Track) -> str:
+    one = _meta("thread_name", track.pid, track.number, {"name": track.name})
+    order = _meta("thread_sort_index", track.pid, track.number, {"sort_index": track.number})
+    return f"{one},\n{order}"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _time(ns: str) -> pl.Expr:
+    """Return a column of ns as microseconds with three decimals."""
+    whole, rest = pl.col(ns) // 1000, (pl.col(ns) % 1000).cast(pl.String).str.zfill(3)
+    return pl.concat_str(whole.cast(pl.String), pl.lit("."), rest)
+
+
+def texts(words: Words) -> pl.Series:
+    """Return each row's text as JSON; null for none."""
+    told = pl.Series([_dumped(text) for text in words.texts], dtype=pl.String)
+    known = words.codes >= 0
+    found = (
+        told.gather(np.where(known, words.codes, 0))
+        if len(told)
+        else pl.Series([None] * len(known))
+    )
+    return pl.select(pl.when(pl.Series(known)).then(found)).to_series()
+
+
+def _part(words: Words, rows: Any) -> Words:
+    return Words(words.codes[rows], words.texts)
+
+
+def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
+    place = f'"pid":{track.pid},"tid":{track.number}'
+    for chosen, instant in ((made.stack.rows, False), (made.marks, True)):
+        for some in pieces(len(chosen), _AT_ONCE):
+            rows = chosen[some]
+            if not len(rows):
+                continue
+            frame = pl.DataFrame(
+                {"start": made.start[rows], "took": made.end[rows] - made.start[rows]}
+            )
+            args = [
+                pl.concat_str(pl.lit(f"{_dumped(name)}:"), texts(_part(words, rows)))
+                for name, words in made.words.items()
+            ]
+            args += [
+                pl.when(pl.Series(known[rows])).then(
+                    pl.concat_str(
+                        pl.lit(f"{_dumped(name)}:"), pl.Series(value[rows]).cast(pl.String)
+                    )
+                )
+                for name, (value, known) in made.numbers.items()
+            ]
+            told = pl.concat_str(args, separator=",", ignore_nulls=True) if args else pl.lit("")
+            begin = '{"ph":"i","s":"t",' if instant else '{"ph":"X",'
+            line = [
+                pl.lit(begin + place + ',"ts":'),
+                _time("start"),
+                *([] if instant else [pl.lit(',"dur":'), _time("took")]),
+                pl.lit(',"name":'),
+                texts(_part(made.name, rows)),
+                pl.lit(',"cat":'),
+                texts(_part(made.kind, rows)),
+                pl.lit(',"args":{'),
+                told,
+                pl.lit("}}"),
+            ]
+            yield _joined(frame.select(pl.concat_str(line)).to_series())
+            counts["instants" if instant else "slices"] += len(rows)
+            joined = np.flatnonzero(made.flow[rows] > 0)
+            if len(joined):
+                yield _joined(_arrows(track, made, rows[joined]))
+                counts["flows"] += len(joined) if track.kind == STREAM else 0
+
+
+def _arrows(track: Track, made: Slices, rows: Any) -> pl.Series:
+    """Return the ends of arrows: a call starts one, what it launched ends it."""
+    ends = track.kind == STREAM
+    head = '{"ph":"f","bp":"e",' if ends else '{"ph":"s",'
+    frame = pl.DataFrame({"start": made.start[rows], "flow": made.flow[rows]})
+    return frame.select(
+        pl.concat_str(
+            pl.lit(
+                f'{head}"name":"launch","cat":"launch","pid":{track.pid},"tid":{track.number},"id":'
+            ),
+            pl.col("flow").cast(pl.String),
+            pl.lit(',"ts":'),
+            _time("start"),
+            pl.lit("}"),
+        )
+    ).to_series()
+
+
+def _curve(track: Track, curve: Curve) -> Any:
+    name, unit = _dumped(track.name), _dumped(track.unit or "value")
+    for some in pieces(len(curve.time), _AT_ONCE):
+        frame = pl.DataFrame({"start": curve.time[some], "value": curve.value[some]})
+        finite = frame.filter(pl.col("value").is_finite())  # JSON has no other numbers
+        if len(finite):
+            yield _joined(
+                finite.select(
+                    pl.concat_str(
+                        pl.lit(f'{{"ph":"C","pid":{track.pid},"name":{name},"ts":'),
+                        _time("start"),
+                        pl.lit(f',"args":{{{unit}:'),
+                        pl.col("value").cast(pl.String),
+                        pl.lit("}}"),
+                    )
+                ).to_series()
+            )
+
+
+def _joined(lines: pl.Series) -> bytes:
+    text: str = lines.str.join(",\n").item()
+    return text.encode()

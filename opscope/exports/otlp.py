@@ -1,0 +1,136 @@
+"""OpenTelemetry's spans, as the JSON lines that its collector reads: steps, layers, ops, ranges and kernels.
+
+The form is that of the protocol's file exporter: a line is one request. Ids are made of the rows, so the same
+profile has the same spans again. CUDA calls are left out: a trace of them is a profiler's, not a service's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import polars as pl
+
+from opscope.core.tables.columns import at, pieces
+from opscope.core.tables.intervals import Ints
+from opscope.exports.chrome import texts
+from opscope.exports.timeline import CALLS, Slices, Timeline, Track, Words
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: A span's id is this number, in its highest byte, and the row.
+_TABLES: Final = {"ranges": 1, "kernels": 2, "memops": 3}
+#: Spans of a line: about 2 MB.
+_AT_ONCE: Final = 4_000
+_INTERNAL: Final = 1
+
+
+def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+    """Write the spans; return how many. Times are Unix ns where the trace tells how its clock lies to it.
+
+    A kernel is a child of the op that launched it, an op of what it is nested in. Ranges without a length are
+    no spans.
+    """
+    timeline = Timeline(profile)
+    unix = _unix(timeline)
+    paths = repr(sorted(timeline.trace.origin.get("paths") or ())).encode("utf-8", "surrogatepass")
+    count = 0
+    for track, made in timeline.slices():
+        if track.kind == CALLS:
+            continue
+        head = _head(timeline, track)
+        trace = hashlib.blake2b(paths + f" {track.process}".encode(), digest_size=16).hexdigest()
+        for spans in _spans(track, made, trace, unix.get(track.process, 0)):
+            out.write(head + spans + b"]}]}]}\n")
+        count += len(made.stack.rows)
+    return {"spans": count}
+
+
+def _unix(timeline: Timeline) -> dict[int, int]:
+    """Return for each process what is added to its times so that they are Unix ns."""
+    told = timeline.trace["processes"].join(
+        timeline.trace["clocks"].unique("clock_domain"), on="clock_domain", how="left"
+    )
+    columns = told.select("process", pl.col("to_unix_ns").fill_null(0)).rows()
+    return {process: to_unix - timeline.shift for process, to_unix in columns if to_unix}
+
+
+def _head(timeline: Timeline, track: Track) -> bytes:
+    resource = {
+        "service.name": "opscope",
+        "process.pid": track.pid,
+        "opscope.process": timeline.processes.get(track.process, ""),
+        "opscope.track": track.name,
+    }
+    told = json.dumps(
+        {"attributes": [_attribute(*one) for one in resource.items()]}, ensure_ascii=False
+    )
+    scope = '"scopeSpans":[{"scope":{"name":"opscope"},"spans":['
+    return f'{{"resourceSpans":[{{"resource":{told},{scope}'.encode()
+
+
+def _attribute(name: str, value: Any) -> dict[str, Any]:
+    of = {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
+    return {"key": name, "value": of}
+
+
+def _id(table: str, rows: Ints) -> pl.Series:
+    """Return the ids of rows, in 16 hexadecimal digits; null for a row of -1."""
+    number = rows + (_TABLES[table] << 56)
+    digits = number.astype(">u8").view("S8").tolist() if len(rows) else []
+    found = [one.ljust(8, b"\0").hex() for one in digits]
+    return pl.select(
+        pl.when(pl.Series(rows >= 0)).then(pl.Series(found, dtype=pl.String))
+    ).to_series()
+
+
+def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]:
+    stack = made.stack
+    around = at(made.row[stack.rows], stack.around) if len(stack.rows) else stack.rows
+    for some in pieces(len(stack.rows), _AT_ONCE):
+        rows = stack.rows[some]
+        if not len(rows):
+            continue
+        if made.table == "ranges":
+            parent = _id("ranges", around[some])
+        else:
+            parent = _id("ranges", made.op[rows])
+        attributes: list[Any] = []
+        for name, words in {"kind": made.kind, **made.words}.items():
+            told = texts(Words(words.codes[rows], words.texts))
+            attributes.append(_told(name, "stringValue", pl.lit(told)))
+        for name, (value, known) in made.numbers.items():
+            number = pl.when(pl.Series(known[rows])).then(pl.Series(value[rows]).cast(pl.String))
+            attributes.append(
+                _told(name, "intValue", pl.concat_str(pl.lit('"'), number, pl.lit('"')))
+            )
+        parents = pl.concat_str(pl.lit(',"parentSpanId":"'), pl.lit(parent), pl.lit('"'))
+        lines = pl.DataFrame(
+            {"start": made.start[rows] + unix, "end": made.end[rows] + unix}
+        ).select(
+            pl.concat_str(
+                pl.lit(f'{{"traceId":"{trace}","spanId":"'),
+                pl.lit(_id(made.table, made.row[rows])),
+                pl.lit('"'),
+                parents.fill_null(""),
+                pl.lit(f',"kind":{_INTERNAL},"name":'),
+                pl.lit(texts(Words(made.name.codes[rows], made.name.texts))),
+                pl.lit(',"startTimeUnixNano":"'),
+                pl.col("start").cast(pl.String),
+                pl.lit('","endTimeUnixNano":"'),
+                pl.col("end").cast(pl.String),
+                pl.lit('","attributes":['),
+                pl.concat_str(attributes, separator=",", ignore_nulls=True),
+                pl.lit("]}"),
+            )
+        )
+        yield str(lines.to_series().str.join(",").item()).encode()
+
+
+def _told(name: str, kind: str, value: pl.Expr) -> pl.Expr:
+    return pl.concat_str(
+        pl.lit(f'{{"key":"opscope.{name}","value":{{"{kind}":'), value, pl.lit("}}")
+    )

@@ -1,0 +1,186 @@
+"""Perfetto's protobuf: threads, calls, streams and counters as tracks, with arrows from call to kernel.
+
+The numbers of fields are those of Perfetto's ``trace_packet.proto`` and ``track_event.proto``. Texts are
+interned: each is written once, and referred to by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.exports.protobuf import TIME, Bytes, Column, Piece, field, merged, rows
+from opscope.exports.timeline import COUNTER, STREAM, THREAD, Curve, Slices, Timeline, Track, Words
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: TracePacket.
+_PACKET, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
+#: TrackEvent.
+_CATEGORY, _DETAIL, _TYPE, _NAME, _UUID, _VALUE, _FLOW = 3, 4, 9, 10, 11, 44, 47
+_BEGIN, _END, _INSTANT, _COUNTED = 1, 2, 3, 4
+#: InternedData: by what they are, the field of the list of texts.
+_CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS = 1, 2, 3, 29
+_CLEARED, _NEEDED = 1, 2
+#: All packets are of one sequence, as texts are interned within one.
+_ONE: Final = field(_SEQUENCE, 1)
+#: Events that are made at a time: about 30 MB.
+_AT_ONCE: Final = 200_000
+
+
+def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+    """Write the profile's timeline; return how many slices, instants, flows and counter values it has."""
+    timeline = Timeline(profile)
+    counts = dict.fromkeys(("slices", "instants", "flows", "counter values"), 0)
+    writer = _Writer(out)
+    writer.begin()
+    for number, name in timeline.processes.items():
+        process = field(1, timeline.pids[number]) + field(6, name)
+        writer.track(_process(number), field(3, process))
+    for track, slices in timeline.slices():
+        writer.named(track)
+        writer.slices(track, slices)
+        counts["slices"] += len(slices.stack.rows)
+        counts["instants"] += len(slices.marks)
+        if track.kind == STREAM:
+            written = np.concatenate((slices.stack.rows, slices.marks))
+            counts["flows"] += int((slices.flow[written] > 0).sum())
+    for track, curve in timeline.curves():
+        writer.named(track)
+        writer.curve(track, curve)
+        counts["counter values"] += len(curve.time)
+    return counts
+
+
+def _process(number: int) -> int:
+    """Return the uuid of a process's track; those of others are below."""
+    return (1 << 32) + number + 2
+
+
+class _Writer:
+    """Writes packets, and each text before the first packet that refers to it."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._known: dict[tuple[int, str], int] = {}
+        self._many = dict.fromkeys((_CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS), 0)
+
+    def packet(self, content: bytes) -> None:
+        self._out.write(field(_PACKET, content))
+
+    def begin(self) -> None:
+        self.packet(_ONE + field(_FLAGS, _CLEARED))
+
+    def track(self, uuid: int, content: bytes) -> None:
+        self.packet(_ONE + field(_TRACK, field(1, uuid) + content))
+
+    def named(self, track: Track) -> None:
+        parent = field(5, _process(track.process))
+        if track.kind == COUNTER:
+            self.track(track.number, field(2, track.name) + field(8, field(6, track.unit)) + parent)
+        elif track.kind == THREAD and track.tid is not None and 0 < track.tid < 1 << 31:
+            thread = field(1, track.pid) + field(2, track.tid) + field(5, track.name)
+            self.track(track.number, field(4, thread))
+        else:
+            self.track(track.number, field(2, track.name) + parent)
+
+    def numbers(self, kind: int, words: Words) -> NDArray[np.int64]:
+        """Return the number of each code's text; the texts that are new are written first."""
+        used = np.zeros(len(words.texts) + 1, bool)
+        used[words.codes] = True  # a code of -1 marks the last, which no text has
+        found = np.zeros(len(words.texts), np.int64)
+        new: list[bytes] = []
+        for code in np.flatnonzero(used[:-1]).tolist():
+            key = (kind, words.texts[code])
+            if key not in self._known:
+                self._many[kind] += 1
+                self._known[key] = self._many[kind]
+                new.append(field(kind, field(1, self._many[kind]) + field(2, words.texts[code])))
+        for code in np.flatnonzero(used[:-1]).tolist():
+            found[code] = self._known[kind, words.texts[code]]
+        for first in range(0, len(new), 10_000):
+            content = b"".join(new[first : first + 10_000])
+            self.packet(_ONE + field(_FLAGS, _NEEDED) + field(_INTERNED, content))
+        return found
+
+    def slices(self, track: Track, made: Slices) -> None:
+        """Write a track's slices in the order of their edges, then what has no length."""
+        name, kind = self.numbers(_NAMES, made.name), self.numbers(_CATEGORIES, made.kind)
+        details = [
+            (self._detail(said), words.codes, self.numbers(_TEXTS, words))
+            for said, words in made.words.items()
+        ]
+        figures = [(self._detail(said), *both) for said, both in made.numbers.items()]
+
+        def opened(
+            chosen: NDArray[np.int64], what: int
+        ) -> Iterator[tuple[NDArray[np.int64], Bytes]]:
+            """Yield the packets of rows that begin, those with the same details together."""
+            mask = np.zeros(len(chosen), np.int64)
+            for place, (_, codes, _) in enumerate(details):
+                mask |= (codes[chosen] >= 0).astype(np.int64) << place
+            for place, (_, value, known) in enumerate(figures, len(details)):
+                mask |= (known[chosen] & (value[chosen] >= 0)).astype(np.int64) << place
+            mask |= (made.flow[chosen] > 0).astype(np.int64) << 40
+            for form in np.unique(mask).tolist():
+                here = np.flatnonzero(mask == form)
+                of = chosen[here]
+                event: list[Piece] = [
+                    field(_TYPE, what) + field(_UUID, track.number),
+                    Column(_NAME, name[made.name.codes[of]]),
+                    Column(_CATEGORY, kind[made.kind.codes[of]]),
+                ]
+                for place, (said, codes, number) in enumerate(details):
+                    if form >> place & 1:
+                        event.append((_DETAIL, [field(1, said), Column(17, number[codes[of]])]))
+                for place, (said, value, _) in enumerate(figures, len(details)):
+                    if form >> place & 1:
+                        event.append((_DETAIL, [field(1, said), Column(4, value[of], TIME)]))
+                if form >> 40 & 1:
+                    event.append(Column(_FLOW, made.flow[of].astype("<u8"), 0))
+                yield here, self._packets(made.start[of], event)
+
+        rows_of, stack = made.stack.rows, made.stack
+        if len(rows_of):
+            order = np.empty(2 * len(rows_of), np.int64)  # even: the slice opens; odd: it closes
+            order[stack.opens] = 2 * np.arange(len(rows_of))
+            order[stack.closes] = 2 * np.arange(len(rows_of)) + 1
+            for first in range(0, len(order), _AT_ONCE):
+                part = order[first : first + _AT_ONCE]
+                opens = np.flatnonzero(part % 2 == 0)
+                closes = np.flatnonzero(part % 2)
+                forms = [
+                    (opens[here], packets)
+                    for here, packets in opened(rows_of[part[opens] // 2], _BEGIN)
+                ]
+                end = made.end[rows_of[part[closes] // 2]]
+                event: list[Piece] = [field(_TYPE, _END) + field(_UUID, track.number)]
+                forms.append((closes, self._packets(end, event)))
+                self._out.write(merged(forms, len(part)))
+        for first in range(0, len(made.marks), _AT_ONCE):
+            chosen = made.marks[first : first + _AT_ONCE]
+            self._out.write(merged(list(opened(chosen, _INSTANT)), len(chosen)))
+
+    def curve(self, track: Track, curve: Curve) -> None:
+        """Write a counter's values."""
+        for first in range(0, len(curve.time), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            event: list[Piece] = [
+                field(_TYPE, _COUNTED) + field(_UUID, track.number),
+                Column(_VALUE, curve.value[part].astype("<f8"), 0),
+            ]
+            self._out.write(self._packets(curve.time[part], event).tobytes())
+
+    def _detail(self, name: str) -> int:
+        words = Words(np.zeros(1, np.int32), [name])
+        return int(self.numbers(_DETAIL_NAMES, words)[0])
+
+    @staticmethod
+    def _packets(time: Any, event: list[Piece]) -> Bytes:
+        head = _ONE + field(_FLAGS, _NEEDED)
+        packet: list[Piece] = [head, Column(_TIME, time, TIME), (_EVENT, event)]
+        return rows([(_PACKET, packet)], len(time))

@@ -1,0 +1,104 @@
+"""Writes many protobuf messages of one form at once: fields have fixed widths, so NumPy fills them.
+
+A varint may have more bytes than it needs (Protocol Buffers, encoding): continued bytes that are zero. So
+each field takes the same number of bytes in all messages of a form, and a message is a row of an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+VARINT, FIXED64, LENGTH = 0, 1, 2
+#: Bytes of a padded varint: 63 bits, 35 bits, 14 bits.
+TIME: Final = 9
+NUMBER: Final = 5
+SIZE: Final = 2
+
+
+def varint(value: int) -> bytes:
+    """Return the shortest varint of a number that is not negative."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def tag(number: int, kind: int) -> bytes:
+    """Return the tag of a field."""
+    return varint(number << 3 | kind)
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    """Return a field: a varint of a number, or bytes with their length."""
+    if isinstance(value, int):
+        return tag(number, VARINT) + varint(value)
+    content = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    return tag(number, LENGTH) + varint(len(content)) + content
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field whose value differs by row. ``width``: its bytes as a padded varint; 0: 8 bytes as they are."""
+
+    number: int
+    values: NDArray[Any]
+    width: int = NUMBER
+
+
+Part: TypeAlias = "bytes | Column"
+#: A part, or a message inside: the number of its field, and its parts.
+Piece: TypeAlias = "Part | tuple[int, Sequence[Any]]"
+
+
+def rows(parts: Sequence[Piece], many: int) -> Bytes:
+    """Return ``many`` messages, a row each, of equal length."""
+    made: list[Bytes] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            made.append(np.broadcast_to(np.frombuffer(part, np.uint8), (many, len(part))))
+        elif isinstance(part, Column):
+            made.append(_column(part, many))
+        else:
+            inside = rows(part[1], many)
+            head = tag(part[0], LENGTH) + _padded(inside.shape[1], SIZE)
+            made.append(np.broadcast_to(np.frombuffer(head, np.uint8), (many, len(head))))
+            made.append(inside)
+    return np.concatenate(made, axis=1) if made else np.empty((many, 0), np.uint8)
+
+
+def _column(column: Column, many: int) -> Bytes:
+    head = np.frombuffer(tag(column.number, VARINT if column.width else FIXED64), np.uint8)
+    if column.width:
+        shifts = np.arange(column.width, dtype=np.uint64) * np.uint64(7)
+        digits = (column.values.astype(np.uint64)[:, None] >> shifts) & np.uint64(127)
+        digits[:, :-1] |= np.uint64(128)
+        content = digits.astype(np.uint8)
+    else:
+        content = np.ascontiguousarray(column.values).view(np.uint8).reshape(many, 8)
+    return np.concatenate((np.broadcast_to(head, (many, len(head))), content), axis=1)
+
+
+def _padded(value: int, width: int) -> bytes:
+    digits = [value >> 7 * place & 127 for place in range(width)]
+    return bytes([digit | 128 for digit in digits[:-1]] + [digits[-1]])
+
+
+def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], many: int) -> bytes:
+    """Return the messages of several forms in one order. Each form has the places of its rows in it."""
+    size = np.zeros(many, np.int64)
+    for places, made in forms:
+        size[places] = made.shape[1]
+    begin = np.cumsum(size) - size
+    whole = np.empty(int(size.sum()), np.uint8)
+    for places, made in forms:
+        if len(places):
+            whole[begin[places][:, None] + np.arange(made.shape[1])] = made
+    return whole.tobytes()

@@ -1,0 +1,53 @@
+"""TensorBoard's scalars: for each step its time and its parts, in a folder that TensorBoard reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Columns of ``steps()`` that are times of a step (ns), which become seconds.
+_TIMES: Final = ("time", "overlap_time")
+_PARTS: Final = ("_part", "_phase", "_phases")
+
+
+class NoTensorBoard(ImportError):
+    """The package ``tensorboard`` is not installed."""
+
+
+def write(profile: Profile, folder: Path) -> dict[str, int]:
+    """Write an event file for each process into ``folder``; return how many scalars.
+
+    The step is the profile's number of it. Raises NoTensorBoard where the package ``tensorboard`` lacks.
+    """
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as error:
+        raise NoTensorBoard(
+            "tensorboard is not installed: pip install 'opscope[tensorboard]'"
+        ) from error
+    steps = profile.steps()
+    columns = [name for name in steps.columns if name in _TIMES or name.endswith(_PARTS)]
+    count = 0
+    for (process, rank), part in steps.group_by(["process", "rank"], maintain_order=True):
+        name = f"process {process}" if rank is None else f"rank {rank}"
+        writer = EventFileWriter(str(folder / name))
+        for row in part.to_dicts():
+            if row["step"] is None:
+                continue
+            values = [
+                Summary.Value(tag=f"opscope/{column} [s]", simple_value=row[column] / 1e9)
+                for column in columns
+                if row[column] is not None
+            ]
+            count += len(values)
+            event = Event(
+                wall_time=row["start"] / 1e9, step=row["step"], summary=Summary(value=values)
+            )
+            writer.add_event(event)
+        writer.close()
+    return {"scalars": count}

@@ -1,0 +1,44 @@
+"""The words of the frames of a difference of two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
+    "ns": {
+        "a": "mean per step of the first run",
+        "b": "mean per step of the second run",
+        "change": "b - a; of a part that one run does not know, the other's time",
+        "noise": (
+            "how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on"
+            " trimmed means); null if a run has fewer than two steps"
+        ),
+    },
+    "fraction": {"ratio": "change / a; null where a is 0"},
+    "count": {
+        "steps_a": "steps of the first run that are compared, of all its processes",
+        "steps_b": "likewise of the second",
+    },
+    "value": {
+        "calls_a": "mean number of calls per step in the first run; work without an op is a call each",
+        "calls_b": "likewise in the second run",
+    },
+    "text": {
+        "unit": "what is compared: step, iteration (found in what repeats) or run (the whole)",
+        "op_b": "the op in the second run, where its name differs",
+        "layer_b": "the layer in the second run, where it differs",
+        "inputs_b": "the inputs in the second run, where they differ",
+        "matched": "what is equal in both runs; null for an op of one run alone",
+        "work": (
+            "how the work differs: same, other shapes, other dtypes, other calls (more or fewer per step),"
+            " other op; null where shapes are not recorded, and for an op of one run alone"
+        ),
+        "kernels_a": "the kernels' names in the first run, the most time first, separated by semicolons",
+        "kernels_b": "likewise in the second run",
+        "property": "what is told of the runs",
+        "value_a": "the first run's; null if its profile does not tell",
+        "value_b": "the second run's",
+    },
+    "yes/no": {"same": "whether both are equal; null if one is not known"},
+}

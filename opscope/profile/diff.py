@@ -1,0 +1,140 @@
+"""The difference of two profiles: what explains the change of the step, op by op."""
+
+from __future__ import annotations
+
+import gc
+from os import PathLike
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from opscope.core.analysis import input_waits
+from opscope.core.analysis.diff import about, tables
+from opscope.core.analysis.diff.reduced import Reduced, reduce
+from opscope.core.analysis.diff.tables import Difference
+from opscope.core.once import once
+from opscope.core.tables.columns import hand_back
+
+from .host import Host
+from .steps import Steps
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from . import Path, Profile
+    from .base import Where
+
+#: The tables of a difference.
+BY: Final = ("part", "cause", "op", "kernel", "run", "step")
+
+
+class Diff(Steps, Host):
+    """The difference from another profile."""
+
+    def diff(self, other: Profile | Path, by: str = "part", **where: Unpack[Where]) -> pl.DataFrame:
+        """What changed from this run (a) to another (b): times are means per step, in ns.
+
+        ``other`` is a profile or the path of one. ``by``: ``step`` is the whole step; ``part`` what the
+        process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op`` is
+        the device time of each op (without a GPU, its own time), wherever else something ran; ``kernel`` the
+        ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Steps
+        of warm-up are left out; profiles without steps are compared by the iterations that repeat, else
+        whole. What is selected is selected in both. Raises ValueError for another ``by``.
+        """
+        if by not in BY:
+            raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
+        if isinstance(other, (str, PathLike)):
+            from . import load  # which imports this module
+
+            other = load(other)
+        return table(difference_of(self.select(**where), other.select(**where)), by)
+
+    def _reduced(self, whole: bool = False) -> Reduced:
+        return self._whole_reduced if whole else self._steps_reduced
+
+    @once
+    def _steps_reduced(self) -> Reduced:
+        part = self if self._has_steps else self._iterated[0]
+        return part._made_reduced(part is not self, False)
+
+    @once
+    def _whole_reduced(self) -> Reduced:
+        return self._made_reduced(False, True)
+
+    def _made_reduced(self, inferred: bool, whole: bool) -> Reduced:
+        waited = input_waits.input_waits(*self._read, self._waits)
+        found = reduce(
+            self._ops,
+            self._found_steps,
+            lambda: self._exchanged,
+            (self._waits, waited),
+            inferred=inferred,
+            whole=whole,
+        )
+        hand_back()
+        return found
+
+
+def difference_of(a: Diff, b: Diff) -> Difference:
+    """Return the difference of two profiles; whole runs are compared if only one of them has steps."""
+    one, other = a._reduced(), b._reduced()
+    if not tables.compared(one, other):
+        told = Difference.unlike(one, other)
+        return Difference(a._reduced(whole=True), b._reduced(whole=True), told)
+    return Difference(one, other)
+
+
+def table(difference: Difference, by: str) -> pl.DataFrame:
+    """Return one of the tables ``BY``."""
+    if by == "run":
+        return about.runs(difference.a.about, difference.b.about)
+    made = {"part": "parts", "cause": "causes", "op": "ops", "kernel": "kernels", "step": "step"}
+    frame: pl.DataFrame = getattr(difference, made[by])
+    return frame
+
+
+def difference(
+    a: Profile | Path, b: Profile | Path, *, gpu: str | None = None, **where: Unpack[Where]
+) -> Difference:
+    """Return the difference of two profiles or paths; a profile that is read here is given up before the next
+    is read, so that both need not be in memory at once."""
+
+    def reduced(one: Profile | Path, whole: bool = False) -> Reduced:
+        from . import load  # which imports this module
+
+        profile = load(one, gpu=gpu) if isinstance(one, (str, PathLike)) else one
+        return profile.select(**where)._reduced(whole)
+
+    one = reduced(a)
+    give_up()
+    other = reduced(b)
+    if not tables.compared(one, other):
+        told = Difference.unlike(one, other)
+        return Difference(reduced(a, True), reduced(b, True), told)
+    return Difference(one, other)
+
+
+def give_up() -> None:
+    """Free the memory of a profile that nobody uses: it refers to itself, so only the collector finds it."""
+    gc.collect()
+    hand_back()
+
+
+def diff(
+    a: Profile | Path,
+    b: Profile | Path,
+    by: str = "part",
+    *,
+    gpu: str | None = None,
+    **where: Unpack[Where],
+) -> pl.DataFrame:
+    """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: means per step, in ns.
+
+    ``a`` and ``b`` are profiles or paths; ``by`` is ``part``, ``cause``, ``op``, ``kernel``, ``run`` or
+    ``step``. Of paths, one profile at a time is in memory. ``gpu`` names devices that a trace does not name.
+    ``steps=(3, 8)`` and the other arguments of ``profile.select`` select in both. Raises ValueError for
+    another ``by`` and if nothing is selected, opscope.errors.BadInput for a file that cannot be read.
+    """
+    if by not in BY:
+        raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
+    return table(difference(a, b, gpu=gpu, **where), by)

@@ -1,0 +1,261 @@
+"""The difference of two runs as tables for the terminal, as JSON, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from opscope import frames
+from opscope.core.analysis.diff.about import runs
+from opscope.core.analysis.diff.gate import Held
+from opscope.core.analysis.diff.tables import SAME, UNCLEAR, Difference
+
+from . import units
+from .layout import Column, Table
+from .names import kernel
+from .tables import totals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The tables by the word that ``--table`` takes, which is ``by`` of ``profile.diff``, and their titles.
+TITLES: Final = {
+    "run": "What differs between the runs",
+    "part": "What explains the difference of a {unit}",
+    "cause": "Where in the {unit}: parts by op",
+    "op": "Ops that changed",
+    "kernel": "Ops for which other kernels work, on the same inputs",
+}
+#: The columns that the terminal shows.
+_SHOWN: Final = {
+    "run": ("property", "value_a", "value_b"),
+    "part": ("part", "a", "b", "change", "share", "noise", "verdict"),
+    "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share"),
+    "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
+           "inputs_b", "a", "b", "noise", "calls_a", "calls_b"),
+    "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
+}  # fmt: skip
+_RUN: Final = frames.FRAMES['diff(other, "run")']
+
+
+def signed(write: Callable[[object], str]) -> Callable[[object], str]:
+    """Return ``write`` with a plus sign before what is above 0."""
+
+    def written(value: object) -> str:
+        above = isinstance(value, (int, float)) and value > 0
+        return f"+{write(value)}" if above else write(value)
+
+    return written
+
+
+_time, _share = signed(units.time), signed(units.share)
+
+
+def _kernels(value: object) -> str:
+    return "; ".join(kernel(name) for name in units.text(value).split("; "))
+
+
+#: Text columns that only some rows have are dropped first where the screen is narrow.
+_FORMS: Final = (
+    Column("a", "A", units.time),
+    Column("b", "B", units.time),
+    Column("value_a", "A", flexible=True),
+    Column("value_b", "B", flexible=True),
+    Column("change", "change", _time, rank=-1),
+    Column("ratio", "by", _share),
+    Column("share", "of change", units.share),
+    Column("noise", "noise", units.time, rank=3),
+    Column("verdict", ""),
+    Column("work", "work", rank=4),
+    Column("calls_a", "calls A", units.ratio, rank=8),
+    Column("calls_b", "calls B", units.ratio, rank=8),
+    Column("op_b", "op in B", flexible=True, rank=9),
+    Column("layer_b", "layer in B", flexible=True, cut="start", rank=9),
+    Column("inputs_b", "inputs in B", flexible=True, parts="arguments", rank=7),
+    Column("kernels_a", "kernels in A", _kernels, flexible=True, least=20),
+    Column("kernels_b", "kernels in B", _kernels, flexible=True, least=20),
+)
+
+
+def frame(difference: Difference, by: str) -> pl.DataFrame:
+    """Return a table of ``TITLES`` as a frame."""
+    made: pl.DataFrame
+    if by == "run":
+        return runs(difference.a.about, difference.b.about)
+    made = getattr(
+        difference, {"part": "parts", "cause": "causes", "op": "ops", "kernel": "kernels"}[by]
+    )
+    return made
+
+
+def headline(difference: Difference) -> str:
+    """Return what became of the step, and what explains most of it, in one or two sentences."""
+    row = difference.step.row(0, named=True)
+    unit = row["unit"]
+    if row["change"] is None:
+        return f"The length of a {unit} is not known: {row['reason']}"
+    if row["change"] == 0:
+        said = f"A {unit} takes {units.time(row['a'])} in both"
+        changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]))
+        return said + ("; nothing changed" if changed.is_empty() else "")
+    by = "" if row["ratio"] is None else f" ({_share(row['ratio'])})"
+    became = f"A {unit} took {units.time(row['a'])} and takes {units.time(row['b'])}"
+    said = f"{became}: {_time(row['change'])}{by}"
+    if row["noise"] is None:
+        said += f"; {row['reason']}"
+    elif row["verdict"] in (SAME, UNCLEAR):
+        return said + f", which is within the noise of {units.time(row['noise'])}"
+    first = difference.parts.row(0, named=True)
+    if first["reason"] is not None:
+        return f"{said}. What explains it is not known: {first['part']} {first['reason']}"
+    said += f". Most of it: {first['part']}, {_time(first['change'])}"
+    cause = difference.causes.filter(pl.col("part") == first["part"]).head(1)
+    if len(cause) and cause["op"][0] is not None:
+        said += f" ({cause['op'][0]}: {_time(cause['change'][0])})"
+    return said
+
+
+def tables(difference: Difference, names: tuple[str, str], top: int | None) -> list[Table]:
+    """Return the tables for the terminal; ``names`` are those of the two profiles."""
+    a, b = names
+    head = Table(
+        headline(difference), (Column("a", ""),), (), (f"A: {a}", f"B: {b}", *notes(difference))
+    )
+    made = [head]
+    for by in TITLES:
+        found = shown(difference, by)
+        if by == "run" or len(found):
+            made.append(table(difference, by, found, top))
+    return made
+
+
+def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None) -> Table:
+    """Return the rows ``found`` of a table as it is shown."""
+    title = TITLES[by].format(unit=difference.step["unit"][0])
+    call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
+    keys = [key for key in _SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
+    empty = "nothing that the profiles tell" if by == "run" else "nothing"
+    top = None if by in ("run", "part") else top  # these are short, and parts add up
+    made = totals(title, found, keys or _SHOWN[by], top, empty, frames.FRAMES[call].columns, _FORMS)
+    rest = len(frame(difference, by)) - len(found)
+    if by in ("op", "cause") and rest:
+        made = replace(
+            made,
+            footnotes=[
+                *made.footnotes,
+                f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise",
+            ],
+        )
+    return made
+
+
+def shown(difference: Difference, by: str) -> pl.DataFrame:
+    """Return the rows of a table that tell of a difference."""
+    found = frame(difference, by)
+    if by == "run":
+        return found.filter(~pl.col("same").fill_null(False))
+    if by == "part":
+        there = (pl.col("a").fill_null(0) + pl.col("b").fill_null(0)) > 0
+        return found.filter(there) if (found["change"] != 0).any() else found.clear()
+    if by == "kernel":
+        return found
+    verdict = pl.col("verdict")
+    return found.filter(verdict.is_null() | ~verdict.is_in([SAME, UNCLEAR]))
+
+
+def notes(difference: Difference) -> list[str]:
+    """Return what to know of the comparison."""
+    row = difference.step.row(0, named=True)
+    said = []
+    if row["a"] is not None:
+        said.append(
+            f"means over {row['steps_a']:,} and {row['steps_b']:,} {row['unit']}s"
+            if row["unit"] != "run"
+            else f"whole runs, of {row['steps_a']:,} and {row['steps_b']:,} processes"
+        )
+    if difference.whole_for is not None:
+        said.append(difference.whole_for)
+    both = difference.parts.filter(pl.col("a").is_null() & pl.col("b").is_null())["part"].to_list()
+    if both:
+        said.append(f"not recorded in either: {', '.join(both)}")
+    return said
+
+
+def as_json(difference: Difference, names: tuple[str, str], held: Sequence[Held]) -> str:
+    """Return everything as JSON: times in ns, unknown values null."""
+    whole = {
+        "a": names[0],
+        "b": names[1],
+        "headline": headline(difference),
+        "step": difference.step.row(0, named=True),
+        "notes": notes(difference),
+        "runs": frame(difference, "run").to_dicts(),
+        **{f"{by}s": frame(difference, by).to_dicts() for by in ("part", "cause", "op", "kernel")},
+        "limits": [
+            {"limit": one.limit, "exceeded": one.failed, "change": one.change, "said": one.said}
+            for one in held
+        ],
+    }
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False, indent=2)
+
+
+def markdown(
+    difference: Difference, names: tuple[str, str], held: Sequence[Held], top: int | None
+) -> str:
+    """Return the difference for a pull request: a small table, and the details folded below it."""
+    lines = [f"**{_escaped(headline(difference))}**", ""]
+    lines += [f"- {'**exceeded**' if one.failed else 'kept'}: {_escaped(one.said)}" for one in held]
+    lines += [""] if held else []
+    parts = shown(difference, "part")
+    if len(parts):
+        lines += _rows(table(difference, "part", parts, None))
+    for by in ("run", "cause", "op", "kernel"):
+        found = shown(difference, by)
+        if len(found):
+            made = table(difference, by, found, top)
+            lines += ["", f"<details><summary>{made.title}</summary>", "", *_rows(made), ""]
+            lines += [*(f"{_escaped(note)}  " for note in made.footnotes), "", "</details>"]
+    told = [f"A: {names[0]}", f"B: {names[1]}", *notes(difference)]
+    lines += ["", f"<sub>{_escaped('; '.join(told))}</sub>"]
+    return "\n".join(lines)
+
+
+def _rows(made: Table) -> list[str]:
+    """Return the lines of a Markdown table; texts of the profile are code."""
+    heads = " | ".join(column.title for column in made.columns)
+    right = " | ".join("---" if _is_text(column) else "---:" for column in made.columns)
+    lines = [f"| {heads} |", f"| {right} |"]
+    for row in made.rows:
+        cells = []
+        for column in made.columns:
+            value = row.get(column.key)
+            written = column.show(value)
+            plain = value is None or column.key in _OWN or not isinstance(value, str)
+            cells.append(_escaped(written) if plain else _code(written))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+#: Columns with words of opscope alone.
+_OWN: Final = frozenset({"part", "verdict", "work", "direction", "property", "matched"})
+
+
+def _is_text(column: Column) -> bool:
+    return column.flexible or column.show is units.text
+
+
+def _escaped(text: str) -> str:
+    """Return the text so that Markdown shows it as it is, and mentions nobody."""
+    safe = units.visible(text)
+    for one, other in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
+        safe = safe.replace(one, other)
+    return "".join(f"\\{c}" if c in "\\`*_[]|~#" else c for c in safe)
+
+
+def _code(text: str) -> str:
+    """Return the text as code in a cell of a table."""
+    return "`" + units.visible(text).replace("`", "'").replace("|", "\\|") + "`"

@@ -1,0 +1,490 @@
+"""The difference of two runs: it adds up exactly, names what changed, and leaves noise alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import opscope
+from opscope.core.analysis.diff.exclusive import Events, split
+from opscope.core.analysis.diff.gate import BadLimit, held, parse
+from opscope.core.analysis.diff.matching import match
+from opscope.core.analysis.diff.noise import TRIMMED, noise, quantile, typical
+from opscope.core.analysis.diff.reduced import NO_TIMES, PART_NAMES
+from opscope.core.analysis.diff.tables import means
+from opscope.core.analysis.step_times import OTHER, PARTS
+from opscope.frames import FRAMES
+from opscope.profile import Profile
+from opscope.profile.diff import BY, difference_of
+from tests.slowed import slowed
+
+BAD, GOOD = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0, 4))
+
+
+def adds_up(difference) -> None:
+    """Hold that parts and causes add up to the step on both sides and in the change, to the ns."""
+    step = difference.step.row(0, named=True)
+    for frame in (difference.parts, difference.causes):
+        for name in ("a", "b", "change"):
+            assert frame[name].sum() == step[name], name
+    assert step["change"] == step["b"] - step["a"]
+
+
+# ---------------------------------------------------------------------------- the exact split
+
+spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=7)
+
+
+@given(
+    st.lists(st.none() | st.tuples(spans, st.booleans()), max_size=4),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), min_size=1, max_size=4),
+)
+def test_the_pieces_of_a_step_are_each_moment_s_first_class_and_add_up(given_classes, steps):
+    start = np.array([a for a, _ in steps], np.int64)
+    end = start + np.array([n for _, n in steps], np.int64)
+    classes = [
+        None
+        if one is None
+        else Events(
+            np.array([a for a, _ in one[0]], np.int64),
+            np.array([a + n for a, n in one[0]], np.int64),
+            lambda places: places * 10,
+            one[1],
+        )
+        for one in given_classes
+    ]
+    pieces, rest = split(classes, start, end)
+    whole = rest.copy()
+    np.add.at(whole, pieces.unit, pieces.time)
+    assert (whole == end - start).all()
+    found = {
+        (u, p, label): time
+        for u, p, label, time in zip(
+            *(x.tolist() for x in (pieces.unit, pieces.part, pieces.label, pieces.time)),
+            strict=True,
+        )
+    }
+    expected: dict[tuple[int, int, int], int] = {}
+    for unit, (low, high) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        for now in range(low, high):
+            for place, one in enumerate(given_classes):
+                there = [n for n, (a, m) in enumerate(one[0] if one else []) if a <= now < a + m]
+                if there:  # the innermost: the latest to begin, of these the shortest
+                    events = one[0]
+                    owner = max(there, key=lambda n: (events[n][0], -events[n][1], n))
+                    key = unit, place, owner * 10
+                    expected[key] = expected.get(key, 0) + 1
+                    break
+    if all(one is None or one[1] for one in given_classes):
+        assert found == expected
+    assert _by_class(found) == _by_class(expected)
+
+
+def _by_class(found):
+    sums: dict[tuple[int, int], int] = {}
+    for (unit, place, _), time in found.items():
+        sums[unit, place] = sums.get((unit, place), 0) + time
+    return sums
+
+
+def test_work_side_by_side_belongs_to_what_began_first():
+    events = Events(np.array([0, 5, 8]), np.array([10, 20, 12]), lambda places: places)
+    pieces, rest = split([events], np.array([0]), np.array([30]))
+    assert dict(zip(pieces.label.tolist(), pieces.time.tolist(), strict=True)) == {0: 10, 1: 10}
+    assert rest.tolist() == [10]
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=1, max_size=30), st.integers(1, 1000))
+def test_means_add_up_to_the_mean_of_all_and_none_is_a_nanosecond_off(total, many):
+    found = means(np.array(total, np.int64), many)
+    assert int(found.sum()) == sum(total) // many
+    for one, mean in zip(total, found.tolist(), strict=True):
+        assert one // many <= mean <= -(-one // many)
+
+
+#: Steps of random work on the host and on the device: (start of op, its length, kernel's delay, its length).
+works = st.lists(
+    st.tuples(*(st.integers(0, 30) for _ in range(4)), st.sampled_from(("mm", "add", "cat"))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(works, min_size=1, max_size=3), st.lists(works, min_size=1, max_size=3))
+def test_the_tables_add_up_for_any_two_runs(one, other):
+    a, b = (run(steps) for steps in (one, other))
+    there = difference_of(a, b)
+    adds_up(there)
+    back = difference_of(b, a)
+    adds_up(back)
+    assert there.step["change"][0] == -back.step["change"][0]
+    for profile, side in ((a, there.a), (b, there.b)):
+        table = profile.steps()
+        for place, name in enumerate((*PARTS, OTHER)):
+            spent = side.spent.filter(pl.col("part") == place)["time"].sum()
+            assert spent == table[name].fill_null(0).sum(), name
+
+
+def run(steps, slower=1.0) -> Profile:
+    """A profile of steps of 100 ns; each piece of work is an op that launches one kernel."""
+    from opscope.core.tables.trace import Trace, table_schema
+
+    ranges, calls, kernels, number = [], [], [], 0
+    where = {
+        "process": 0,
+        "thread": 1,
+        "end_thread": 1,
+        "kind": "pushpop",
+        "domain": "opscope.torch",
+    }
+    for place, works in enumerate(steps):
+        base = place * 100
+        ranges.append({**where, "start": base, "end": base + 100, "text": f"step {place}",
+                       "category": "step", "domain": "opscope.step"})  # fmt: skip
+        for at, length, delay, lasts, name in works:
+            number += 1
+            begin = base + at
+            ranges.append({**where, "start": begin, "end": begin + length + 2, "category": "forward",
+                           "text": f"aten::{name}(f32[8,8]) -> f32[8,8] on cuda:0"})  # fmt: skip
+            calls.append({"process": 0, "thread": 1, "start": begin + 1, "end": begin + 2,
+                          "name": "cudaLaunchKernel", "correlation": number})  # fmt: skip
+            kernels.append({"process": 0, "device": 0, "stream": 7, "name": f"k_{name}",
+                            "correlation": number, "start": begin + 2 + delay,
+                            "end": begin + 2 + delay + round(lasts * slower)})  # fmt: skip
+    ranges.sort(key=lambda row: row["start"])
+    tables = {"ranges": ranges, "calls": calls, "kernels": kernels}
+    return Profile(
+        Trace.of(
+            {
+                name: pl.DataFrame(
+                    rows, schema={key: table_schema(name)[key] for key in (rows[0] if rows else ())}
+                )
+                if rows
+                else pl.DataFrame(schema=table_schema(name))
+                for name, rows in tables.items()
+            }
+        )
+    )
+
+
+# -------------------------------------------------------------------------------------- noise
+
+
+def test_student_s_quantiles_are_those_of_the_density():
+    # integrate the density numerically: independent of the table
+    for degrees in (1, 2, 3, 5, 10, 30):
+        top = float(quantile(np.array([float(degrees)]))[0])
+        scale = math.gamma((degrees + 1) / 2) / (
+            math.sqrt(degrees * math.pi) * math.gamma(degrees / 2)
+        )
+        x = np.linspace(0, top, 200_001)
+        density = scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+        inside = float(np.sum((density[1:] + density[:-1]) / 2) * (x[1] - x[0]))
+        assert inside == pytest.approx(0.4995, abs=2e-6), degrees
+    assert quantile(np.array([35.7]))[0] == quantile(np.array([30.0]))[0], "the next lower one"
+
+
+steps_of_an_op = st.lists(st.integers(0, 10**6), min_size=1, max_size=12)
+
+
+@given(st.lists(steps_of_an_op, min_size=1, max_size=3), st.data())
+def test_the_typical_step_and_its_variance_are_yuen_s(ops, data):
+    units = max(len(one) for one in ops)
+    full = [one + [0] * (units - len(one)) for one in ops]
+    rows = [
+        {"group": group, "unit": unit, "time": time}
+        for group, one in enumerate(full)
+        for unit, time in enumerate(one)
+        if time or data.draw(st.booleans())  # a step without the op has no row
+    ]
+    schema = {"group": pl.Int64, "unit": pl.Int64, "time": pl.Int64}
+    found = typical(pl.DataFrame(rows, schema=schema), len(ops), units)
+    cut = int(TRIMMED * units)
+    for group, one in enumerate(full):
+        ordered = sorted(one)
+        kept = ordered[cut : units - cut]
+        assert found.middle[group] == pytest.approx(statistics.fmean(kept))
+        if units < 2:
+            assert found.variance is None
+            continue
+        clipped = [kept[0]] * cut + kept + [kept[-1]] * cut
+        spread = (units - 1) * statistics.variance(clipped)
+        assert found.variance[group] == pytest.approx(
+            spread / (len(kept) * (len(kept) - 1)), rel=1e-6, abs=1e-6
+        )
+
+
+def test_the_noise_of_a_single_step_is_not_known():
+    one = typical(pl.DataFrame({"group": [0], "unit": [0], "time": [5]}), 1, 1)
+    two = typical(pl.DataFrame({"group": [0, 0], "unit": [0, 1], "time": [5, 7]}), 1, 2)
+    assert noise(one, two) is None
+    assert noise(two, two) is not None
+
+
+def test_runs_that_do_not_differ_are_rarely_called():
+    random = np.random.default_rng(3)
+    groups, units = 2_000, 8
+    times = np.abs(random.normal(10_000, 500, (2, groups, units))).astype(np.int64)
+    sides = [
+        typical(
+            pl.DataFrame(
+                {"group": np.repeat(np.arange(groups), units),
+                 "unit": np.tile(np.arange(units), groups), "time": side.reshape(-1)}
+            ),
+            groups,
+            units,
+        )
+        for side in times
+    ]  # fmt: skip
+    moved = np.abs(sides[0].middle - sides[1].middle)
+    assert (moved > noise(*sides)).mean() < 0.003
+
+
+# ----------------------------------------------------------------------------------- matching
+
+KEYS = {**dict.fromkeys(("op", "op_type", "direction", "layer", "inputs", "dtypes"), pl.String),
+        "named": pl.Boolean}  # fmt: skip
+
+
+def keys(*rows):
+    names = list(KEYS)
+    full = [dict(zip(names, (*row, *[None] * (6 - len(row)), False), strict=True)) for row in rows]
+    return pl.DataFrame(full, schema=KEYS)
+
+
+def groups(a, b, other=False):
+    found = match(a, b, other)
+    return found.a.tolist(), found.b.tolist(), found.rule.tolist()
+
+
+def test_equal_ops_match_and_what_is_left_matches_in_the_order_of_its_first_call():
+    a = keys(("mm", "gemm", None, "fc", "f32[8,4]"), ("mm", "gemm", None, "fc", "f32[8,2]"),
+             ("cat", "copy", None, "fc", "f32[1]"))  # fmt: skip
+    b = keys(("mm", "gemm", None, "fc", "f32[16,4]"), ("mm", "gemm", None, "fc", "f32[16,2]"),
+             ("add", "elementwise", None, "fc", "f32[1]"))  # fmt: skip
+    one, other, rule = groups(a, b)
+    assert one[:2] == other[:2], "a batch of 16 for one of 8: the k-th shape is the k-th shape"
+    assert one[2] != other[2]
+    assert [rule[one[0]], rule[one[2]], rule[other[2]]] == [1, -1, -1]
+
+
+def test_across_frameworks_the_kind_of_op_and_the_layer_match():
+    a = keys(("aten::addmm", "gemm", "forward", "model.fc1", "f32[8,4]"),
+             ("aten::convolution", "conv", "forward", "conv", "f32[8,3,9,9]"))  # fmt: skip
+    b = keys(("MatMul", "gemm", "forward", "sequential/fc1", "f32[8,4]"),
+             ("Conv2D", "conv", "forward", "conv", "f32[8,9,9,3]"))  # fmt: skip
+    one, other, _ = groups(a, b, True)
+    assert one == other
+    one, other, _ = groups(a, b, False)
+    assert one[1] == other[1], "the same layer and kind: another op took its place"
+    assert one[0] != other[0]
+
+
+# ------------------------------------------------------------------------------------- limits
+
+
+def test_limits_are_read_and_what_is_none_is_refused():
+    assert parse("step>3%").percent == 3
+    assert parse(" step > 2.5 ms").time == 2_500_000
+    assert (parse("op:aten::mm>5%").op, parse("part:data loader>1us").part) == (
+        "aten::mm", "data loader",
+    )  # fmt: skip
+    for bad in (
+        "step",
+        "step>3",
+        "step<3%",
+        "op:>1%",
+        "stepp>3%",
+        ">3%",
+        "",
+        "step>nan%",
+        "step>-1%",
+    ):
+        with pytest.raises(BadLimit):
+            parse(bad)
+
+
+LONG = [[(2, 10, 3, 20, "mm"), (50, 5, 3, 10, "add")]] * 3
+
+
+def test_a_limit_is_exceeded_by_more_than_it_and_more_than_the_noise():
+    same, slower = run(LONG), run(LONG, 1.5)
+    found = difference_of(same, slower)
+    assert held(parse("op:aten::mm>40%"), found).failed
+    assert not held(parse("op:aten::mm>60%"), found).failed
+    assert held(parse("op:*m*>40%"), found).failed
+    assert held(parse("op:aten::*>10ns"), found).failed
+    assert not held(parse("op:aten::mm>0%"), difference_of(slower, same)).failed, "it is faster"
+    assert held(parse("part:kernels>10%"), found).failed
+    assert not held(parse("step>0%"), found).failed, "steps of 100 ns in both"
+    for text, said in (("op:no_such>1%", "no op"), ("part:soup>1%", "parts of a step are")):
+        with pytest.raises(BadLimit, match=said):
+            held(parse(text), found)
+
+
+def test_of_one_step_the_limit_alone_decides_and_that_is_said():
+    found = difference_of(run(LONG[:1]), run(LONG[:1], 1.5))
+    assert found.step["noise"][0] is None
+    assert found.step["reason"][0] == "of a single step the noise is not known"
+    assert found.ops["verdict"].to_list() == [None, None]
+    result = held(parse("op:aten::mm>40%"), found)
+    assert result.failed
+    assert "noise is not known" in result.said
+
+
+# -------------------------------------------------------------------------------- made traces
+
+
+def test_new_and_gone_ops_other_shapes_and_other_kernels_are_told(trace_of):
+    def made(name, shape, kernel):
+        whole = run([[(2, 10, 3, 20, "mm"), (50, 5, 3, 10, name)]] * 3)
+        tables = dict(whole.trace.tables)
+        text = pl.col("text").cast(pl.String).str.replace_all("8,8", shape, literal=True)
+        tables["ranges"] = tables["ranges"].with_columns(text.cast(pl.Categorical))
+        named = pl.col("name").cast(pl.String).str.replace("k_mm", kernel)
+        tables["kernels"] = tables["kernels"].with_columns(named.cast(pl.Categorical))
+        return Profile(type(whole.trace).of(tables))
+
+    ops = difference_of(made("add", "8,8", "k_mm"), made("cat", "8,8", "k_mm")).ops
+    assert dict(ops.select("op", "verdict").iter_rows()) == {
+        "aten::add": "gone", "aten::cat": "new", "aten::mm": "same",
+    }  # fmt: skip
+    ops = difference_of(made("add", "8,8", "k_mm"), made("add", "16,8", "k_mm")).ops
+    assert set(ops["work"]) == {"other shapes"}
+    assert set(ops["matched"]) == {"op and layer"}
+    assert set(ops["inputs_b"]) == {"f32[16,8]"}
+    other = difference_of(made("add", "8,8", "k_mm"), made("add", "8,8", "k_tc")).kernels
+    assert other.select("op", "kernels_a", "kernels_b").rows() == [("aten::mm", "k_mm", "k_tc")]
+
+
+def test_a_part_that_one_run_does_not_know_is_null_and_the_rest_adds_up(trace_of):
+    there = run(LONG)
+    tables = dict(there.trace.tables)
+    without = Profile(type(there.trace).of({n: t for n, t in tables.items() if n == "ranges"}))
+    found = difference_of(there, without)
+    adds_up(found)
+    kernels = found.parts.filter(pl.col("part") == "kernels").row(0, named=True)
+    assert kernels["b"] is None
+    assert kernels["verdict"] is None
+    assert "not known in B" in kernels["reason"]
+
+
+# --------------------------------------------------------------------------------- real traces
+
+
+@pytest.fixture(scope="module")
+def loaders(shared):
+    return opscope.load(shared / BAD), opscope.load(shared / GOOD)
+
+
+def test_the_data_loader_explains_what_four_workers_save(loaders):
+    found = difference_of(*loaders)
+    adds_up(found)
+    step = found.step.row(0, named=True)
+    # 6 steps of 174.8 ms; 5 of 131.3 ms, as the first of the other run is warm-up
+    assert (step["a"], step["b"], step["verdict"]) == (174_829_333, 131_317_400, "faster")
+    first = found.parts.row(0, named=True)
+    assert (first["part"], first["verdict"]) == ("data loader", "faster")
+    assert first["change"] == -58_704_633
+    assert "_SingleProcessDataLoaderIter" in found.causes["op"][0]
+    # by hand from steps(): the means of loader_part
+    parts = [one.steps().filter(~pl.col("warm_up").fill_null(False)) for one in loaders]
+    a, b = (one["loader_part"].sum() / len(one) for one in parts)
+    assert first["change"] == pytest.approx(b - a, abs=1)
+    # in the loader's other step cuDNN chose other kernels for the same convolutions
+    assert {"aten::cudnn_convolution"} < set(found.kernels["op"])
+
+
+def test_a_run_and_itself_do_not_differ(loaders):
+    found = difference_of(loaders[0], loaders[0])
+    adds_up(found)
+    for frame in (found.parts, found.causes, found.ops):
+        assert (frame["change"].fill_null(0) == 0).all()
+        assert set(frame["verdict"].drop_nulls()) == {"same"}
+    assert found.kernels.is_empty()
+    assert loaders[0].diff(loaders[0], "run")["same"].all()
+
+
+def rows_of(profile: Profile, op: str) -> np.ndarray:
+    return profile.kernels().with_row_index("row").filter(pl.col("op") == op)["row"].to_numpy()
+
+
+@pytest.mark.parametrize("op", ["aten::mm", "aten::addmm", "nccl:all_reduce"])
+def test_a_planted_slowdown_is_found_first_and_one_within_the_noise_is_not_called(shared, op):
+    before = opscope.load(shared / "kineto/ddp_memory_v100.json.gz")
+    rows = rows_of(before, op)
+    assert len(rows) > 5
+    for factor, called in ((1.05, True), (1.005, False)):
+        found = difference_of(before, slowed(before, rows, factor))
+        adds_up(found)
+        first = found.ops.row(0, named=True)
+        assert first["op"] == op
+        assert first["change"] == pytest.approx((factor - 1) * first["a"], rel=0.02)
+        assert first["verdict"] == ("slower" if called else "within noise")
+        assert (found.ops["verdict"] == "slower").sum() == called, "and no other"
+        assert found.causes["op"][0] == op
+
+
+def test_the_same_on_a_trace_of_sixty_two_iterations(shared):
+    before = opscope.load(shared / "rocm/rocprofv1_gfx1201_llamacpp")
+    kernels = before.kernels().with_row_index("row")
+    name = kernels["name"].value_counts(sort=True)["name"][0]
+    rows = kernels.filter(pl.col("name") == name)["row"].to_numpy()
+    found = difference_of(before, slowed(before, rows, 1.05))
+    adds_up(found)
+    assert (found.a.unit, len(found.a.units)) == ("iteration", 62)
+    assert (found.ops["op"][0], found.ops["verdict"][0]) == (name, "slower")
+    assert (found.ops["verdict"] == "slower").sum() == 1
+
+
+FORMATS = (
+    "kineto/ddp_rank3of8_a100_stacks.json.gz", "nsys/fsdp_h100x2_2026.sqlite",
+    "nvprof/language_model.sqlite", "xplane/jax_conv_mi300.xplane.pb", "rocm/rocprofv1_mi300_gunrock",
+    "onnxruntime/resnet_inference_gemmini.json", "mindspore/mindinsight_run2_ascend910",
+    "tensorrt/trex", "dlprof/nsys_profile.sqlite",
+)  # fmt: skip
+
+
+def test_every_format_compares_with_every_other(shared):
+    profiles = {name: opscope.load(shared / name) for name in FORMATS}
+    for one, a in profiles.items():
+        for other, b in profiles.items():
+            found = difference_of(a, b)
+            step = found.step.row(0, named=True)
+            if "tensorrt/trex" in (one, other):  # a table of totals
+                assert step["change"] is None
+                assert step["reason"] == NO_TIMES
+                assert not len(found.parts)
+            else:
+                adds_up(found)
+            units = {one._reduced().unit for one in (a, b)}
+            assert (found.whole_for is not None) == ("run" in units and len(units) > 1)
+
+
+# ---------------------------------------------------------------------------------- the frames
+
+
+def test_the_frames_have_the_documented_columns(loaders, shared):
+    for by in BY:
+        call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
+        made = loaders[0].diff(loaders[1], by)
+        assert made.columns == [one.name for one in FRAMES[call].columns], by
+        assert {str(kind) for kind in made.dtypes} <= {"String", "Int64", "Float64", "Boolean"}
+    with pytest.raises(ValueError, match="by must be"):
+        loaders[0].diff(loaders[1], "soup")
+
+
+def test_the_function_takes_paths_profiles_and_selections(loaders, shared):
+    of_paths = opscope.diff(str(shared / BAD), shared / GOOD)
+    assert of_paths.equals(loaders[0].diff(loaders[1]))
+    some = opscope.diff(*loaders, "step", steps=(6, 8)).row(0, named=True)
+    times = [one.steps().filter(pl.col("step").is_between(6, 8))["time"] for one in loaders]
+    assert [some["a"], some["b"]] == [int(one.sum()) // 3 for one in times]
+    assert set(PART_NAMES) == set(of_paths["part"])
