@@ -46,6 +46,14 @@ def test_some_launches_that_wait_are_no_mode():
     assert isinstance(find(blocking(waiting=5)), CannotTell)
 
 
+def test_kernels_that_begin_before_their_launch_show_that_clocks_differ():
+    rows = [
+        ran(ADD, 20_000 * n, 20_000 * n + 9_000, call=(20_000 * n + 9_500, 20_000 * n + 12_000))
+        for n in range(30)
+    ]
+    assert find(on_gpu(rows)) == []
+
+
 def backward(checks, others=10, steps=2):
     rows = []
     for step in range(steps):

@@ -111,6 +111,19 @@ def test_on_a_busy_stream_the_path_goes_from_kernel_to_kernel(trace_of):
     assert saved(profile, kernels={"*": 0}) == 110 - 30
 
 
+def test_a_copy_that_waited_for_the_kernel_before_it_does_not_hold_the_host_without_it(trace_of):
+    profile = Profile(
+        trace_of(
+            ranges=[op("mm", 0, 20), op("relu", 130, 150)],
+            calls=[launch(5, 1), call("cudaMemcpyAsync", 20, 112, 2)],
+            kernels=[kernel(10, 100, 1)],
+            memops=[copy(101, 110, 2)],
+        )
+    )
+    # the copy's call is the only one of its name, and most of it was the wait for the kernel
+    assert saved(profile, kernels={"k1": 0.5}) == 45
+
+
 def test_the_host_waits_for_the_device_in_a_synchronising_call(trace_of):
     tables = {
         "ranges": [op("mm", 0, 20), op("relu", 130, 150)],

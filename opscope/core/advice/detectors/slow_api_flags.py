@@ -65,7 +65,10 @@ def _blocking(answers: Answers) -> list[Finding] | None:
     launched = kernels.filter(pl.col("call_start").is_not_null(), pl.col("graph_node").is_null())
     if len(launched) < FEWEST:
         return None
-    waits = launched.filter(pl.col("call_end") >= pl.col("end"))
+    # where the clocks differ, kernels begin before their launch: that proves nothing
+    waits = launched.filter(
+        pl.col("call_end") >= pl.col("end"), pl.col("start") >= pl.col("call_start")
+    )
     if len(waits) < _BLOCKING * len(launched):
         return []
     # between the kernel's end and the next launch the device has nothing to do
