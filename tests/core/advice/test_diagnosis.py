@@ -1,0 +1,140 @@
+"""The diagnosis of made traces of a GPU: each planted cause is named first, and the parts add up to the time."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+from opscope.core.analysis import diagnosis_time
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile
+from tests.device_traces import OP, Ran, profiled, works
+
+#: Microseconds in ns.
+US = 1_000
+STEPS, STEP = 6, 1_000 * US
+
+
+def steps(number: int = STEPS, length: int = STEP) -> list[dict]:
+    return [
+        {
+            **OP,
+            "start": n * length,
+            "end": (n + 1) * length,
+            "text": f"step {n}",
+            "category": "step",
+        }
+        for n in range(number)
+    ]
+
+
+def each_step(*work: Ran, calls: tuple[dict, ...] = (), **more) -> Profile:
+    """A training whose steps all run ``work`` and call ``calls``; times are from the step's start."""
+    ran, called = [], []
+    for number in range(STEPS):
+        at = number * STEP
+        ran += [
+            Ran(one.start + at, one.end + at, one.called + at, one.returned + at, one.name, kind=one.kind,
+                bytes=one.bytes)
+            for one in work
+        ]  # fmt: skip
+        called += [{**call, "start": call["start"] + at, "end": call["end"] + at} for call in calls]
+    return profiled(ran, calls=called, ranges=steps(), **more)
+
+
+def first(profile: Profile) -> dict:
+    return profile.diagnosis().row(0, named=True)
+
+
+def kernels(start: int, number: int, length: int, gap: int, ahead: int = 5 * US) -> list[Ran]:
+    """Kernels one after the other (µs), each called ``ahead`` ns before it begins."""
+    made = []
+    for place in range(number):
+        begin = (start + place * (length + gap)) * US
+        made.append(Ran(begin, begin + length * US, begin - ahead, begin - ahead + 2 * US))
+    return made
+
+
+def test_a_device_that_always_works_is_healthy():
+    row = first(each_step(*kernels(10, 2, 490, 5, ahead=8 * US)))
+    assert (row["finding"], row["lost"]) == ("healthy", 0)
+    assert "98" in row["text"]
+
+
+def test_tiny_kernels_that_take_less_time_than_their_launches_are_host_bound():
+    # 3 µs of work every 10 µs, each launched when the device has long been idle
+    row = first(each_step(*kernels(6, 99, 3, 7, ahead=4 * US)))
+    assert row["finding"] == "host-bound"
+    assert "99 a step, median 3 µs" in row["text"]
+    assert row["lost"] == STEPS * (STEP - 99 * 3 * US)
+
+
+def test_reading_a_value_in_each_step_is_a_synchronising_call():
+    # the host waits until the kernels end at 500 µs, and launches the next step 400 µs later
+    wait = {"process": 0, "thread": 1, "name": "cudaStreamSynchronize", "correlation": 9_999}
+    profile = each_step(
+        *kernels(0, 2, 250, 0, ahead=0), calls=({**wait, "start": 10 * US, "end": 502 * US},)
+    )
+    row = first(profile)
+    assert row["finding"] == "synchronising calls"
+    # of the last step's rest it is not known what ended it
+    assert row["lost"] == (STEPS - 1) * 500 * US
+
+
+def test_copies_that_nothing_hides_are_named_with_their_memory():
+    copy = Ran(300 * US, 900 * US, 290 * US, 900 * US, kind="HtoD", bytes=1 << 20)
+    profile = each_step(*kernels(5, 1, 290, 0), copy)
+    tables = {name: profile.trace[name] for name in profile.trace.present}
+    tables["memops"] = tables["memops"].with_columns(pl.lit("pageable").alias("src_kind"))
+    profile = Profile(Trace.of(tables))
+    row = first(profile)
+    assert row["finding"] == "copy-bound"
+    assert "copies to the device from pageable memory" in row["text"]
+    assert row["share"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_work_that_waits_although_it_was_launched_is_not_the_host_s_fault():
+    row = first(
+        each_step(Ran(5 * US, 400 * US, 0, 2 * US), Ran(900 * US, 990 * US, 3 * US, 4 * US))
+    )
+    assert row["finding"] == "waiting on other streams"
+
+
+def test_without_launches_it_is_not_told_why_the_device_is_idle():
+    ran = [Ran(n * 100 * US, n * 100 * US + 40 * US) for n in range(20)]
+    row = first(profiled(ran))
+    assert row["finding"] == "idle device"
+    assert "launches" in row["to_try"]
+
+
+def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
+    for profile in (profiled([Ran(0, 10)]), profiled([])):
+        (row,) = profile.diagnosis().to_dicts()
+        assert row["finding"] == "cannot tell"
+        assert row["to_try"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(works(kinds=True))
+def test_the_parts_of_each_device_add_up_to_its_time(work):
+    profile = profiled(work, ranges=steps(3, 20))
+    done = profile._device_work
+    host = diagnosis_time.host_of(profile._ops, profile._waits, cpu_only=False)
+    judged = diagnosis_time.steps_to_judge(profile._found_steps, profile.input_waits(), done, host)
+    for one in diagnosis_time.on_gpu(done, profile.attribution.trace, host, judged):
+        assert sum(one.parts.values()) == one.time
+        assert min(one.parts.values()) >= 0
+
+
+def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
+    import opscope
+
+    profile = each_step(*kernels(6, 99, 3, 7, ahead=4 * US))
+    profile.save(tmp_path / "a.opscope")
+    loaded = opscope.load(tmp_path / "a.opscope")
+    monkeypatch.setattr(type(loaded), "_make_diagnosis", lambda self: pytest.fail("made again"))
+    monkeypatch.setattr(
+        type(loaded), "_schema", classmethod(lambda cls, name: profile.diagnosis().schema)
+    )
+    assert loaded.diagnosis().equals(profile.diagnosis())
