@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .core.capture.session import Capture, annotate
-    from .profile import load
-    from .profile.diff import diff
+    from .profile import diff, load
 
 __all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "wrap"]
 
 # Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
-_LAZY = {"annotate": "core.capture.session", "diff": "profile.diff", "load": "profile"}
+_LAZY = {"annotate": "core.capture.session", "diff": "profile", "load": "profile"}
 
 
 def __getattr__(name: str) -> Any:

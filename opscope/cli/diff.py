@@ -63,7 +63,7 @@ def diff(
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
     from opscope.core.analysis.diff.reduced import Reduced
     from opscope.core.analysis.diff.tables import Difference, compared
-    from opscope.profile.diff import give_up
+    from opscope.profile.difference import give_up
     from opscope.reports import difference as shown
     from opscope.reports.suggest import unknown
 

@@ -11,6 +11,8 @@ from os import PathLike, fspath
 from typing import cast
 
 from opscope import readers
+from opscope.core.analysis.diff.reduced import Reduced
+from opscope.core.analysis.diff.tables import Difference, compared
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.unnamed import name_devices
@@ -18,19 +20,20 @@ from opscope.frames import describe
 from opscope.profile_html import page
 from opscope.readers.profile import profile_folder
 
+from . import difference as differences
 from . import saved
 from .advice import Advice
 from .costs import Costs
 from .counters import Counters
 from .devices import Devices
 from .diagnosed import Diagnosed
-from .diff import Diff
+from .difference import Diff
 from .dlprof import Dlprof
 from .operators import Operators
 from .pyprof import Pyprof
 from .saved import Path
 
-__all__ = ["Path", "Profile", "load"]
+__all__ = ["Path", "Profile", "diff", "load"]
 
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN = 1_000_000
@@ -130,3 +133,34 @@ def load(
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile
+
+
+def diff(
+    a: Profile | Path,
+    b: Profile | Path,
+    by: str = "part",
+    *,
+    gpu: str | None = None,
+    **where: Unpack[Where],
+) -> pl.DataFrame:
+    """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: means per step, in ns.
+
+    ``a`` and ``b`` are profiles or paths; ``by`` is ``part``, ``cause``, ``op``, ``kernel``, ``run`` or
+    ``step``. Of paths, one profile at a time is in memory. ``gpu`` names devices that a trace does not name.
+    ``steps=(3, 8)`` and the other arguments of ``profile.select`` select in both. Raises ValueError for
+    another ``by`` and if nothing is selected, opscope.errors.BadInput for a file that cannot be read.
+    """
+    if by not in differences.BY:
+        raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
+
+    def reduced(one: Profile | Path, whole: bool = False) -> Reduced:
+        profile = load(one, gpu=gpu) if isinstance(one, (str, PathLike)) else one
+        return profile.select(**where)._reduced(whole)
+
+    one = reduced(a)
+    differences.give_up()
+    other = reduced(b)
+    if compared(one, other):
+        return differences.table(Difference(one, other), by)
+    told = Difference.unlike(one, other)
+    return differences.table(Difference(reduced(a, True), reduced(b, True), told), by)

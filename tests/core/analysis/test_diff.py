@@ -21,7 +21,7 @@ from opscope.core.analysis.diff.tables import means
 from opscope.core.analysis.step_times import OTHER, PARTS
 from opscope.frames import FRAMES
 from opscope.profile import Profile
-from opscope.profile.diff import BY, difference_of
+from opscope.profile.difference import BY, difference_of
 from tests.slowed import slowed
 
 BAD, GOOD = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0, 4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from os import PathLike
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -21,7 +20,7 @@ from .steps import Steps
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from . import Path, Profile
+    from . import Profile
     from .base import Where
 
 #: The tables of a difference.
@@ -31,10 +30,10 @@ BY: Final = ("part", "cause", "op", "kernel", "run", "step")
 class Diff(Steps, Host):
     """The difference from another profile."""
 
-    def diff(self, other: Profile | Path, by: str = "part", **where: Unpack[Where]) -> pl.DataFrame:
+    def diff(self, other: Profile, by: str = "part", **where: Unpack[Where]) -> pl.DataFrame:
         """What changed from this run (a) to another (b): times are means per step, in ns.
 
-        ``other`` is a profile or the path of one. ``by``: ``step`` is the whole step; ``part`` what the
+        ``by``: ``step`` is the whole step; ``part`` what the
         process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op`` is
         the device time of each op (without a GPU, its own time), wherever else something ran; ``kernel`` the
         ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Steps
@@ -43,10 +42,6 @@ class Diff(Steps, Host):
         """
         if by not in BY:
             raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
-        if isinstance(other, (str, PathLike)):
-            from . import load  # which imports this module
-
-            other = load(other)
         return table(difference_of(self.select(**where), other.select(**where)), by)
 
     def _reduced(self, whole: bool = False) -> Reduced:
@@ -93,48 +88,7 @@ def table(difference: Difference, by: str) -> pl.DataFrame:
     return frame
 
 
-def difference(
-    a: Profile | Path, b: Profile | Path, *, gpu: str | None = None, **where: Unpack[Where]
-) -> Difference:
-    """Return the difference of two profiles or paths; a profile that is read here is given up before the next
-    is read, so that both need not be in memory at once."""
-
-    def reduced(one: Profile | Path, whole: bool = False) -> Reduced:
-        from . import load  # which imports this module
-
-        profile = load(one, gpu=gpu) if isinstance(one, (str, PathLike)) else one
-        return profile.select(**where)._reduced(whole)
-
-    one = reduced(a)
-    give_up()
-    other = reduced(b)
-    if not tables.compared(one, other):
-        told = Difference.unlike(one, other)
-        return Difference(reduced(a, True), reduced(b, True), told)
-    return Difference(one, other)
-
-
 def give_up() -> None:
     """Free the memory of a profile that nobody uses: it refers to itself, so only the collector finds it."""
     gc.collect()
     hand_back()
-
-
-def diff(
-    a: Profile | Path,
-    b: Profile | Path,
-    by: str = "part",
-    *,
-    gpu: str | None = None,
-    **where: Unpack[Where],
-) -> pl.DataFrame:
-    """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: means per step, in ns.
-
-    ``a`` and ``b`` are profiles or paths; ``by`` is ``part``, ``cause``, ``op``, ``kernel``, ``run`` or
-    ``step``. Of paths, one profile at a time is in memory. ``gpu`` names devices that a trace does not name.
-    ``steps=(3, 8)`` and the other arguments of ``profile.select`` select in both. Raises ValueError for
-    another ``by`` and if nothing is selected, opscope.errors.BadInput for a file that cannot be read.
-    """
-    if by not in BY:
-        raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
-    return table(difference(a, b, gpu=gpu, **where), by)
