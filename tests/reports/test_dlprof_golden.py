@@ -129,9 +129,9 @@ def test_the_expert_systems_of_that_run_and_where_ours_differ(written, shared: P
     # nothing shows an input, nor a step that could wait for it: ours abstains.
     assert golden[4].startswith('"No DALI ops detected"')
     assert any("(cpu_decoding) cannot be told" in note for note in notes)
-    # what both looked for and neither found
+    # what DLProf looked for and did not find; of the API's flags ours cannot be sure after so few steps
     (quiet,) = [note for note in notes if note.startswith("nothing found by: ")]
-    for name in ("tensor_shapes", "imbalanced_gpus", "no_fusion", "no_ranges", "slow_api_flags"):
+    for name in ("tensor_shapes", "imbalanced_gpus", "no_fusion", "no_ranges"):
         assert f"({name})" in quiet
 
 
