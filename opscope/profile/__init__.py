@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from os import PathLike, fspath
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
 
 from opscope import readers
 from opscope.core.analysis.diff.reduced import Reduced
@@ -34,6 +36,11 @@ from .pyprof import Pyprof
 from .saved import Path
 
 __all__ = ["Path", "Profile", "diff", "load"]
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .base import Where
 
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN = 1_000_000

@@ -61,6 +61,7 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
                 host,
                 work,
                 lambda: as_text(self._summed),
+                lambda: 0 if work is None else int(self._cached("unattributed")["time"].sum() or 0),
                 self._waits,
                 late,
                 self.memory(),

@@ -55,8 +55,9 @@ HEALTHY: Final = "healthy"
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the diagnosis looks at. ``divided``: the judged time of each device or process. ``work``: None if
-    the CPU is the device. ``totals``: ``op_totals()``. ``loaders``: ``input_waits.waits``. ``stragglers``,
-    ``memory``: the frames of these names. ``device``: the limits of the device, or why they are not known."""
+    the CPU is the device. ``totals``: ``op_totals()``; ``unattributed``: device time (ns) without an op.
+    ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
+    limits of the device, or why they are not known."""
 
     trace: Trace
     divided: list[Divided]
@@ -64,6 +65,7 @@ class Facts:
     host: Host
     work: DeviceWork | None
     totals: Callable[[], pl.DataFrame]
+    unattributed: Callable[[], int]
     loaders: pl.DataFrame
     stragglers: pl.DataFrame
     memory: pl.DataFrame
@@ -156,7 +158,9 @@ class _Diagnosis:
 
     @property
     def _whole(self) -> str:
-        return "the steps' time" if self.steps else "the time recorded"
+        if self.steps:
+            return "the steps' time"
+        return "the time from its first work to its last" if self.on_gpu else "the time recorded"
 
     def _while(self, lost: float, doing: str) -> str:
         if self.on_gpu:
@@ -348,7 +352,7 @@ class _Diagnosis:
         count = pl.col("kernels") if self.on_gpu else pl.col("calls")
         talks = (pl.col("op_type").cast(pl.String) == "communication").fill_null(False)
         ran = self.facts.totals().filter((pl.col("device_time") > 0) & (count > 0) & ~talks)
-        whole = float(ran["device_time"].sum())
+        whole = float(ran["device_time"].sum() + self.facts.unattributed())
         each = ran.select(
             pl.col("device_time").alias("whole"),
             (pl.col("device_time") / count).alias("duration"),
@@ -454,7 +458,13 @@ class _Diagnosis:
             )
             by = by.sort("device_time", "op", descending=[True, False])
             whole = int(totals["device_time"].sum() or 0)
-            if len(by) and whole and by["device_time"][0]:
+            rest = self.facts.unattributed()
+            if rest > whole:
+                text += (
+                    f"; {share(rest / (rest + whole))} of the device's time has no op, so what bounds its"
+                    " kernels is not known"
+                )
+            elif len(by) and whole and by["device_time"][0]:
                 part = share(by["device_time"][0] / whole)
                 text += f"; {part} of the ops' time is in {by['op'][0]}"
         return self._row(HEALTHY, 0, text, self.say.healthy())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -71,8 +72,17 @@ class Products:
         )
 
 
+_known: WeakKeyDictionary[Any, Products | CannotTell] = WeakKeyDictionary()
+
+
 def products(answers: Answers) -> Products | CannotTell:
-    """Return the profile's products, or why they cannot be told."""
+    """Return the profile's products, or why they cannot be told. Computed once a profile."""
+    if answers not in _known:
+        _known[answers] = _products(answers)
+    return _known[answers]
+
+
+def _products(answers: Answers) -> Products | CannotTell:
     if answers.cpu_only:
         return CannotTell("nothing in the profile ran on a GPU")
     kernels = answers.kernels(categories=True)
