@@ -19,7 +19,7 @@ ROOT = Path(opscope.__file__).resolve().parents[1]
 CHECKOUT = Path(__file__).resolve().parents[1]
 #: Modules that are imported only because the user's program has them.
 USERS = {"torch", "tensorflow", "jax", "keras", "mindspore", "abacus", "lightning", "pytorch_lightning",
-         "transformers", "onnxruntime", "sitecustomize"}  # fmt: skip
+         "transformers", "onnxruntime", "tensorboard", "sitecustomize"}  # fmt: skip
 FRAMEWORKS = ("torch", "tensorflow", "jax", "mindspore", "onnxruntime", "keras", "tensorrt")
 
 

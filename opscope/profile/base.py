@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.advice.diagnosis_sums import Sums
 from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.executed import executed_kernels, executed_memops
@@ -90,6 +91,8 @@ class Base:
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._selections: dict[Selection, Self] = {}
         self._keys: dict[str, Self] = {}
+        #: What saving sums up of the ops for the diagnosis, as it keeps none of them.
+        self._rated: Sums | None = None
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
         self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
 

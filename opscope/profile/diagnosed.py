@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from opscope.core.advice.diagnosis import Facts, diagnosis
+from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.saying import framework
 from opscope.core.analysis import diagnosis_time, light_diagnosis, stragglers
-from opscope.core.tables.columns import as_text
 
 from .base import selectable
 from .host import Host
@@ -38,6 +38,11 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
         """
         return self._told("diagnosis")
 
+    def _sums_for_diagnosis(self) -> Sums:
+        if self._rated is not None:
+            return self._rated
+        return sums(self._passing_sums(NEEDED), self.device[0], not self.cpu_only)
+
     def _make_diagnosis(self) -> pl.DataFrame:
         if self.is_light:
             return light_diagnosis.diagnosis(self.trace)
@@ -60,7 +65,7 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
                 steps,
                 host,
                 work,
-                lambda: as_text(self._summed),
+                self._sums_for_diagnosis,
                 lambda: 0 if work is None else int(self._cached("unattributed")["time"].sum() or 0),
                 self._waits,
                 late,

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
+from opscope.core.advice.diagnosis_sums import joined, sums
 from opscope.core.analysis.kernels import kernel_pieces
 from opscope.core.analysis.kinds import for_kinds
 from opscope.core.analysis.op_totals import pieces_of_ops, pieces_of_sums
@@ -77,9 +78,11 @@ class Saved(Work):
         if "_op_sums" in vars(self):
             yield from pieces_of_sums(self._op_sums)
             return
-        summed = []
+        summed, rated, device = [], [], self.device[0]
         for part in pieces_of_ops(self._ops):
             summed.append(for_kinds(part))
+            rated.append(sums(part, device, not self.cpu_only))
             yield part
+        self._rated = joined(rated)
         if "kinds" not in self._stored:  # they would make the sums of all ops
             self._frame("kinds", lambda: self._kinds_of(pl.concat(summed)))

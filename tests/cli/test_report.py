@@ -113,7 +113,9 @@ def test_json_has_a_key_a_report_summary_first_and_null_for_the_unknown(opscope,
 
 def test_every_column_that_is_written_is_documented(opscope, saved):
     written = json.loads(opscope("report", saved, "--json").out)
-    rows = {name: rows if name == "summary" else rows[0] for name, rows in written.items() if rows}
+    rows = {
+        name: rows if reports()[name].single else rows[0] for name, rows in written.items() if rows
+    }
     assert {"summary", "detail", "by_op", "kernel", "missing", "notes"} <= set(rows)
     for name, row in rows.items():
         assert list(row) == [column.name for column in reports()[name].holds.columns], name
@@ -378,7 +380,7 @@ def test_a_csv_without_a_formula_says_nothing(opscope, saved):
 def test_top_is_obeyed_by_every_report_and_with_json(opscope, saved, name):
     whole = json.loads(opscope("report", saved, "--reports", name, "--json").out)[name]
     cut = json.loads(opscope("report", saved, "--reports", name, "--json", "--top", 1).out)[name]
-    assert cut == whole[:1]
+    assert cut == (whole if reports()[name].single else whole[:1])
     every = json.loads(opscope("report", saved, "--reports", name, "--json", "--top", 0).out)[name]
     assert every == whole
 

@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice import diagnosis_words as words
+from opscope.core.advice.diagnosis_sums import Sums
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device_work import COMPUTATION, DeviceWork
 from opscope.core.analysis.diagnosis_time import Divided, Host, Steps
 from opscope.core.analysis.idle import NOT_TIMED
 from opscope.core.analysis.light_diagnosis import FINDINGS
-from opscope.core.analysis.roofline import roofline
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.trace import Trace
 
@@ -55,7 +55,7 @@ HEALTHY: Final = "healthy"
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the diagnosis looks at. ``divided``: the judged time of each device or process. ``work``: None if
-    the CPU is the device. ``totals``: ``op_totals()``; ``unattributed``: device time (ns) without an op.
+    the CPU is the device. ``sums``: those of the ops; ``unattributed``: device time (ns) without an op.
     ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
     limits of the device, or why they are not known."""
 
@@ -64,7 +64,7 @@ class Facts:
     steps: Steps
     host: Host
     work: DeviceWork | None
-    totals: Callable[[], pl.DataFrame]
+    sums: Callable[[], Sums]
     unattributed: Callable[[], int]
     loaders: pl.DataFrame
     stragglers: pl.DataFrame
@@ -274,9 +274,9 @@ class _Diagnosis:
             )
 
     def _reads(self) -> str:
-        totals = self.facts.totals()
-        name = pl.col("op").cast(pl.String)
-        found = totals.filter(name.is_in(words.READS)).group_by(name).agg(pl.col("calls").sum())
+        found = (
+            self.facts.sums().by_op.filter(pl.col("op").is_in(words.READS)).select("op", "calls")
+        )
         rows = found.sort("calls", "op", descending=[True, False]).head(1).rows()
         return f"; {rows[0][0]} ran {rows[0][1]:,} times" if rows else ""
 
@@ -346,28 +346,11 @@ class _Diagnosis:
 
     def _rated(self) -> tuple[dict[str, tuple[float, float]], float]:
         """Return by bound the time and the ideal time (ns) of what has a roof; and the time of all."""
-        device = self.facts.device[0]
-        if device is None:
+        if self.facts.device[0] is None:
             return {}, 0.0
-        count = pl.col("kernels") if self.on_gpu else pl.col("calls")
-        talks = (pl.col("op_type").cast(pl.String) == "communication").fill_null(False)
-        ran = self.facts.totals().filter((pl.col("device_time") > 0) & (count > 0) & ~talks)
-        whole = float(ran["device_time"].sum() + self.facts.unattributed())
-        each = ran.select(
-            pl.col("device_time").alias("whole"),
-            (pl.col("device_time") / count).alias("duration"),
-            *(
-                (pl.col(name) / count).alias(name)
-                for name in ("matrix_flops", "vector_flops", "bytes")
-            ),
-            pl.col("dtypes").cast(pl.String).str.extract(r"^(\w+)").alias("dtype"),
-        )
-        rated = roofline(each, device).filter(pl.col("bound").is_not_null())
-        sums = rated.group_by("bound").agg(
-            pl.col("whole").sum(),
-            (pl.col("whole") * pl.min_horizontal("efficiency", 1.0)).sum().alias("ideal"),
-        )
-        return {bound: (float(time), float(ideal)) for bound, time, ideal in sums.rows()}, whole
+        sums = self.facts.sums()
+        rated = {bound: (float(time), float(ideal)) for bound, time, ideal in sums.by_bound.rows()}
+        return rated, float(sums.ran + self.facts.unattributed())
 
     def _bounds(self) -> tuple[str, float, float, str] | None:
         """Return what bounds most kernels, their part of the rated time, the efficiency of all that is rated
@@ -450,14 +433,10 @@ class _Diagnosis:
         if found is not None:
             text += f"; {found[3]}"
         else:
-            totals = self.facts.totals()
-            by = (
-                totals.group_by("op")
-                .agg(pl.col("device_time").sum())
-                .filter(pl.col("op").is_not_null())
-            )
+            ops = self.facts.sums().by_op
+            by = ops.filter(pl.col("op").is_not_null())
             by = by.sort("device_time", "op", descending=[True, False])
-            whole = int(totals["device_time"].sum() or 0)
+            whole = int(ops["device_time"].sum() or 0)
             rest = self.facts.unattributed()
             if rest > whole:
                 text += (

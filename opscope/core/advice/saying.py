@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 import polars as pl
@@ -11,6 +12,8 @@ from opscope.core.advice.finding import EVIDENCE, Answers
 #: What the names of a framework's ops begin with.
 _PREFIXES: Final = {"aten::": "torch", "torch.": "torch", "autograd::": "torch"}
 _SHOWN: Final = 3
+#: Calls whose names are looked at for the framework.
+_LOOKED_AT: Final = 200
 
 
 def ms(time: float) -> str:
@@ -69,8 +72,10 @@ def framework(answers: Answers) -> str | None:
     if "framework" in told.columns:
         names = set(map(_plain, told["framework"].cast(pl.String).drop_nulls()))
     if not names:
-        for op in answers.op_totals()["op"].cast(pl.String).drop_nulls().head(200):
-            names |= {found for start, found in _PREFIXES.items() if op.startswith(start)}
+        # not op_totals(): it would keep the sums of all ops
+        calls = (one.call for one in answers.attribution.meaning.readings if one.call is not None)
+        for call in islice(calls, _LOOKED_AT):
+            names |= {found for start, found in _PREFIXES.items() if call.name.startswith(start)}
     return names.pop() if len(names) == 1 else None
 
 

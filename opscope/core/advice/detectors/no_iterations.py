@@ -10,7 +10,9 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.saying import framework
 from opscope.core.analysis.detected_iterations import NO_KERNELS
 
-_KEY: Final = "for this profile: `opscope report FILE --key-node OP`, of an op that runs once in each iteration"
+_KEY: Final = (
+    "for this profile: `opscope report FILE --key-node OP`, an op that runs once an iteration"
+)
 _HOW: Final = {
     "torch": "`opscope run` takes the optimizer's steps as steps; else call opscope.step() at the"
     " beginning of"
