@@ -22,6 +22,8 @@ F = torch.nn.functional
 nn = torch.nn
 
 ROOT = Path(__file__).resolve().parents[2]
+#: What PyTorch 2.13 says when it aborts as a process ends that used gloo: 1 of 50 without opscope.
+GLOO_ABORTS = "terminate called without an active exception"
 
 
 def model():
@@ -431,16 +433,20 @@ def test_two_processes_with_gloo(tmp_path):
         )
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(tmp_path / "store")],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    for attempt in range(3):
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, str(script), str(rank), str(tmp_path / f"store{attempt}")],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        # one process of 50 ends so after gloo, without opscope too: then nothing is learnt, and once more
+        if not any(error.startswith(GLOO_ABORTS) for _, error in outputs):
+            break
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0]
