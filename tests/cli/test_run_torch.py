@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import opscope
+from tests.gloo import unaborted
 
 pytest.importorskip("torch")
 
@@ -22,14 +23,18 @@ LENET = Path(__file__).resolve().parents[2] / "examples" / "torch_lenet.py"
 
 def run(cwd: Path, *args: object) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", *map(str, args)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def once():
+        return subprocess.run(
+            [sys.executable, "-m", "opscope", *map(str, args)],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = unaborted(once, cwd)
     assert done.returncode == 0, done.stderr
     return done
 

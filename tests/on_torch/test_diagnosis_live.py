@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import opscope
+from tests.gloo import unaborted
 
 pytest.importorskip("torch")
 ROOT = Path(opscope.__file__).resolve().parents[1]
@@ -93,16 +94,20 @@ def run(folder, program, *command):
     """Record a program; return the diagnosis of its profile and what the run printed."""
     (folder / "train.py").write_text(program)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", "run", "-o", "out", "--backend", "recorder", "--",
-         sys.executable, *command, "train.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )  # fmt: skip
+
+    def once():
+        return subprocess.run(
+            [sys.executable, "-m", "opscope", "run", "-o", "out", "--backend", "recorder", "--",
+             sys.executable, *command, "train.py"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )  # fmt: skip
+
+    done = unaborted(once, folder)
     assert done.returncode == 0, done.stderr
     return opscope.load(folder / "out.opscope"), done.stderr
 

@@ -16,6 +16,7 @@ import opscope
 from opscope.core.job import clocks
 from opscope.core.job.exchanges import SYNCHRONISING
 from opscope.profile import Profile
+from tests.gloo import unaborted
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
@@ -85,16 +86,20 @@ dist.destroy_process_group()
 def run(folder, name, body, *command, **variables):
     (folder / f"{name}.py").write_text(textwrap.dedent(COMMON) + textwrap.dedent(body))
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", "run", "--no-report", "-o", name, "--backend", "recorder",
-         "--", sys.executable, *command, f"{name}.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )  # fmt: skip
+
+    def once():
+        return subprocess.run(
+            [sys.executable, "-m", "opscope", "run", "--no-report", "-o", name, "--backend", "recorder",
+             "--", sys.executable, *command, f"{name}.py"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )  # fmt: skip
+
+    done = unaborted(once, folder)
     assert done.returncode == 0, done.stderr
     return opscope.load(folder / f"{name}.opscope")
 

@@ -15,6 +15,7 @@ import pytest
 
 import opscope
 from opscope.core.light_format import PHASES
+from tests.gloo import unaborted
 
 torch = pytest.importorskip("torch")
 
@@ -57,14 +58,17 @@ def environ(**more: str) -> dict[str, str]:
 
 
 def run(folder: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env=environ(**more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    def once():
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=folder,
+            env=environ(**more),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = unaborted(once, folder)
     assert done.returncode == 0, done.stderr
     return done
 
