@@ -12,15 +12,17 @@ from subprocess import CompletedProcess
 ABORTS = "terminate called without an active exception"
 
 
-def unaborted(run: Callable[[], CompletedProcess[str]], folder: Path) -> CompletedProcess[str]:
+def unaborted(
+    run: Callable[[], CompletedProcess[str]], folder: Path | None = None
+) -> CompletedProcess[str]:
     """Return the run of a program, which is run again if PyTorch aborted it: nothing is learnt from that.
 
-    Its profiles in ``folder`` are removed before. After three times the last one is returned as it is.
+    Its profiles in ``folder``, if given, are removed before. After three times the last one is returned as it is.
     """
     for _ in range(2):
         done = run()
         if ABORTS not in done.stderr:
             return done
-        for left in folder.glob("*.opscope"):
+        for left in folder.glob("*.opscope") if folder else ():
             shutil.rmtree(left)
     return run()

@@ -14,10 +14,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from tests.gloo import unaborted
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
@@ -70,7 +73,8 @@ def test_snippets_run(document, tmp_path):
         if code.strip() == TESTS:
             assert TESTS in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
             continue
-        done = subprocess.run(
+        run = partial(
+            subprocess.run,
             command,
             cwd=tmp_path,
             env=environment(tmp_path),
@@ -78,6 +82,7 @@ def test_snippets_run(document, tmp_path):
             text=True,
             check=False,
         )
+        done = unaborted(run)
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
         ran += 1
     if not ran:
