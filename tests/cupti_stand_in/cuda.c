@@ -36,7 +36,10 @@ int cuDeviceTotalMem_v2(size_t* bytes, int device) {
   return device;
 }
 int cuDeviceGetAttribute(int* value, int which, int device) {
-  *value = which == 13 ? 1410000 : which == 16 ? 108 : which == 36 ? 1215000 : which == 37 ? 5120
+  *value = which == 13 ? 1410000
+      : which == 16    ? 108
+      : which == 36    ? 1215000
+      : which == 37    ? 5120
       : which == 39    ? 2048
       : which == 75    ? 8
                        : 0;

@@ -327,8 +327,10 @@ struct api_data {
 };
 
 /* Tell the subscriber that a launch begins or has ended. */
-static void tell_launch(int site, int domain, uint32_t cbid, const char* symbol, uint32_t number, int result) {
-  struct api_data data = {site, "", NULL, &result, symbol, context ? context : (void*)0x1000, 1, NULL, number};
+static void tell_launch(
+    int site, int domain, uint32_t cbid, const char* symbol, uint32_t number, int result) {
+  struct api_data data = {
+      site, "", NULL, &result, symbol, context ? context : (void*)0x1000, 1, NULL, number};
   if (subscribed && subscriber && cbid < 1024 && api_callbacks[domain][cbid])
     subscriber(subscriber_data, domain, cbid, &data);
 }

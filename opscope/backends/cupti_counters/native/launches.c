@@ -134,7 +134,7 @@ API void opscope_counters_called(void* user, int domain, uint32_t number, const 
   if (!call || (domain != 1 && domain != 2)) return;
   if (call->site == 0) {
     if (noted != sessions) noted = sessions, depth = 0; /* the last one ended within a call */
-    if (depth++) return;                                /* the runtime's launch calls the driver's */
+    if (depth++) return; /* the runtime's launch calls the driver's */
     pthread_mutex_lock(&lock);
     if (running && call->context) await((uint64_t)(uintptr_t)call->context);
     pthread_mutex_unlock(&lock);
