@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import polars as pl
 import pytest
 
@@ -11,6 +14,8 @@ from opscope.core.rangetext import parse
 torch = pytest.importorskip("torch")
 
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # noqa: E402  bound before anything is hooked
+
+from opscope.adapters.torch import gradients  # noqa: E402  it imports torch
 
 pytestmark = pytest.mark.usefixtures("binary")
 
@@ -151,3 +156,10 @@ def test_a_compiled_function_that_clips_is_compiled_once(directions, model):
 
     directions(program)
     assert len(compiled) == 1
+
+
+def test_a_module_that_is_just_being_imported_is_left_alone(monkeypatch):
+    """Recording may begin on another thread than the one that imports, as ``opscope attach`` does."""
+    half = types.ModuleType(gradients._FSDP)
+    monkeypatch.setitem(sys.modules, gradients._FSDP, half)
+    assert all(owner is not half for owner, _, _ in gradients._functions())

@@ -130,7 +130,8 @@ def _capturing() -> bool:
     """Whether PyTorch captures a CUDA graph on its current stream, in which nothing may wait."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    initialized = getattr(cuda, "is_initialized", None)  # none while PyTorch is being imported
+    if cuda is None or initialized is None or not initialized():
         return False
     return bool(cuda.is_current_stream_capturing())
 

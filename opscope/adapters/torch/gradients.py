@@ -110,9 +110,10 @@ def _functions() -> Iterator[tuple[Any, str, str]]:
     yield GradScaler, "unscale_", OPTIMIZER
     yield GradScaler, "update", OPTIMIZER
     yield Optimizer, "zero_grad", OPTIMIZER
-    module = sys.modules.get(_FSDP)
-    if module is not None:
-        yield module.FullyShardedDataParallel, "clip_grad_norm_", OPTIMIZER
+    # a program may just be importing it on another thread: then it uses it no sooner than in the next capture
+    sharded = getattr(sys.modules.get(_FSDP), "FullyShardedDataParallel", None)
+    if hasattr(sharded, "clip_grad_norm_"):
+        yield sharded, "clip_grad_norm_", OPTIMIZER
 
 
 _CONTENTS: Final = "function"

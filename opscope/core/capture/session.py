@@ -650,8 +650,8 @@ def finish(wait_s: float = -1) -> None:
 
 def note_missing_kernels(left: Recorder) -> None:
     """Note in the recording of a forked child, which has no profiler, that the child used a GPU."""
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():
+    initialized = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
+    if initialized is not None and initialized():
         left.fact(gpu=True)
         left.note(
             "warning",
