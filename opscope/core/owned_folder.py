@@ -32,7 +32,7 @@ def open_folder(path: Path, private: bool = False) -> int:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         check(folder, path, private)
-    except BaseException:
+    except BaseException:  # the descriptor is nobody's, whatever ended the check; it goes on
         os.close(folder)
         raise
     return folder

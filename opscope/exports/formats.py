@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -51,46 +50,33 @@ _EVENTS: Final = "events.out.tfevents."
 def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, int]:
     """Write the profile in the format ``to``; return what was written, counted.
 
-    The file appears when it is whole. Raises KeyError for an unknown format, OSError where the file cannot
-    be written.
+    The file or folder appears when it is whole; a folder of TensorBoard's is replaced. Raises KeyError for an
+    unknown format, OSError where the file cannot be written.
     """
     write: Callable[..., dict[str, int]] = import_module(
         f"opscope.exports.{FORMATS[to].module}"
     ).write
-    folder = path.parent
-    if FORMATS[to].folder:
-        return _folder(profile, write, path)
-    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-    try:
-        with os.fdopen(made, "wb") as out:
-            counts = write(profile, out, **options)
-        os.chmod(name, 0o666 & ~_mask())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    one = FORMATS[to]
+    if one.folder and path.is_dir():
+        _only_events(path)
+    # on the same disk, and with the rights that any new file has; it is gone if writing fails
+    with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
+        made = Path(scratch) / path.name
+        if one.folder:
+            made.mkdir()
+            counts = write(profile, made)
+            if path.is_dir():
+                shutil.rmtree(path)
+            made.rename(path)
+        else:
+            with made.open("wb") as out:
+                counts = write(profile, out, **options)
+            made.replace(path)
     return counts
 
 
-def _folder(profile: Profile, write: Callable[..., dict[str, int]], path: Path) -> dict[str, int]:
-    """Write a folder, which appears when it is whole; one of TensorBoard's that is there is replaced."""
-    others = (one for one in path.rglob("*") if one.is_file() and not one.name.startswith(_EVENTS))
-    if path.is_dir() and (found := next(others, None)) is not None:
-        raise OSError(ENOTEMPTY, f"it holds {found.name}, which is not TensorBoard's")
-    made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        counts = write(profile, made)
-        made.chmod(0o777 & ~_mask())
-        if path.is_dir():
-            shutil.rmtree(path)
-        made.rename(path)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
-    return counts
-
-
-def _mask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _only_events(folder: Path) -> None:
+    """Raise OSError if a folder that is to be replaced holds a file that is not TensorBoard's."""
+    for one in folder.rglob("*"):
+        if one.is_file() and not one.name.startswith(_EVENTS):
+            raise OSError(ENOTEMPTY, f"it holds {one.name}, which is not TensorBoard's")

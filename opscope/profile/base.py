@@ -92,7 +92,7 @@ class Base:
         self._selections: dict[Selection, Self] = {}
         self._keys: dict[str, Self] = {}
         #: What saving sums up of the ops for the diagnosis, as it keeps none of them.
-        self._rated: Sums | None = None
+        self._sums_of_saving: Sums | None = None
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
         self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
 

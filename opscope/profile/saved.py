@@ -83,6 +83,6 @@ class Saved(Work):
             summed.append(for_kinds(part))
             rated.append(sums(part, device, not self.cpu_only))
             yield part
-        self._rated = joined(rated)
+        self._sums_of_saving = joined(rated)
         if "kinds" not in self._stored:  # they would make the sums of all ops
             self._frame("kinds", lambda: self._kinds_of(pl.concat(summed)))
