@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.once import once
-from opscope.core.tables.columns import at, combinations, compact
+from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
 #: What identifies an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or range.
@@ -102,11 +102,11 @@ class Keys:
         if not len(rows):
             return np.empty(0, np.int64)
         ops = self._ops
-        numbers = ops.outline_without_source(rows)
-        if inherit:
-            around = self._attribution.climb(rows, self._shaped)
-            numbers.append(at(self._attribution.meaning.reading, around))
-        many, label = combinations(*numbers)
+        parts = [
+            made for _, made in ahead(lambda part: self._numbers(rows[part], inherit), len(rows))
+        ]
+        many, label = combinations(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        del parts
         first, row = np.full(many, _NEVER, np.int64), np.zeros(many, np.int64)
         np.minimum.at(first, label, start)
         row[label[::-1]] = rows[::-1]
@@ -124,6 +124,14 @@ class Keys:
             ]
         )
         return self._added(frame) + label.astype(np.int64)
+
+    def _numbers(self, rows: Ints, inherit: bool) -> list[NDArray[Any]]:
+        """Return numbers that are equal for op rows with equal labels."""
+        numbers = self._ops.outline_without_source(rows)
+        if inherit:
+            around = self._attribution.climb(rows, self._shaped)
+            numbers.append(at(self._attribution.meaning.reading, around))
+        return numbers
 
     def _added(self, frame: pl.DataFrame) -> int:
         """Keep what new labels stand for; return the first of them."""

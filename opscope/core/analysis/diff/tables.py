@@ -21,6 +21,7 @@ from opscope.core.analysis.diff.reduced import PART_NAMES, RUN, Reduced
 from opscope.core.once import once
 from opscope.core.tables.columns import at, pairs
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
 
 STEP: Final = {
     "unit": pl.String,
@@ -149,6 +150,16 @@ class Difference:
             _ratio(),
             pl.lit(reason, pl.String).alias("reason"),
         ).select(pl.col(name).cast(kind) for name, kind in STEP.items())
+
+    def make(self) -> None:
+        """Make all tables, two at a time: Polars releases the GIL."""
+        if not len(self._described):  # all need it, so nothing waits for it in a thread
+            return
+        with Pool(2) as pool:
+            for made in [
+                pool.submit(getattr, self, name) for name in ("ops", "causes", "kernels", "parts")
+            ]:
+                made.result()
 
     def _typical(self, values: Sequence[pl.DataFrame], many: int) -> list[Typical] | None:
         """Return what is typical of both runs' ``values`` (group, unit, time) in ``many`` groups; None of
@@ -499,7 +510,8 @@ def _judged(
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
 
-    ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical step changed by more than the noise, and the mean in the same direction.
+    ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical
+    step changed by more than the noise, and the mean in the same direction.
     """
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
