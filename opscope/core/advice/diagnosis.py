@@ -35,6 +35,8 @@ COMPILING: Final = 0.05
 WORTH: Final = 0.1
 #: Time of a CPU's steps outside any op: some is normal, as Python runs between ops (as in light mode).
 OUTSIDE: Final = 0.3
+#: It is surely more than that if the steps differ so little that it is after so many standard errors.
+ERRORS: Final = 2
 #: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
 #: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
@@ -128,23 +130,35 @@ class _Diagnosis:
         """Return the findings, what costs most first. Those near their threshold are borderline;
         beside a clear one, those below their threshold are left out."""
         rows = sorted(found, key=lambda row: -row["lost"])
-        clear = any(row["measured"] > NEAR * row["limit"] for row in rows)
+        clear = any(row["sure"] for row in rows)
         told = []
         for row in rows:
-            measured, limit = row.pop("measured"), row.pop("limit")
-            if measured > NEAR * limit:
+            limit, over, sure = row.pop("limit"), row.pop("over"), row.pop("sure")
+            if sure:
                 told.append(row)
-            elif measured > limit or not clear:
+            elif over or not clear:
                 told.append(row | borderline(row["finding"], row["text"], limit))
         return told
 
     # ------------------------------------------------------------------ sentences
 
     def _judged(
-        self, finding: str, lost: float, measured: float, limit: float, *rest: Any
+        self,
+        finding: str,
+        lost: float,
+        measured: float,
+        limit: float,
+        *rest: Any,
+        sure: bool = True,
     ) -> dict[str, Any]:
-        """Return the row of a finding whose part of the time, ``measured``, is over ``limit`` or near it."""
-        return self._row(finding, lost, *rest) | {"measured": measured, "limit": limit}
+        """Return the row of a finding whose part of the time, ``measured``, is over ``limit`` or near it;
+        ``sure``: whether the steps agree that it is over it."""
+        row = self._row(finding, lost, *rest)
+        return row | {
+            "limit": limit,
+            "over": measured > limit,
+            "sure": sure and measured > NEAR * limit,
+        }
 
     def _within(self, part: float, limit: float) -> bool:
         """Return whether a part (ns) is too small for a finding, even one near its limit."""
@@ -394,9 +408,11 @@ class _Diagnosis:
         short = bool(host.many) and lost < host.many * BETWEEN
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
+        error = sum(one.error**2 for one in self.facts.divided) ** 0.5
         yield self._judged(
-            "host-bound", lost, lost / self.time, OUTSIDE, text, self.say.outside(short)
-        )
+            "host-bound", lost, lost / self.time, OUTSIDE, text, self.say.outside(short),
+            sure=lost - ERRORS * error > OUTSIDE * self.time,
+        )  # fmt: skip
 
     def _rated(self) -> tuple[dict[str, tuple[float, float]], float]:
         """Return by bound the time and the ideal time (ns) of what has a roof; and the time of all."""

@@ -40,5 +40,5 @@ def borderline(finding: str, text: str, limit: float) -> dict[str, str]:
     """Return finding and text of a cause whose part of the time is near its ``limit``, on either side."""
     return {
         "finding": f"borderline {finding}",
-        "text": f"{text}; {finding} is over {share(limit)}, and runs of the same program differ by as much",
+        "text": f"{text}; {finding} is over {share(limit)}, and runs and steps differ by more than it is off",
     }
