@@ -91,6 +91,8 @@ def diff(
         told = Difference.unlike(one, other)
         one, other = reduced(a, True), reduced(b, True)
     difference = Difference(one, other, told)
+    if table is None and not csv:
+        difference.make()
     try:
         results = [held(limit, difference) for limit in limits]
     except BadLimit as error:
