@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core import progress
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.pool import Pool
 
@@ -101,6 +102,8 @@ class Database:
         self._connection: Any = None
         #: Number of values of the wrong type by (table, column, SQL of the rows that were selected).
         self._faults: dict[tuple[str, str, str], int] = {}
+        #: Bytes of each table that was read, and how many of them were counted, where someone listens.
+        self._weights: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> Database:
         return self
@@ -135,7 +138,9 @@ class Database:
             return pl.DataFrame()
         if self._connection is None:
             self._connection = _connect(self._uri)
-        return self._select(self._connection, table, wanted, where)
+        found = self._select(self._connection, table, wanted, where)
+        self._told(table, 1)
+        return found
 
     def scan(
         self,
@@ -171,10 +176,18 @@ class Database:
                     assert not isinstance(piece, Piece)
                     return convert(*self._piece(connecting(), table, wanted, seldom, piece))
 
+            found = []
+
+            def take(made: Iterable[T]) -> None:
+                for item in made:
+                    found.append(item)
+                    self._told(table, len(found) / len(pieces))
+
             if workers < 2:
-                return [one(piece) for piece in pieces]
+                take(map(one, pieces))
+                return found
             with Pool(workers) as pool:
-                found = list(pool.map(one, pieces))
+                take(pool.map(one, pieces))
         hand_back()
         return found
 
@@ -257,6 +270,28 @@ class Database:
             return True  # the table has no row numbers, so nothing is known
         rows, known = sample.row(0)
         return bool(known * 10 >= rows)
+
+    def _told(self, table: str, share: float) -> None:
+        """Tell whoever listens that this share of the table is read."""
+        if not progress.heard():
+            return
+        if table not in self._weights:
+            self._weights[table] = self._weight(table), 0
+        weight, before = self._weights[table]
+        now = max(before, int(weight * share))
+        self._weights[table] = weight, now
+        progress.read_more(self.path, now - before)
+
+    def _weight(self, table: str) -> int:
+        """Return the bytes of the pages that hold the table's rows; 0 if they are not as usual."""
+        name = "'" + table.replace("'", "''") + "'"
+        sql = f"SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = {name}"
+        try:
+            root = self._execute(sql).item()
+            with Pages(self.path) as pages:
+                return pages.size_of(root)
+        except (BadInput, Unusual, OSError, ValueError, TypeError):
+            return 0
 
     def _present(self, table: str, columns: Mapping[str, _C]) -> dict[str, _C]:
         has = self.tables.get(table, ())

@@ -125,6 +125,10 @@ class Pages:
             for number, (start, end) in enumerate(pairwise(edges))
         ]
 
+    def size_of(self, root: int) -> int:
+        """Return the bytes of the leaves of the table with this root page. Raises Unusual."""
+        return self._size * sum(len(piece.pages) for piece in self.pieces(root))
+
     def _below(self, pages: Ints, keys: Ints) -> tuple[Ints, Ints]:
         """Return the children of interior pages, and their keys."""
         flat = self._read(pages)

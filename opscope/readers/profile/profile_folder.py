@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.once import lock_of
 from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
@@ -455,7 +456,10 @@ def _load(
         try:
             _refuse_pipe(file)
             _refuse_bomb(folder, file)
-            frame = pl.read_parquet(file, columns=wanted, glob=False)  # a name may contain brackets
+            with progress.reading([file]):
+                # a name may contain brackets
+                frame = pl.read_parquet(file, columns=wanted, glob=False)
+                progress.read_whole(file)
             if own:  # columns that a later version added are left out
                 columns = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(columns))
