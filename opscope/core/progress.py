@@ -18,7 +18,10 @@ from typing import Any, Final, TypeAlias
 Callback: TypeAlias = Callable[[str, int, "int | None"], object]
 #: Files of a folder that are counted at most; what lies beyond is not in the total.
 _MOST_FILES: Final = 100_000
+#: Units.
 BYTES: Final = "bytes"
+ROWS: Final = "rows"
+SLICES: Final = "slices"
 
 
 class Stage:
