@@ -30,6 +30,8 @@ DELAY: Final = 1.0
 _PER_SECOND: Final = 8
 #: Characters of the bar itself.
 _WIDEST, _NARROWEST = 30, 8
+#: Characters of a stage's name that are needed to know it.
+_NAME: Final = 16
 _SPINNER, _SPINNER_ASCII = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "-\\|/"
 #: What is shown between two stages.
 _BETWEEN: Final = "working"
@@ -157,7 +159,8 @@ class Bar:
         name = Text(_BETWEEN if stage is None else _visible(stage.name), no_wrap=True)
         spins = _SPINNER if self._console.encoding.startswith("utf") else _SPINNER_ASCII
         spin = spins[int(now * _PER_SECOND) % len(spins)]
-        while len(told) > 1 and sum(map(len, told)) + 2 * len(told) + _NARROWEST > most:
+        needed = min(name.cell_len, _NAME) + _NARROWEST + 2
+        while len(told) > 1 and sum(map(len, told)) + 2 * len(told) + needed > most:
             told = told[:-1]  # the last is needed least
         rest = ", ".join(told)
         room = most - len(rest) - 3
@@ -201,12 +204,16 @@ def _told(stage: progress.Stage | None, seconds: float) -> list[str]:
     return said
 
 
+#: The share of a stage that must be done before a rate is known: the first bytes are seldom like the others.
+_RATED: Final = 0.02
+
+
 def remaining(done: int, total: int, seconds: float) -> float | None:
-    """Return the seconds that the rest takes at the rate so far; None while there is no rate, and at the end.
+    """Return the seconds that the rest takes at the rate so far; None before there is one, and at the end.
 
     A stage that is all done and not over yet does what nobody measures.
     """
-    if done <= 0 or done >= total or seconds <= 0:
+    if done >= total or seconds <= 0 or done < total * _RATED:
         return None
     return seconds * (total - done) / done
 

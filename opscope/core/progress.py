@@ -20,6 +20,7 @@ Callback: TypeAlias = Callable[[str, int, "int | None"], object]
 _MOST_FILES: Final = 100_000
 #: Units.
 BYTES: Final = "bytes"
+CALLS: Final = "distinct calls"
 ROWS: Final = "rows"
 SLICES: Final = "slices"
 
@@ -110,7 +111,7 @@ _current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
 def listening(listener: Listener) -> Iterator[None]:
     """Tell ``listener`` of every stage in the block: when it opens, moves and ends, with the stage itself.
 
-    It is called by the thread that works. What it raises ends the work.
+    It is called by the thread that works, which may not be the one that began. What it raises ends the work.
     """
     token, inner = _listener.set(listener), _current.set(None)
     try:
@@ -208,7 +209,8 @@ def _sizes(paths: Iterable[str], without: str) -> Iterator[tuple[str, int]]:
                 continue
 
 
-def _reading() -> Reading | None:
+def reads() -> Reading | None:
+    """Return the stage of reading that is open; None where nobody listens."""
     found = _current.get()
     while found is not None and not isinstance(found, Reading):
         found = found.parent
@@ -217,26 +219,20 @@ def _reading() -> Reading | None:
 
 def read_to(path: str | os.PathLike[str], position: int) -> None:
     """The file is read up to the byte ``position``."""
-    if (found := _reading()) is not None:
+    if (found := reads()) is not None:
         found.read(os.fspath(path), position)
-
-
-def read_more(path: str | os.PathLike[str], many: int) -> None:
-    """So many more bytes of the file are read, wherever they are."""
-    if (found := _reading()) is not None:
-        found.read(os.fspath(path), None, many)
 
 
 def read_share(path: str | os.PathLike[str], share: float) -> None:
     """So much of the file is read, as a fraction: of a packed one, where its positions are not known."""
-    if (found := _reading()) is not None:
+    if (found := reads()) is not None:
         name = os.fspath(path)
         found.read(name, int(share * found._sizes.get(name, 0)))
 
 
 def read_whole(path: str | os.PathLike[str], without: Any = ()) -> None:
     """All of the file is read, or all files below the folder but those below ``without``."""
-    if (found := _reading()) is None:
+    if (found := reads()) is None:
         return
     name = os.fspath(path)
     left = tuple(os.fspath(one) for one in without)

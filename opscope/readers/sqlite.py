@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -104,6 +105,7 @@ class Database:
         self._faults: dict[tuple[str, str, str], int] = {}
         #: Bytes of each table that was read, and how many of them were counted, where someone listens.
         self._weights: dict[str, tuple[int, int]] = {}
+        self._counting = threading.Lock()
 
     def __enter__(self) -> Database:
         return self
@@ -210,7 +212,8 @@ class Database:
             if odd or not isinstance(root, int):
                 return None
             pages = opened.enter_context(Pages(self.path))
-            return _Decoder(pages, pages.pieces(root), self.tables[table], wanted, seldom)
+            tell = self._teller(table)
+            return _Decoder(pages, pages.pieces(root), self.tables[table], wanted, seldom, tell)
         except (BadInput, Unusual, OSError):
             return None
 
@@ -273,14 +276,31 @@ class Database:
 
     def _told(self, table: str, share: float) -> None:
         """Tell whoever listens that this share of the table is read."""
-        if not progress.heard():
+        if (stage := progress.reads()) is None:
             return
-        if table not in self._weights:
-            self._weights[table] = self._weight(table), 0
-        weight, before = self._weights[table]
-        now = max(before, int(weight * share))
-        self._weights[table] = weight, now
-        progress.read_more(self.path, now - before)
+        with self._counting:
+            if table not in self._weights:
+                self._weights[table] = self._weight(table), 0
+            weight, before = self._weights[table]
+            now = max(before, int(weight * share))
+            self._weights[table] = weight, now
+        stage.read(os.fspath(self.path), None, now - before)
+
+    def _teller(self, table: str) -> Callable[[int], None] | None:
+        """Return what tells, from any thread, of decoded bytes of the table: half of them, as the other
+        half of the work is to come. None where nobody listens."""
+        if (stage := progress.reads()) is None:
+            return None
+        self._told(table, 0)
+
+        def tell(many: int) -> None:
+            with self._counting:
+                weight, before = self._weights[table]
+                now = min(before + many // 2, weight)
+                self._weights[table] = weight, now
+            stage.read(os.fspath(self.path), None, now - before)
+
+        return tell
 
     def _weight(self, table: str) -> int:
         """Return the bytes of the pages that hold the table's rows; 0 if they are not as usual."""
@@ -415,6 +435,7 @@ class _Decoder:
     columns: tuple[str, ...]
     wanted: Mapping[str, Column]
     seldom: Mapping[str, Kind]
+    tell: Callable[[int], None] | None
 
     def integers(self, piece: Piece) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
         """Return the integer columns of a piece, and which rows have a value in a column ``seldom``."""
@@ -426,7 +447,7 @@ class _Decoder:
         names = [part for each in parts.values() for part in each]
         places = [self.columns.index(name) for name in names]
         seldom = [self.columns.index(name) for name in self.seldom]
-        series, marked = self.pages.rows(piece, places, seldom)
+        series, marked = self.pages.rows(piece, places, seldom, self.tell)
         read = dict(zip(names, series, strict=True))
         found = {
             name: (read[each[0]] if len(each) == 1 else packed(*(read[part] for part in each)))

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core import progress
 from opscope.core.analysis.identities import identities
 from opscope.core.analysis.op_frame import identity_of
 from opscope.core.analysis.ops import Ops
@@ -49,10 +48,8 @@ def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
 
     ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
     """
-    with progress.stage("telling ops apart", 3) as stage:
-        known = identities(ops)
-        stage.add(2)
-        kinds, row = kinds_of_ops(ops, known), known.row
+    known = identities(ops)
+    kinds, row = kinds_of_ops(ops, known), known.row
     reason = kinds["reason"]
     small = {name: kinds[name].shrink_dtype() for name in ("priced", *SUMMED, "device_time")}
     del known, kinds
