@@ -13,6 +13,7 @@ import opscope
 from opscope import backends
 from opscope.adapters import modes
 from opscope.backends import recording_folder
+from opscope.core import progress
 
 from . import common, nsight, nsight_run, progress_bar, simple
 
@@ -139,7 +140,8 @@ def _readable(parts: Path) -> Trace:
     """Return the trace of all readable parts; print a line for each part that cannot be read."""
     from opscope.readers.recording.reader import collect
 
-    trace = collect(parts)
+    with progress.reading([parts], named="the recording"):
+        trace = collect(parts)
     trace.origin.pop("files", None)
     for one in trace.origin.pop("failed", ()):
         common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")

@@ -104,12 +104,11 @@ class Bar:
                 redirect_stderr=True,  # log messages are printed above the bar
                 vertical_overflow="crop",
             )
+            self._live = live  # before it draws: Ctrl-C may come in between
             try:
                 live.start(refresh=True)
             except (OSError, ValueError, RuntimeError):  # no terminal, or no thread
-                self._ended = True
-                return
-            self._live = live
+                self.end()
 
     def take_down(self) -> None:
         """Remove the line; the bar appears again a second into the next stage."""
@@ -293,7 +292,7 @@ class _Lazy:
         if self.bar is None and not self._none:
             console = _console()
             self._none = console is None
-            self.bar = None if console is None else Bar(console)
+            self.bar = None if console is None else Bar(console, DELAY)
         if self.bar is not None:
             self.bar.heard(stage)
 

@@ -168,10 +168,13 @@ def _opened(one: Stage) -> Iterator[Stage]:
 
 
 @contextmanager
-def reading(paths: Iterable[str | os.PathLike[str]], without: str = "\0") -> Iterator[None]:
+def reading(
+    paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
+) -> Iterator[None]:
     """Open the stage of reading files and folders, unless one is open already: it then counts theirs.
 
-    ``without``: leave out the files of a folder whose names begin so.
+    ``without``: leave out the files of a folder whose names begin so. ``named``: what is read, in place of
+    the first path's name.
     """
     listener, outer = _listener.get(), _current.get()
     if listener is None or isinstance(outer, Reading):
@@ -180,9 +183,10 @@ def reading(paths: Iterable[str | os.PathLike[str]], without: str = "\0") -> Ite
     listed = [os.fspath(path) for path in paths]
     sizes = dict(_sizes(listed, without))
     many = len(listed)
-    name = f"reading {os.path.basename(os.path.normpath(listed[0]))}" if many else "reading"
-    more = f" and {many - 1} more" if many > 1 else ""
-    with _opened(Reading(name + more, sizes, outer, listener)):
+    if named is None and many:
+        more = f" and {many - 1} more" if many > 1 else ""
+        named = os.path.basename(os.path.normpath(listed[0])) + more
+    with _opened(Reading(f"reading {named or 'nothing'}", sizes, outer, listener)):
         yield
 
 
