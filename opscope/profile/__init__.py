@@ -5,7 +5,7 @@ By subject its methods are in the classes of this folder, all on top of ``base.B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, cast
@@ -108,7 +108,7 @@ def load(
     lean: bool = False,
     model: Path | None = None,
     counters: Path | None = None,
-    progress: progress_of.Callback | None = None,
+    progress: Callable[[str, int, int | None], object] | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
