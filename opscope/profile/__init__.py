@@ -5,7 +5,7 @@ By subject its methods are in the classes of this folder, all on top of ``base.B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, cast
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 
 from opscope import readers
+from opscope.core import progress as progress_of
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import Difference, compared
 from opscope.core.attribution.capture_traces import without_captures
@@ -107,6 +108,7 @@ def load(
     lean: bool = False,
     model: Path | None = None,
     counters: Path | None = None,
+    progress: Callable[[str, int, int | None], object] | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -121,8 +123,21 @@ def load(
     the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
-    what was not joined.
+    what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
+    in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
     """
+    with progress_of.told(progress):
+        return _loaded(path, gpu, strict, lean, model, counters)
+
+
+def _loaded(
+    path: Path | Sequence[Path],
+    gpu: str | None,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
+    counters: Path | None,
+) -> Profile:
     is_saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
     if is_saved and model is None:
         trace, stored, meta = profile_folder.read(cast(Path, path))

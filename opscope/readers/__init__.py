@@ -6,14 +6,19 @@ import filecmp
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from opscope.core import progress
 
 from .base import Reader
 from .errors import BadInput, NoneReadable
-from .formats import find
+from .formats import Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
+
+#: How the names of a profile's files begin that hold results: joining profiles reads none of them.
+NOT_READ: Final = "extra."
 
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open"]
 
@@ -36,13 +41,22 @@ def open(
     """
     beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list of files", strict, lean, beside)
+        listed = list(path)
+        with progress.reading(listed, without=NOT_READ):
+            return _join(listed, "an empty list of files", strict, lean, beside)
     location = Path(path)
     found = find(location)
     if found is None:
-        return _join(
-            _traces(location), f"{location}: a folder without traces", strict, lean, beside
-        )
+        traces = _traces(location)
+        with progress.reading(traces, without=NOT_READ):
+            return _join(traces, f"{location}: a folder without traces", strict, lean, beside)
+    with progress.reading([location], without=NOT_READ):
+        trace = _read(found, location, strict, lean, beside)
+        progress.read_whole(location)
+    return trace
+
+
+def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
     if beside is not None and found.takes_model:
         return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged

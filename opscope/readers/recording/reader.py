@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core import recording_format
+from opscope.core import progress, recording_format
 from opscope.core.cupti import counter_files, files
 from opscope.core.process_specs import PRIVATE
 from opscope.core.tables.ranks import with_ranks
@@ -114,8 +114,10 @@ def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
 def _whole(part: Path, failed: list[BadInput]) -> Trace:
     """Read a part with its profiler's trace; if that trace is damaged, the part's ranges are still read."""
     trace = read_part(part)
+    progress.read_whole(part, without=[part / name for name, _, _ in _PROFILERS])
     sessions = trace.origin.pop("onnxruntime")
     trace = _with_profiler(part, trace, failed)
+    progress.read_whole(part)
     return with_onnxruntime.merge(trace, part, sessions, failed) if sessions else trace
 
 
