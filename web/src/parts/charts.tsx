@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
-import { colour, useTheme, useWidth } from "./theme";
+import { colour, useTheme, useWidth } from "./canvas";
 
 export type Known = number | null;
 
