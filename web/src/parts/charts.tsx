@@ -4,7 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
-import { colour, useTheme, useWidth } from "./canvas";
+import { colour, useWidth } from "./canvas";
+import { useTheme } from "./theme";
 
 export type Known = number | null;
 
@@ -64,7 +65,7 @@ export function Curves(props: CurvesProps) {
   useEffect(() => {
     const element = place.current;
     if (!element || !width || !x.length) return;
-    const ink = colour(element, "--muted");
+    const ink = colour(element, "--quiet");
     const line = colour(element, "--line");
     const axis = { stroke: ink, font: "11px system-ui, sans-serif", grid: { stroke: line, width: 1 } };
     const options: uPlot.Options = {
@@ -318,7 +319,7 @@ export function Scatter(props: ScatterProps) {
     ];
     const spanX = decades(all.map((one) => one.x));
     const spanY = decades(all.map((one) => one.y));
-    const ink = colour(element, "--muted");
+    const ink = colour(element, "--quiet");
     const line = colour(element, "--line");
     const axis = {
       stroke: ink,

@@ -1,8 +1,8 @@
 // A flame graph on a canvas: zoom on click, keys, search with the share of what matches, and a tree in words.
-import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Tip } from "./charts";
-import { colour, useTheme, useWidth } from "./canvas";
+import { colour, useWidth } from "./canvas";
+import { useTheme } from "./theme";
 import { variableOf } from "./colours";
 import { type FlameAnswer, familyOf, matching, nameOf, neighbour, path, seen, type Seen, type Tree, treeOf } from "./flame_layout";
 import { exact, show, visible } from "./format";
@@ -63,7 +63,7 @@ export function Flame({ answer, title, search, zoomed, onZoom }: FlameProps) {
     const hit = frames.find((frame) => frame.row === row && x >= frame.left && x < frame.left + frame.width);
     return hit ? hit.node : null;
   };
-  const keyed = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>) => {
+  const keyed = (event: KeyboardEvent) => {
     const now = focused ?? at;
     if (event.key.startsWith("Arrow")) {
       event.preventDefault();
