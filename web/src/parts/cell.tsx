@@ -3,7 +3,7 @@ import { exact, show, showIn } from "./format";
 import { isQuantity, placeOf, whyUnknown } from "./columns";
 import { Middle, Name, timelineOf, Unknown } from "./name";
 import type { Row, TableColumn } from "./rows";
-import { colourOf } from "./colours";
+import { colourOf, hasColour } from "./colours";
 
 interface Props {
   table: string;
@@ -26,7 +26,7 @@ export function Cell({ table, column, row, start, links }: Props) {
   }
   if (column.kind === "text" || column.kind === "list") {
     const text = column.kind === "list" ? show(value, "text") : String(value);
-    if (column.name === "kind" || column.name === "op_type") {
+    if ((column.name === "kind" || column.name === "op_type") && hasColour(text)) {
       return (
         <>
           <span class="swatch" style={{ background: colourOf(text) }} />

@@ -45,6 +45,11 @@ export function variableOf(kind: string | null | undefined): string {
   return KINDS[same]!;
 }
 
+/** Whether it is a kind, family, part or phase that has a colour of its own. */
+export function hasColour(kind: string): boolean {
+  return Object.hasOwn(KINDS, kind) || Object.hasOwn(SAME, kind);
+}
+
 /** The colour of a kind, family, part or phase for CSS: `var(--k-matrix)`. */
 export function colourOf(kind: string | null | undefined): string {
   return `var(${variableOf(kind)})`;

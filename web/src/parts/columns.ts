@@ -2,8 +2,8 @@
 import { isPoint, showIn, words } from "./format";
 import type { Row, TableColumn, TablePage } from "./rows";
 
-/** Columns that name a row, the best first: such a column stays in sight. */
-const NAMES = "op name module layer source range frame kernel region what reason finding step rank".split(" ");
+/** Columns that name a row: the first of them stays in sight. */
+const NAMES = new Set("op name module layer source range frame kernel region what reason finding step rank".split(" "));
 /** Width of a character and of a cell's margins, in px at the page's font. */
 const CHARACTER = 7.1;
 const MARGIN = 17;
@@ -12,10 +12,8 @@ const WIDEST_TEXT = 46;
 export interface Placed extends TableColumn {
   heading: string;
   right: boolean;
-  /** Its place in grid-template-columns. */
-  width: string;
-  /** The same as the least number of px. */
-  least: number;
+  /** In px. */
+  width: number;
 }
 
 /** Whether a column holds quantities: then null is a quantity that is not known. */
@@ -35,25 +33,45 @@ export function chosenColumns(page: TablePage, chosen: readonly string[] | undef
   const known = new Map(page.columns.map((column) => [column.name, column]));
   const names = (chosen ?? (page.shown.length ? page.shown : page.columns.map((column) => column.name))).filter((name) => known.has(name));
   if (leading) {
-    const first = NAMES.find((name) => names.includes(name));
+    const first = names.find((name) => NAMES.has(name));
     if (first) names.unshift(...names.splice(names.indexOf(first), 1));
   }
   return names.map((name) => known.get(name)!);
 }
 
-/** Gives each column a width that fits the rows of `page` and its heading. */
+/** Gives each column a width in px that fits the rows of `page` and its heading, in `room` px. */
 export function placed(columns: TableColumn[], page: TablePage, start: number | string | null, room: number): Placed[] {
   const narrow = room < 600;
-  return columns.map((column, index) => {
+  const made = columns.map((column, index) => {
     const heading = words(column.name);
     const text = column.kind === "text" || column.kind === "list";
     const sample = (page.values[column.name] ?? []).slice(0, 200);
-    const widest = Math.max(...heading.split(" ").map((word) => word.length + 1), ...sample.map((value) => lengthOf(column, value, start)), lengthOf(column, page.sums[column.name], start));
-    const most = text ? (narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT) : 60;
-    const least = Math.round(Math.min(Math.max(widest, 4), most) * CHARACTER + MARGIN);
-    const grows = text && widest > most && !narrow;
-    return { ...column, heading, right: !text && column.kind !== "yes/no", least, width: grows ? `minmax(${least}px, ${widest > 80 ? 3 : 2}fr)` : `minmax(${least}px, ${text ? "1fr" : "max-content"})` };
+    const widest = Math.max(4, ...sample.map((value) => lengthOf(column, value, start)), lengthOf(column, page.sums[column.name], start));
+    const most = !text ? 60 : narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT;
+    const swatch = column.name === "kind" || column.name === "op_type" ? 16 : 0;
+    const bar = column.name === "share" ? 84 : 0;
+    const width = Math.max(bar, Math.round(Math.max(Math.min(widest, most), twoLines(heading) + 1) * CHARACTER) + MARGIN + swatch);
+    const wish = text && !narrow ? Math.round(widest * CHARACTER) + MARGIN + swatch : width;
+    return { ...column, heading, right: !text && column.kind !== "yes/no", width, wish: Math.max(width, wish) };
   });
+  // Room that is left goes to texts that are cut, the same to each
+  for (let left = room - made.reduce((sum, one) => sum + one.width, 0); left > 0; ) {
+    const cut = made.filter((one) => one.width < one.wish);
+    if (!cut.length) break;
+    const each = Math.max(1, Math.floor(left / cut.length));
+    for (const one of cut) {
+      const more = Math.min(each, one.wish - one.width, left);
+      one.width += more;
+      left -= more;
+    }
+  }
+  return made;
+}
+
+/** Characters of the longer of two lines of words, split where that is least. */
+function twoLines(text: string): number {
+  const all = text.split(" ");
+  return Math.min(text.length, ...all.map((_, at) => Math.max(all.slice(0, at).join(" ").length, all.slice(at).join(" ").length)));
 }
 
 function lengthOf(column: TableColumn, value: unknown, start: number | string | null): number {

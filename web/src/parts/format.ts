@@ -53,9 +53,9 @@ function grouped(text: string): string {
 function whole(value: unknown): string {
   const text = String(value);
   if (/^-?\d+$/.test(text)) return grouped(text);
-  const number = Number(value);
-  if (Number.isInteger(number) && Math.abs(number) < 1e21) return grouped(number.toFixed(0));
   const parts = /^(-?\d+)(\.\d+)$/.exec(text);
+  const number = Number(value);
+  if (!parts && Number.isInteger(number) && Math.abs(number) < 1e21) return grouped(number.toFixed(0));
   return parts ? grouped(parts[1]!) + parts[2]! : text;
 }
 

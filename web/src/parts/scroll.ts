@@ -16,8 +16,8 @@ export interface Scroll {
   fits: number;
   /** Height of all rows in px, capped. */
   height: number;
-  /** Width of the box in px. */
-  width: number;
+  /** Width in px that the box may take. */
+  room: number;
   /** Height of the horizontal scroll bar in px. */
   bar: number;
   /** Where a row is drawn, in px from the first row's place. */
@@ -43,7 +43,7 @@ export function positionOf(first: number, rows: number, row: number, room: numbe
 }
 
 export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row: number, beside: number, key: string): Scroll {
-  const [size, setSize] = useState({ width: 1000, height: 400, bar: 0 });
+  const [size, setSize] = useState({ room: 1000, height: 400, bar: 0 });
   const [offset, setOffset] = useState(0);
   /** The scroll position that we set ourselves, whose event changes nothing. */
   const own = useRef(-1);
@@ -64,12 +64,14 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
+    const around = element.closest(".table")?.parentElement ?? element;
     const measure = () => {
-      const next = { width: element.clientWidth, height: element.offsetHeight, bar: element.offsetHeight - element.clientHeight };
-      setSize((now) => (now.width === next.width && now.height === next.height && now.bar === next.bar ? now : next));
+      const next = { room: around.clientWidth || 1000, height: element.offsetHeight, bar: element.offsetHeight - element.clientHeight };
+      setSize((now) => (now.room === next.room && now.height === next.height && now.bar === next.bar ? now : next));
     };
     const observer = new ResizeObserver(measure);
     observer.observe(element);
+    observer.observe(around);
     if (element.firstElementChild) observer.observe(element.firstElementChild);
     measure();
     return () => observer.disconnect();
@@ -107,7 +109,7 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
     last: Math.min(rows, Math.ceil(first + room / row) + OVER),
     fits: Math.floor(room / row),
     height: Math.min(rows * row, TALLEST),
-    width: size.width,
+    room: size.room,
     bar: size.bar,
     top: (index) => (scaled ? position + (index - first) * row : index * row),
     show: (index) => {

@@ -45,6 +45,8 @@ export interface DataTableProps {
 export const ROW = 26;
 const HEAD = 42;
 const FOOT = 27;
+/** Px beside the columns: borders and the scroll bar. */
+const EDGE = 18;
 
 export function DataTable(props: DataTableProps) {
   const { source, name } = props;
@@ -134,10 +136,12 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
   const box = useRef<HTMLDivElement>(null);
   const [active, setActive] = useState<{ row: number; column: number }>({ row: 0, column: 0 });
   const [used, setUsed] = useState(false);
-  const scroll = useScroll(box, rows.matching, ROW, HEAD + FOOT, rows.key);
-  const laid = placed(columns, page, start, scroll.width);
-  const wide = laid.reduce((sum, column) => sum + column.least, 0);
-  const template = laid.map((column) => column.width).join(" ");
+  const scroll = useScroll(box, rows.matching, ROW, HEAD + (laidSums(columns, page) ? FOOT : 0), rows.key);
+  const laid = placed(columns, page, start, scroll.room - EDGE);
+  const wide = laid.reduce((sum, column) => sum + column.width, 0);
+  const template = laid.map((column) => `${column.width}px`).join(" ");
+  const summed = laidSums(columns, page);
+  const foot = summed ? FOOT : 0;
   const at = { row: Math.min(active.row, rows.matching - 1), column: Math.min(active.column, laid.length - 1) };
 
   useLayoutEffect(() => {
@@ -232,11 +236,11 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
         aria-colcount={laid.length}
         aria-activedescendant={cellId(id, at.row, at.column)}
         tabIndex={0}
-        style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + FOOT + scroll.bar)}px` }}
+        style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + foot + scroll.bar)}px`, width: `${wide + EDGE}px` }}
         onKeyDown={press}
         onFocus={() => setUsed(true)}
       >
-        <div class="sizer" role="presentation" style={{ height: `${scroll.height + HEAD + FOOT}px`, minWidth: `${wide}px` }}>
+        <div class="sizer" role="presentation" style={{ height: `${scroll.height + HEAD + foot}px`, minWidth: `${wide}px` }}>
           <div class="head row" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
             {laid.map((column, place) => (
               <div
@@ -259,7 +263,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
           <div class="body" role="rowgroup">
             {drawn}
           </div>
-          <Sums page={page} columns={laid} template={template} />
+          {summed && <Sums page={page} columns={laid} template={template} />}
         </div>
       </div>
       <p class="under">
@@ -268,6 +272,10 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
       </p>
     </>
   );
+}
+
+function laidSums(columns: { name: string }[], page: TablePage): boolean {
+  return page.matching > 1 && columns.some((column) => column.name in page.sums);
 }
 
 function ActiveCell({ column, row }: { column: Placed; row: Row }) {
@@ -286,10 +294,10 @@ function Sums({ page, columns, template }: { page: TablePage; columns: Placed[];
         const sum = page.sums[column.name];
         return (
           <div key={column.name} role="gridcell" aria-colindex={place + 1} class={`cell${column.right ? " right" : ""}`}>
-            {place === 0 ? (
-              <span>sum</span>
-            ) : known ? (
+            {known ? (
               <span title={sum === null ? "unknown in every row" : `${exact(sum, column.unit)}${page.matching < page.total ? ` of ${exact(page.sums_all[column.name], column.unit)}` : ""}`}>{show(sum, column.unit)}</span>
+            ) : place === 0 ? (
+              <span>sum</span>
             ) : null}
           </div>
         );
