@@ -52,7 +52,7 @@ def installed_bundle() -> bool:
     return (Path(opscope.viewer.__file__).parent / "static/viewer.js").exists()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def look(browser):
     """A function that opens a page of a viewer, or a file, in a browser of its own: ``look(viewer, dark=True)``."""
     from playwright.sync_api import Error

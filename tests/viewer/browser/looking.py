@@ -159,7 +159,7 @@ class Looking:
         until, quiet = time.monotonic() + PATIENCE, 0
         while quiet < 3:
             self.page.wait_for_timeout(30)
-            busy = self.page.locator("[aria-busy=true]").count()
+            busy = self.page.locator("[aria-busy=true], .loading").count()
             quiet = 0 if busy or self._open else quiet + 1
             assert time.monotonic() < until, f"{self.page.url} stays busy: {busy} parts"
         return self
@@ -175,8 +175,12 @@ class Looking:
         return str(self.page.locator("body").inner_text())
 
     def fine(self, what: str = "") -> None:
-        """Fail if there were faults, or nothing is drawn."""
-        assert not self.faults, f"{what or self.page.url}:\n" + "\n".join(self.faults[:20])
+        """Fail if there were faults, if a part says that it failed, or if nothing is drawn."""
+        where = what or self.page.url
+        failed = self.page.locator(".failed:visible").all_inner_texts()
+        assert not self.faults, f"{where}:\n" + "\n".join(self.faults[:20])
+        assert not failed, f"{where}: {failed[:5]}"
+        assert len(str(self.page.locator("main").inner_text()).split()) > 1, f"{where} is blank"
 
     def narrow(self) -> None:
         """Fail if the page scrolls sideways; what is wider must scroll by itself."""
