@@ -5,7 +5,8 @@ header has ``rows`` and ``columns``; a column is stored as one of:
 
 ``none``    every value is unknown; no piece
 ``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes; with ``step`` the numbers
-            are what each value is above the one before, zigzag
+            are what each value is above the one before, zigzag; with ``beside`` what it is above that column's
+            in the same row, zigzag, and ``least`` is not used: times end soon after they start
 ``real``    floating point, 8 bytes
 ``words``   any values: ``of`` lists the distinct ones (texts in order of their code points, numbers in
             theirs); the piece has 0 for an unknown value, else a position in ``of`` plus 1, in ``size`` bytes
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +28,10 @@ import polars as pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Small tables are stored plainly: ways to make a column smaller are tried from this many rows on.
+_TRIED: Final = 1_000
+#: Integer columns before a column that it is tried beside.
+_BEFORE: Final = 4
 #: Floating-point numbers are stored as words if there are at most this many rows for each distinct one.
 _REPEATED: Final = 4
 
@@ -33,8 +39,9 @@ _REPEATED: Final = 4
 def pack(frame: pl.DataFrame) -> bytes:
     """Return the table as bytes, the same for the same table. NaN and infinity become unknown."""
     columns, pieces = [], []
+    before: dict[str, NDArray[Any]] = {}
     for column in frame:
-        how, stored = _packed(column)
+        how, stored = _packed(column, before)
         columns.append({"name": column.name, **how})
         pieces += stored
     header = json.dumps(
@@ -44,8 +51,10 @@ def pack(frame: pl.DataFrame) -> bytes:
     return b"".join((len(header).to_bytes(4, "little"), header, *pieces))
 
 
-def _packed(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
-    """Return how a column is stored, and its pieces."""
+def _packed(
+    column: pl.Series, before: dict[str, NDArray[Any]]
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return how a column is stored, and its pieces; ``before``: the integers of columns before it."""
     dtype = column.dtype
     if dtype.is_float():
         column = column.cast(pl.Float64)
@@ -53,7 +62,7 @@ def _packed(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
     if column.null_count() == len(column):
         return {"as": "none"}, []
     if dtype.is_integer():
-        return _whole(column)
+        return _whole(column, before)
     if dtype.is_float():
         if column.n_unique() * _REPEATED > len(column):
             known, start = _known(column)
@@ -67,22 +76,35 @@ def _packed(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
     return _other(column)
 
 
-def _whole(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
+def _whole(
+    column: pl.Series, before: dict[str, NDArray[Any]]
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Store integers plainly, or as differences from the row or a column before where those are smaller."""
     known, start = _known(column)
     filled = column.fill_null(strategy="forward").fill_null(column.drop_nulls()[0])
     low, high = int(filled.min()), int(filled.max())  # type: ignore[arg-type]
     # modulo 2**64 the differences are right whatever the sign
-    above = filled.cast(pl.UInt64 if low >= 0 else pl.Int64).to_numpy().astype(np.uint64, copy=False)
-    above = above - np.uint64(low % 2**64)
-    plain = _size(high - low)
-    steps = np.diff(above, prepend=np.uint64(0)).view(np.int64)
-    zigzag = ((steps << 1) ^ (steps >> 63)).view(np.uint64)
-    small = _size(int(zigzag.max()))
+    values = (
+        filled.cast(pl.UInt64 if low >= 0 else pl.Int64).to_numpy().astype(np.uint64, copy=False)
+    )
+    above = values - np.uint64(low % 2**64)
+    size = _size(high - low)
     how = {"as": "whole", "least": str(low), **known}
-    # points in time in order: their differences need fewer bytes
-    if small < plain:
-        return {**how, "size": small, "step": True}, [*start, _planes(zigzag, small)]
-    return {**how, "size": plain}, [*start, _planes(above, plain)]
+    ways: list[tuple[dict[str, Any], bytes]] = [({**how, "size": size}, _planes(above, size))]
+    if len(column) >= _TRIED:
+        ways.append(_differing({**how, "step": True}, np.diff(above, prepend=np.uint64(0))))
+        for name in list(before)[-_BEFORE:] if high < 2**63 else ():
+            ways.append(_differing({**how, "beside": name}, values - before[name]))
+    before[column.name] = values
+    way, piece = min(ways, key=lambda one: len(zlib.compress(one[1], 1)) if len(ways) > 1 else 0)
+    return way, [*start, piece]
+
+
+def _differing(how: dict[str, Any], differences: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
+    signed = differences.view(np.int64)
+    zigzag = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    size = _size(int(zigzag.max()))
+    return {**how, "size": size}, _planes(zigzag, size)
 
 
 def _words(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:

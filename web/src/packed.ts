@@ -8,6 +8,7 @@ interface Stored {
   least?: string;
   size?: number;
   step?: boolean;
+  beside?: string;
   nulls?: boolean;
   of?: Value[];
 }
@@ -47,11 +48,17 @@ export function unpack(bytes: Uint8Array): Held {
     return bytes.subarray(at - many, at);
   };
   const columns = new Map<string, Column>();
-  for (const stored of header.columns) columns.set(stored.name, column(stored, header.rows, take));
+  const before = new Map<string, Integers>();
+  for (const stored of header.columns) columns.set(stored.name, column(stored, header.rows, take, before));
   return { rows: header.rows, columns };
 }
 
-function column(stored: Stored, rows: number, take: (many: number) => Uint8Array): Column {
+/** Integers: numbers where all are exact, else all of any size. */
+type Integers = Float64Array | bigint[];
+
+function column(
+  stored: Stored, rows: number, take: (many: number) => Uint8Array, before: Map<string, Integers>,
+): Column {
   const { name } = stored;
   if (stored.as === "none") {
     const never = () => false;
@@ -65,7 +72,16 @@ function column(stored: Stored, rows: number, take: (many: number) => Uint8Array
   if (stored.as === "real") return reals(name, new Float64Array(joined(take(rows * 8), rows)), known);
   const size = stored.size ?? 1;
   if (stored.as === "words") return words(name, stored.of ?? [], numbers(take(rows * size), rows, size));
-  return whole(name, stored, take(rows * size), rows, size, known);
+  const planes = take(rows * size);
+  let values = stored.beside === undefined ? integers(stored, planes, rows, size) : null;
+  if (stored.beside !== undefined) {
+    const other = before.get(stored.beside);
+    if (other === undefined) throw new RangeError(`${name} needs the column ${stored.beside}`);
+    values = besides(other, planes, rows, size);
+  }
+  values ??= new Float64Array(rows);
+  before.set(name, values);
+  return values instanceof Float64Array ? smallWhole(name, values, known) : largeWhole(name, values, known);
 }
 
 /** Puts 8 byte planes together. */
@@ -94,45 +110,60 @@ function large(planes: Uint8Array, rows: number, size: number): BigInt64Array {
   return new BigInt64Array(joined(all, rows));
 }
 
-function whole(
-  name: string, stored: Stored, planes: Uint8Array, rows: number, size: number,
-  known: (row: number) => boolean,
-): Column {
+/** The signed number that a zigzag one stands for. */
+function signed(one: number): number {
+  return one % 2 ? -(one + 1) / 2 : one / 2;
+}
+
+function largeSigned(one: bigint): bigint {
+  return one & 1n ? -((one + 1n) >> 1n) : one >> 1n;
+}
+
+/** Integers that are their least plus a number, or plus the sum of what each is above the one before. */
+function integers(stored: Stored, planes: Uint8Array, rows: number, size: number): Integers {
   const least = BigInt(stored.least ?? "0");
-  let small: Float64Array | null = size <= 6 && least >= -SAFE && least <= SAFE ? numbers(planes, rows, size) : null;
-  if (small !== null) {
+  if (size <= 6 && least >= -SAFE && least <= SAFE) {
+    const values = numbers(planes, rows, size);
     const base = Number(least);
-    // zigzag differences add up to what lies above the least; each stays below 2**53 or the large way is taken
-    if (stored.step) {
-      let sum = 0;
-      for (let row = 0; row < rows; row++) {
-        const one = small[row]!;
-        sum += one % 2 ? -(one + 1) / 2 : one / 2;
-        small[row] = sum;
-        if (!Number.isSafeInteger(sum + base)) { small = null; break; }
-        small[row] = sum + base;
-      }
-    } else {
-      for (let row = 0; row < rows; row++) {
-        const value = small[row]! + base;
-        if (!Number.isSafeInteger(value)) { small = null; break; }
-        small[row] = value;
-      }
+    let sum = 0;
+    let row = 0;
+    for (; row < rows; row++) {
+      sum = stored.step ? sum + signed(values[row]!) : values[row]!;
+      const value = sum + base;
+      if (!Number.isSafeInteger(sum) || !Number.isSafeInteger(value)) break;
+      values[row] = value;
     }
+    if (row === rows) return values;
   }
-  if (small !== null) return smallWhole(name, small, known);
   const many = large(planes, rows, size);
   const values: bigint[] = new Array(rows);
   let sum = 0n;
   for (let row = 0; row < rows; row++) {
-    let above = BigInt.asUintN(64, many[row]!);
-    if (stored.step) {
-      sum += above & 1n ? -((above + 1n) >> 1n) : above >> 1n;
-      above = BigInt.asUintN(64, sum);
-    }
-    values[row] = least + above;
+    const one = BigInt.asUintN(64, many[row]!);
+    // modulo 2**64, as they were subtracted
+    sum = stored.step ? BigInt.asUintN(64, sum + largeSigned(one)) : one;
+    values[row] = least + sum;
   }
-  return largeWhole(name, values, known);
+  return values;
+}
+
+/** Integers that are another column's in the same row plus a difference. */
+function besides(other: Integers, planes: Uint8Array, rows: number, size: number): Integers {
+  if (other instanceof Float64Array && size <= 6) {
+    const values = numbers(planes, rows, size);
+    let row = 0;
+    for (; row < rows; row++) {
+      const value = other[row]! + signed(values[row]!);
+      if (!Number.isSafeInteger(value)) break;
+      values[row] = value;
+    }
+    if (row === rows) return values;
+  }
+  const many = large(planes, rows, size);
+  return Array.from({ length: rows }, (_, row) => {
+    // differences of 64-bit numbers are modulo 2**64; the result lies where a signed one can
+    return BigInt.asIntN(64, BigInt(other[row]!) + largeSigned(BigInt.asUintN(64, many[row]!)));
+  });
 }
 
 /** An integer as JSON has it in an answer: beyond 2**53 as text. */
