@@ -22,6 +22,7 @@ from . import (
     ops,
     redact,
     report,
+    view,
     whatif,
 )
 from . import run as run_command
@@ -64,6 +65,7 @@ app.command("counters")(counters.counters)
 app.command("diff")(diff.diff)
 app.command("whatif")(whatif.whatif)
 app.command("export")(export.export)
+app.command("view")(view.view)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("build")(build_command.build)
