@@ -5,7 +5,7 @@ import { type Params, Refused, type Source } from "./source";
 /** What a file holds, by question; every `block` is the id of an element with its bytes. */
 interface Index {
   tables: Record<string, { block: string; page: TablePage; left_out?: LeftOut }>;
-  answers: Record<string, { block: string; bytes?: boolean }>;
+  answers: { question: string; params: Record<string, string>; block: string }[];
 }
 
 /** Rows that the file left out, and the sums of their additive columns. */
@@ -21,19 +21,20 @@ interface TablePage {
   [key: string]: unknown;
 }
 
-const INDEX = "opscope-index";
+const INDEX = "index";
 const ROWS = 1_000;
 /** What only a server can change; a file was written with its choice. */
 const FIXED = new Set(["steps", "device", "rank"]);
 
 /** Whether this page holds its own data. */
 export function embedded(): boolean {
-  return document.getElementById(INDEX) !== null;
+  return document.getElementById(`opscope-${INDEX}`) !== null;
 }
 
 export class FileSource implements Source {
   live = false;
   private index: Promise<Index> | undefined;
+  private answers = new Map<string, string>();
   private tables = new Map<string, Promise<Held>>();
 
   /** `text`: the base64 text of a block by its id; null if there is no such block. */
@@ -51,12 +52,12 @@ export class FileSource implements Source {
   }
 
   private async answer(question: string, params: Params, signal?: AbortSignal): Promise<Uint8Array> {
-    const index = await this.read();
-    const found = index.answers[keyOf(question, params)] ?? index.answers[keyOf(question, params, true)];
+    await this.read();
+    const found = this.answers.get(keyOf(question, params));
     if (found === undefined) {
       throw new Refused(404, `This file does not hold the answer to this (${question}). "opscope view" with the profile does.`);
     }
-    const bytes = await this.block(found.block);
+    const bytes = await this.block(found);
     signal?.throwIfAborted();
     return bytes;
   }
@@ -102,25 +103,28 @@ export class FileSource implements Source {
   }
 
   private read(): Promise<Index> {
-    this.index ??= this.block(INDEX).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)) as Index);
+    this.index ??= this.block(INDEX).then((bytes) => {
+      const index = JSON.parse(new TextDecoder().decode(bytes)) as Index;
+      for (const one of index.answers) this.answers.set(keyOf(one.question, one.params), one.block);
+      return index;
+    });
     return this.index;
   }
 
   private async block(id: string): Promise<Uint8Array> {
-    const text = this.text(id);
+    const text = this.text(`opscope-${id}`);
     if (text === null) throw new Refused(404, "This file is damaged: a part of its data is missing.");
     return unzip(text);
   }
 }
 
-/** A question and its parameters as the index names them. */
-function keyOf(question: string, params: Params, fixed = false): string {
-  const given = new URLSearchParams();
-  for (const [key, value] of Object.entries(params)) {
-    if (value !== undefined && !(fixed && FIXED.has(key))) given.set(key, String(value));
-  }
-  given.sort();
-  return `${question}?${given}`;
+/** A question with its parameters, but those that are fixed in a file. */
+function keyOf(question: string, params: Params): string {
+  const given = Object.entries(params)
+    .filter(([key, value]) => value !== undefined && !FIXED.has(key))
+    .map(([key, value]) => [key, String(value)] as const)
+    .sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  return JSON.stringify([question, given]);
 }
 
 function whole(value: Params[string], otherwise: number, most: number, name: string): number {

@@ -33,6 +33,9 @@ export interface Held {
 }
 
 const SAFE = BigInt(Number.MAX_SAFE_INTEGER);
+const WHOLE = /^-?\d{1,20}$/;
+/** Whole numbers beyond this are text in an answer. */
+const EXACT = 2n ** 53n;
 
 /** Reads a table. Throws RangeError or SyntaxError if the bytes are not one. */
 export function unpack(bytes: Uint8Array): Held {
@@ -168,7 +171,7 @@ function besides(other: Integers, planes: Uint8Array, rows: number, size: number
 
 /** An integer as JSON has it in an answer: beyond 2**53 as text. */
 function exact(value: bigint): number | string {
-  return value >= -SAFE && value <= SAFE ? Number(value) : String(value);
+  return value >= -EXACT && value <= EXACT ? Number(value) : String(value);
 }
 
 function smallWhole(name: string, values: Float64Array, known: (row: number) => boolean): Column {
@@ -196,8 +199,8 @@ function smallWhole(name: string, values: Float64Array, known: (row: number) => 
     },
     is(value) {
       if (value === null) return (row) => !known(row);
-      if (typeof value !== "number") return () => false;
-      return (row) => known(row) && values[row] === value;
+      const wanted = typeof value === "string" && WHOLE.test(value) ? Number(value) : value;
+      return (row) => known(row) && values[row] === wanted;
     },
   };
 }
@@ -211,7 +214,7 @@ function largeWhole(name: string, values: bigint[], known: (row: number) => bool
     sum: (rows) => exactSum(rows, known, (row) => values[row]!),
     is(value) {
       if (value === null) return (row) => !known(row);
-      if (typeof value !== "number" && !(typeof value === "string" && /^-?\d+$/.test(value))) return () => false;
+      if (typeof value !== "number" && !(typeof value === "string" && WHOLE.test(value))) return () => false;
       if (typeof value === "number" && !Number.isInteger(value)) return () => false;
       const wanted = BigInt(value);
       return (row) => known(row) && values[row] === wanted;
@@ -306,6 +309,9 @@ export function rowsOf(held: Held, wanted: Wanted): Uint32Array {
   if (!wanted.sort) return rows;
   const down = wanted.sort.startsWith("-");
   const by = columnOf(held, down ? wanted.sort.slice(1) : wanted.sort);
+  if (by.words?.of.some((one) => typeof one === "object")) {
+    throw new NoColumn(`sort: ${by.name} holds lists, which have no order`);
+  }
   const sign = down ? -1 : 1;
   return rows.sort((a, b) => {
     const has = by.known(a);
@@ -315,6 +321,7 @@ export function rowsOf(held: Held, wanted: Wanted): Uint32Array {
   });
 }
 
+/** A column is missing, or cannot be sorted by. */
 export class NoColumn extends Error {}
 
 export function columnOf(held: Held, name: string): Column {
@@ -325,11 +332,12 @@ export function columnOf(held: Held, name: string): Column {
 
 /** Whether any text of a row contains `q`, whatever the case; a text is looked at once, not once a row. */
 function searched(held: Held, q: string): (row: number) => boolean {
-  const small = q.toLowerCase();
+  // the same folding of case as the server's
+  const pattern = new RegExp(q.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&"), "iu");
   const hits: { codes: Float64Array; found: boolean[] }[] = [];
   for (const { words } of held.columns.values()) {
     if (words === undefined) continue;
-    const found = [false, ...words.of.map((one) => typeof one === "string" && one.toLowerCase().includes(small))];
+    const found = [false, ...words.of.map((one) => typeof one === "string" && pattern.test(one))];
     if (found.includes(true)) hits.push({ codes: words.codes, found });
   }
   return (row) => hits.some((one) => one.found[one.codes[row]!]);

@@ -34,9 +34,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     sort = asked.text("sort", "", most=200)
     place = (kind.name, asked.selection)
     kept = asked.viewed.tables
-    frame: pl.DataFrame = kept.get(
-        ("frame", place), lambda: _text(kind.frame(asked)), lambda made: int(made.estimated_size())
-    )
+    frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
     for name in (*where, *([column] if column else [])):
         if name not in frame.columns:
@@ -88,6 +86,16 @@ def answer(asked: Asked) -> dict[str, Any]:
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
     }
+
+
+def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
+    """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+    made: pl.DataFrame = asked.viewed.tables.get(
+        ("frame", (kind.name, asked.selection)),
+        lambda: _text(kind.frame(asked)),
+        lambda made: int(made.estimated_size()),
+    )
+    return made
 
 
 def _text(frame: pl.DataFrame) -> pl.DataFrame:
