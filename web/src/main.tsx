@@ -1,8 +1,13 @@
 // Starts the viewer: chooses the source of answers and draws the frame around the pages.
 import { render } from "preact";
+import { Shell } from "./shell";
+import { ServerSource } from "./source";
+import { follow } from "./parts/theme";
+import "./viewer.css";
 
 const place = document.getElementById("viewer");
 if (place) {
+  follow();
   place.textContent = "";
-  render(<p>…</p>, place);
+  render(<Shell source={new ServerSource()} />, place);
 }
