@@ -18,7 +18,7 @@ from opscope.profile_html import page as words
 
 from .embedded import Embedded, embed
 from .question import whole
-from .server import static
+from .bundle import static
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
