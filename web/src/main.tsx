@@ -1,6 +1,7 @@
 // Starts the viewer: chooses the source of answers and draws the frame around the pages.
 import { render } from "preact";
 import { Shell } from "./shell";
+import { embedded, FileSource } from "./file";
 import { ServerSource } from "./source";
 import { follow } from "./parts/theme";
 import "./viewer.css";
@@ -9,5 +10,5 @@ const place = document.getElementById("viewer");
 if (place) {
   follow();
   place.textContent = "";
-  render(<Shell source={new ServerSource()} />, place);
+  render(<Shell source={embedded() ? new FileSource() : new ServerSource()} />, place);
 }

@@ -36,9 +36,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     notes = len(asked.profile.notes()) if kind.name == "notes" else None
     place = (kind.name, asked.selection, notes)
     kept = asked.viewed.tables
-    frame: pl.DataFrame = kept.get(
-        ("frame", place), lambda: _text(kind.frame(asked)), lambda made: int(made.estimated_size())
-    )
+    frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
     for name in (*where, *([column] if column else [])):
         if name not in frame.columns:
@@ -90,6 +88,16 @@ def answer(asked: Asked) -> dict[str, Any]:
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
     }
+
+
+def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
+    """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+    made: pl.DataFrame = asked.viewed.tables.get(
+        ("frame", (kind.name, asked.selection)),
+        lambda: _text(kind.frame(asked)),
+        lambda made: int(made.estimated_size()),
+    )
+    return made
 
 
 def _text(frame: pl.DataFrame) -> pl.DataFrame:
