@@ -9,7 +9,7 @@ interface Props {
   table: string;
   column: TableColumn;
   row: Row;
-  start: number | null;
+  start: number | string | null;
   /** Names lead to their pages; not where a click selects the row. */
   links: boolean;
 }

@@ -42,7 +42,7 @@ export function chosenColumns(page: TablePage, chosen: readonly string[] | undef
 }
 
 /** Gives each column a width that fits the rows of `page` and its heading. */
-export function placed(columns: TableColumn[], page: TablePage, start: number | null, room: number): Placed[] {
+export function placed(columns: TableColumn[], page: TablePage, start: number | string | null, room: number): Placed[] {
   const narrow = room < 600;
   return columns.map((column, index) => {
     const heading = words(column.name);
@@ -56,7 +56,7 @@ export function placed(columns: TableColumn[], page: TablePage, start: number | 
   });
 }
 
-function lengthOf(column: TableColumn, value: unknown, start: number | null): number {
+function lengthOf(column: TableColumn, value: unknown, start: number | string | null): number {
   return value === null || value === undefined ? (isQuantity(column) ? 8 : 1) : showIn(column, value, start).length;
 }
 
