@@ -65,7 +65,7 @@ function Chart({ known, table, by, params, source }: ChartProps) {
   const { key, table: name, page } = BY[by]!;
   const search = (params.get("q") ?? "").toLowerCase();
   const chosen = params.get("at");
-  const { dots, names, without, withoutTime, whole } = useMemo(() => points(table, key), [table, key]);
+  const { dots, names, unknown, zero, whole } = useMemo(() => points(table, key), [table, key]);
   const drawn = useMemo(
     () => dots.filter((dot) => !search || dot.label.toLowerCase().includes(search)),
     [dots, search],
@@ -76,7 +76,6 @@ function Chart({ known, table, by, params, source }: ChartProps) {
   }, [known, drawn]);
   const at = chosen === null ? null : drawn.findIndex((dot) => dot.label === chosen);
   const select = (label: string | null) => setParams({ at: label === chosen ? undefined : (label ?? undefined) }, true);
-  const missing = without ? `${without.toLocaleString("en")} of ${table.page.total.toLocaleString("en")} rows, with ${show(withoutTime, "ns")} (${show(whole ? withoutTime / whole : 0, "fraction")} of the time), have no known FLOPs or no known bytes and are no points` : "";
   if (!table.page.total) return <p class="no-rows">{visible(table.page.empty)}</p>;
   return (
     <>
@@ -108,17 +107,39 @@ function Chart({ known, table, by, params, source }: ChartProps) {
             : "Of no row are FLOPs and bytes both known: there are no points to draw."}
         </p>
       )}
-      {missing && <p class="chart-note">{missing}. The report of what is missing is below.</p>}
-      {known.notes.map((note) => (
-        <p key={note} class="chart-note">
-          {visible(note)}
-        </p>
-      ))}
-      {known.device !== null && known.cache !== null && (
+      {[
+        { rows: unknown, why: "have FLOPs or bytes that are not known" },
+        { rows: zero, why: "compute or move nothing (0 FLOPs or 0 bytes), which a logarithmic axis does not have" },
+      ].map(
+        ({ rows, why }) =>
+          rows.many > 0 && (
+            <p key={why} class="chart-note">
+              No points: {rows.many.toLocaleString("en")} of {table.page.total.toLocaleString("en")} rows, with{" "}
+              <b title={exact(rows.time, "ns")}>{show(rows.time, "ns")}</b> (
+              {show(whole ? rows.time / whole : 0, "fraction")} of the time), {why}.
+            </p>
+          ),
+      )}
+      {!table.complete && (
         <p class="chart-note">
-          One memory level has a roof, the device's memory. The bandwidth of its {show(known.cache, "bytes")} cache is not
-          known, so that work in it may be above the roof.
+          Drawn are the {table.many.toLocaleString("en")} rows with the most time, of {table.page.total.toLocaleString("en")}.
         </p>
+      )}
+      {known.device !== null && (
+        <details class="in-words">
+          <summary>about the roofs</summary>
+          {known.notes.map((note) => (
+            <p key={note} class="chart-note">
+              {visible(note)}
+            </p>
+          ))}
+          {known.cache !== null && (
+            <p class="chart-note">
+              One memory level has a roof, the device's memory. The bandwidth of its {show(known.cache, "bytes")} cache is
+              not known, so that work in it may be above the roof.
+            </p>
+          )}
+        </details>
       )}
       {chosen !== null && at !== null && at >= 0 && (
         <Figures of={figures(table, names.indexOf(chosen))} />
@@ -146,15 +167,16 @@ function points(table: Whole, key: string) {
   const whole = Number(table.page.sums_all["duration"] ?? durations.reduce<number>((sum, one) => sum + (one ?? 0), 0));
   const dots: Dot[] = [];
   const names: (string | null)[] = [];
-  let without = 0;
-  let withoutTime = 0;
+  const unknown = { many: 0, time: 0 };
+  const zero = { many: 0, time: 0 };
   for (let row = 0; row < table.many; row++) {
     const name = table.text(key, row);
     names.push(name);
     const [x, y, time] = [table.number("intensity", row), table.number("attained_flops", row), durations[row] ?? 0];
-    if (!x || !y || x <= 0 || y <= 0) {
-      without++;
-      withoutTime += time;
+    if (x === null || y === null || x <= 0 || y <= 0) {
+      const kind = x === null || y === null ? unknown : zero;
+      kind.many++;
+      kind.time += time;
       continue;
     }
     const bound = table.text("bound", row);
@@ -173,7 +195,7 @@ function points(table: Whole, key: string) {
       ],
     });
   }
-  return { dots, names, without, withoutTime, whole };
+  return { dots, names, unknown, zero, whole };
 }
 
 function figures(table: Whole, row: number) {
