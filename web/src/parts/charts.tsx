@@ -72,7 +72,7 @@ export function Curves(props: CurvesProps) {
       width,
       height,
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [8, 32, 0, 0],
       scales: {
         x: { time: false },
         y: {
@@ -321,20 +321,22 @@ export function Scatter(props: ScatterProps) {
     const spanY = decades(all.map((one) => one.y));
     const ink = colour(element, "--quiet");
     const line = colour(element, "--line");
+    const decade = (value: number) => Math.abs(Math.log10(value) % 1) < 1e-6;
+    const only = (_: uPlot, splits: number[]) => splits.map((value) => (decade(value) ? value : null));
+    // of a log axis only the decades have lines and names
     const axis = {
       stroke: ink,
       font: "11px system-ui, sans-serif",
-      grid: { stroke: line, width: 1 },
+      grid: { stroke: line, width: 1, filter: only },
       ticks: { show: false },
     };
-    // of a log axis only the decades are named
     const named = (splits: number[], text: (value: number) => string) =>
-      splits.map((value) => (Math.abs(Math.log10(value) % 1) < 1e-6 ? text(value) : null));
+      splits.map((value) => (decade(value) ? text(value) : null));
     const options: uPlot.Options = {
       width,
       height,
       legend: { show: false },
-      padding: [10, 16, 0, 0],
+      padding: [10, 40, 0, 0],
       scales: {
         x: { time: false, distr: 3, range: () => spanX },
         y: { distr: 3, range: () => spanY },
