@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from opscope.viewer.question import Asked, BadParameter
@@ -21,7 +22,7 @@ def timeline(asked: Asked) -> Timeline:
 
 
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:
-    """Return the lanes that ``lanes`` names (``d0,h3``), all without it."""
+    """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2`` has its first two strips."""
     held = timeline(asked)
     ids = asked.text("lanes", "", most=10 * _LANES)
     if not ids:
@@ -29,7 +30,17 @@ def lanes(asked: Asked) -> list[tuple[str, Lane]]:
     wanted = ids.split(",")
     if len(wanted) > _LANES:
         raise BadParameter(f"lanes names {len(wanted):,}; at most {_LANES} are answered at once")
-    return [(one, held.lane(one)) for one in wanted]
+    return [_lane(held, one) for one in wanted]
+
+
+def _lane(held: Timeline, wanted: str) -> tuple[str, Lane]:
+    lane_id, colon, levels = wanted.partition(":")
+    lane = held.lane(lane_id)
+    if not colon:
+        return lane_id, lane
+    if not (levels.isascii() and levels.isdigit() and len(levels) < 4):
+        raise BadParameter(f"lanes has {wanted[:20]!r}; after a colon comes the number of its strips")
+    return lane_id, replace(lane, strips=lane.strips[: int(levels)])
 
 
 def window(asked: Asked) -> tuple[int, int]:
