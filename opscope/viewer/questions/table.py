@@ -32,7 +32,9 @@ def answer(asked: Asked) -> dict[str, Any]:
     search = asked.text("q", "")
     where = _where(asked.text("where", "{}", most=20_000))
     sort = asked.text("sort", "", most=200)
-    place = (kind.name, asked.selection)
+    # an analysis may add to the notes: those of before are another table
+    notes = len(asked.profile.notes()) if kind.name == "notes" else None
+    place = (kind.name, asked.selection, notes)
     kept = asked.viewed.tables
     frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
@@ -78,7 +80,7 @@ def answer(asked: Asked) -> dict[str, Any]:
             }
             for one in kind.columns
         ],
-        "shown": [name for name in kind.shown if name in frame.columns] or frame.columns,
+        "shown": list(kind.shown) or frame.columns,
         "total": len(frame),
         "matching": found.matching,
         "sums": dict(found.sums),
