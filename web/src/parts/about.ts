@@ -6,6 +6,6 @@ import type { About } from "../page";
 export const AboutContext = createContext<About | null>(null);
 
 /** Start of the trace in ns; points in time are shown from it on. */
-export function useStart(): number | null {
+export function useStart(): number | string | null {
   return useContext(AboutContext)?.span?.start ?? null;
 }
