@@ -76,8 +76,7 @@ def view(
     Ctrl-C ends the server.
     """
     from opscope.viewer import serve
-    from opscope.viewer.bundle import NotBuilt
-    from opscope.viewer.server import static_files
+    from opscope.viewer.bundle import NotBuilt, static_files
     from opscope.viewer.viewed import Viewed
 
     if host not in serve.LOOPBACK:

@@ -28,3 +28,9 @@ def static(name: str) -> bytes:
             f"the viewer's pages are not built (opscope/viewer/static/{name} is missing): in a checkout run"
             " 'npm ci && node build.mjs' in web/; an installed opscope brings them"
         ) from None
+
+
+def static_files() -> None:
+    """Raise NotBuilt if a file of the pages is missing."""
+    for name in STATIC:
+        static(name)

@@ -33,12 +33,6 @@ _log: Final = logging.getLogger("opscope.viewer")
 _ICON: Final = "data:,"
 
 
-def static_files() -> None:
-    """Raise NotBuilt if a file of the pages is missing."""
-    for name in STATIC:
-        static(name)
-
-
 def page(names: tuple[str, ...]) -> str:
     """Return the page: its script draws everything."""
     title = html.escape(whole(", ".join(names)[:200]))

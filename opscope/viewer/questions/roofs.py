@@ -23,7 +23,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     device, reason = profile.device
     times = (
         profile.efficiency()
-        .group_by(pl.col("dtype").cast(pl.String))
+        .group_by(pl.col("dtype").cast(pl.String), maintain_order=True)
         .agg(pl.col("duration").sum())
         .drop_nulls("dtype")
         .sort("duration", descending=True)
