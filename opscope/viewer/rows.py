@@ -102,7 +102,7 @@ def find(
         rows = np.flatnonzero(flags).astype(np.uint32)
     else:
         rows = sorted_by[flags[sorted_by]]
-    part = frame.select(summed).filter(mask) if summed else frame
+    part = frame.select(summed).filter(mask) if summed else frame.clear()
     return Found(rows, len(rows), sums(part, summed))
 
 

@@ -1,4 +1,4 @@
-"""The question of the roofs: the device's peaks, the dtypes that are worked in, and what is not known of both."""
+"""The question of the roofs: the device's peaks, the dtypes of its work, and what is not known of both."""
 
 from __future__ import annotations
 

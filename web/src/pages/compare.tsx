@@ -6,6 +6,7 @@ import { exact, show, visible } from "../parts/format";
 import { Await } from "../parts/states";
 import { DataTable } from "../parts/table";
 import { Tabs } from "../parts/tabs";
+import { useAnswer } from "../parts/answer";
 import { useWhole, type Whole } from "../parts/whole";
 
 const TABLES: Record<string, string> = {
@@ -47,61 +48,90 @@ function signed(value: number, unit = "ns"): string {
   return value > 0 ? `+${show(value, unit)}` : show(value, unit);
 }
 
+/** The answer of the question "difference"; times in ns, means per step. */
+interface Difference {
+  headline: string;
+  step: {
+    unit: string;
+    a: number | null;
+    b: number | null;
+    change: number | null;
+    ratio: number | null;
+    noise: number | null;
+    verdict: string | null;
+    steps_a: number | null;
+    steps_b: number | null;
+    reason: string | null;
+  };
+  notes: string[];
+}
+
 /** The step in both runs, and its parts as signed bars that add up to the difference. */
 function Step({ source }: { source: PageProps["source"] }) {
-  const step = useWhole(source, "diff_step", {}, 1);
+  const difference = useAnswer<Difference>(source, "difference");
   const parts = useWhole(source, "diff_part", {}, 1_000);
   const causes = useWhole(source, "diff_cause", {}, 12);
   return (
-    <Await of={step}>
-      {(row) => {
-        const unit = row.text("unit", 0) ?? "step";
-        const change = row.number("change", 0);
-        const reason = row.text("reason", 0);
-        return (
-          <>
-            <Figures
-              of={[
-                { name: `${unit} of A`, value: row.of("a")[0] ?? null, unit: "ns", why: reason, note: many(row, "steps_a") },
-                { name: `${unit} of B`, value: row.of("b")[0] ?? null, unit: "ns", why: reason, note: many(row, "steps_b") },
-                { name: "difference", value: change, unit: "ns", why: reason, note: <Ratio row={row} /> },
-                { name: "noise", value: row.of("noise")[0] ?? null, unit: "ns", why: reason, title: "how far the typical steps of the two runs may differ by chance" },
-                { name: "verdict", value: row.text("verdict", 0), unit: "text", why: reason },
-              ]}
-            />
-            <Await of={parts}>{(table) => <Parts table={table} change={change} unit={unit} />}</Await>
-            <Await of={causes}>
-              {(table) =>
-                table.many ? (
-                  <Bars
-                    title={table.complete ? "The same by op" : `The same by op: the ${table.many} largest of ${table.page.total.toLocaleString("en")}`}
-                    bars={Array.from({ length: table.many }, (_, at) => ({
-                      name: [table.text("part", at), table.text("op", at)].filter(Boolean).join(": "),
-                      value: table.number("change", at),
-                      note: table.text("verdict", at) ?? "",
-                      title: titled(table, at),
-                    }))}
-                    show={(value) => signed(value)}
-                    exact={(value) => exact(value, "ns")}
-                  />
-                ) : null
-              }
-            </Await>
-          </>
-        );
-      }}
+    <Await of={difference}>
+      {({ headline, step, notes }) => (
+        <>
+          <p class="headline">{visible(headline)}</p>
+          <Figures
+            of={[
+              { name: `${step.unit} of A`, value: step.a, unit: "ns", why: step.reason, note: many(step.steps_a, step.unit) },
+              { name: `${step.unit} of B`, value: step.b, unit: "ns", why: step.reason, note: many(step.steps_b, step.unit) },
+              {
+                name: "difference",
+                value: step.change,
+                unit: "ns",
+                why: step.reason,
+                note: step.ratio === null ? "" : signed(step.ratio, "fraction"),
+              },
+              {
+                name: "noise",
+                value: step.noise,
+                unit: "ns",
+                why: step.reason,
+                title: "how far the typical steps of the two runs may differ by chance",
+              },
+              { name: "verdict", value: step.verdict, unit: "text", why: step.reason },
+            ]}
+          />
+          {notes.map((note) => (
+            <p key={note} class="chart-note">
+              {visible(note)}
+            </p>
+          ))}
+          <Await of={parts}>{(table) => <Parts table={table} change={step.change} unit={step.unit} />}</Await>
+          <Await of={causes}>
+            {(table) =>
+              table.many ? (
+                <Bars
+                  title={
+                    table.complete
+                      ? "The same by op"
+                      : `The same by op: the ${table.many} largest of ${table.page.total.toLocaleString("en")}`
+                  }
+                  bars={Array.from({ length: table.many }, (_, at) => ({
+                    name: visible([table.text("part", at), table.text("op", at)].filter(Boolean).join(": ")),
+                    value: table.number("change", at),
+                    note: table.text("verdict", at) ?? "",
+                    title: titled(table, at),
+                  }))}
+                  show={(value) => signed(value)}
+                  exact={(value) => exact(value, "ns")}
+                />
+              ) : null
+            }
+          </Await>
+        </>
+      )}
     </Await>
   );
 }
 
-function many(row: Whole, column: string): string {
-  const count = row.number(column, 0);
-  return count === null ? "" : `mean of ${count.toLocaleString("en")}`;
-}
-
-function Ratio({ row }: { row: Whole }) {
-  const ratio = row.number("ratio", 0);
-  return ratio === null ? null : <>{signed(ratio, "fraction")}</>;
+function many(count: number | null, unit: string): string {
+  return count === null || unit === "run" ? "" : `mean of ${count.toLocaleString("en")}`;
 }
 
 function titled(table: Whole, row: number): string {

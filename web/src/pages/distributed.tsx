@@ -193,7 +193,6 @@ interface WaitsAnswer {
   ranks: string[];
   /** Row: the rank that entered last; column: the rank that waited for it; ns, null if never. */
   waiting: (number | null)[][];
-  reason: string | null;
   /** Ranks that are left out, and the waiting (ns) in their cells. */
   left_out: { ranks: number; time: number };
 }

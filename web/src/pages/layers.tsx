@@ -76,7 +76,7 @@ function Selected({ table, layer, source }: { table: Whole; layer: string; sourc
       {deeper > 0 && (
         <details class="in-words" onToggle={(event) => setInside(event.currentTarget.open)}>
           <summary>ops of layers whose path contains this one</summary>
-          {inside && <DataTable source={source} name="detail" id="inside_ops" q={layer} sort="-device_time" title="" height={360} />}
+          {inside && <DataTable source={source} name="detail" id="inside_ops" q={layer} sort="-device_time" title="" columns={["op", "layer", "direction", "inputs", "calls", "device_time", "share", "flops", "kernels"]} height={360} />}
         </details>
       )}
     </section>

@@ -53,6 +53,7 @@ function SourcePage({ source, params }: PageProps) {
           where={{ source: stack }}
           q=""
           sort="-device_time"
+          columns={["op", "direction", "layer", "inputs", "calls", "device_time", "share", "flops", "kernels"]}
           title={`Ops called from ${visible(stack.slice(0, 200))}`}
           height={320}
         />
@@ -61,6 +62,7 @@ function SourcePage({ source, params }: PageProps) {
         source={source}
         name="by_source"
         sort="-device_time"
+        columns={["source", "device_time", "share", "kind", "op", "layer", "calls", "kernels", "flops", "reason"]}
         selected={stack === null ? null : { source: stack }}
         onSelect={(row) => setParams({ source: row["source"] === null ? undefined : String(row["source"]), file: undefined, line: undefined }, false)}
         height={420}
