@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -74,7 +76,7 @@ def view(
     Ctrl-C ends the server.
     """
     from opscope.viewer import serve
-    from opscope.viewer.server import NotBuilt, static_files
+    from opscope.viewer.bundle import NotBuilt, static_files
     from opscope.viewer.viewed import Viewed
 
     if host not in serve.LOOPBACK:
@@ -84,6 +86,8 @@ def view(
         )
     if source_root is not None and not source_root.is_dir():
         common.fail(f"--source-root {source_root}: there is no such folder")
+    if editor is not None:
+        _check_editor(editor)
     try:  # before what may take long
         static_files()
         listening = serve.listen(host, port or 0)
@@ -109,3 +113,13 @@ def view(
     if any(thread.name == "opscope-answer" for thread in threading.enumerate()):
         sys.stdout.flush()
         os._exit(0)  # an answer that nobody waits for any more is still being made
+
+
+def _check_editor(editor: str) -> None:
+    """End the command if the editor's command cannot be run."""
+    try:
+        words = shlex.split(editor)
+    except ValueError as error:
+        common.fail(f"--editor {editor!r} is no command: {error}")
+    if not words or shutil.which(words[0]) is None:
+        common.fail(f"--editor: there is no program {words[0] if words else ''!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.reports import units
+from opscope.reports import units, vendor_words
 from opscope.reports.registry import reports
 
 from .rows import plain
@@ -25,6 +25,9 @@ def cards(profile: Profile) -> list[dict[str, Any]]:
     else:
         made += [_busy(profile, row), *_use(profile), _tensor_cores(row)]
     made += [_attributed(row, profile.cpu_only), _flops_known(row, profile.cpu_only), _mfu(profile)]
+    of = vendor_words.vendor(profile)
+    for card in made:
+        card["title"] = vendor_words.said(card["title"], of)
     return made
 
 

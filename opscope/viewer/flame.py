@@ -90,7 +90,7 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
     ops = (
         profile.op_totals()
         .select(pl.col("layer").cast(pl.String), pl.col("op").cast(pl.String), "calls", own=time)
-        .group_by("layer", "op")
+        .group_by("layer", "op", maintain_order=True)
         .agg(pl.col("own").sum(), pl.col("calls").sum())
         .join(place, on="layer", how="left")
         .with_columns(

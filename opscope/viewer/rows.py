@@ -18,6 +18,8 @@ Rows = NDArray[np.uint32]
 
 #: JavaScript's numbers are exact up to here; larger whole numbers are sent as text.
 EXACT: Final = 2**53
+#: What a regular expression does not take as it stands.
+_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def containing(frame: pl.DataFrame, text: str) -> pl.Expr | None:
     """Return the condition that a text column holds ``text`` as it stands, in any case; None: all do."""
     if not text:
         return None
-    pattern = f"(?i){re.escape(text)}"
+    pattern = "(?i)" + _SPECIAL.sub(r"\\\g<0>", text)
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     if not texts:
         return pl.lit(False)
@@ -100,7 +102,7 @@ def find(
         rows = np.flatnonzero(flags).astype(np.uint32)
     else:
         rows = sorted_by[flags[sorted_by]]
-    part = frame.select(summed).filter(mask)
+    part = frame.select(summed).filter(mask) if summed else frame.clear()
     return Found(rows, len(rows), sums(part, summed))
 
 

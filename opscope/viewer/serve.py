@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from .server import make_app, static_files
+from .bundle import static_files
+from .server import make_app
 
 if TYPE_CHECKING:
     from .viewed import Viewed

@@ -8,8 +8,6 @@ from __future__ import annotations
 import html
 import logging
 import traceback
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,6 +19,7 @@ from starlette.routing import Route
 
 from opscope.readers.errors import BadInput
 
+from .bundle import STATIC, NotBuilt, static
 from .guard import Guard, parameters
 from .question import Asked, BadParameter, Question, Unanswered, whole
 from .registry import questions
@@ -30,36 +29,8 @@ if TYPE_CHECKING:
     from .viewed import Viewed
 
 _log: Final = logging.getLogger("opscope.viewer")
-#: The only files that are served, each with its type.
-STATIC: Final = {
-    "viewer.js": "text/javascript; charset=utf-8",
-    "viewer.css": "text/css; charset=utf-8",
-}
 #: What the browser reads for the address's picture: none, and no request that fails.
 _ICON: Final = "data:,"
-
-
-class NotBuilt(FileNotFoundError):
-    """The script of the pages is not there; the message says how to build it."""
-
-
-@cache
-def static(name: str) -> bytes:
-    """Return a file of ``STATIC``. Raises NotBuilt."""
-    place = resources.files("opscope.viewer") / "static" / name
-    try:
-        return place.read_bytes()
-    except OSError:
-        raise NotBuilt(
-            f"the viewer's pages are not built (opscope/viewer/static/{name} is missing): in a checkout run"
-            " 'npm ci && node build.mjs' in web/; an installed opscope brings them"
-        ) from None
-
-
-def static_files() -> None:
-    """Raise NotBuilt if a file of the pages is missing."""
-    for name in STATIC:
-        static(name)
 
 
 def page(names: tuple[str, ...]) -> str:

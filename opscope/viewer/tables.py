@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -118,13 +118,19 @@ def kinds() -> Mapping[str, Kind]:
             one.title,
             one.holds,
             one.empty,
-            tuple(one.shown),
+            _known(one.shown, one.holds),
             _of_profile(one.frame),
         )
         for one in registry.reports().values()
     ]
     made += [*_EACH, *map(_differing, difference.TITLES)]
     return MappingProxyType({one.name: one for one in made})
+
+
+def _known(shown: Iterable[str], holds: Frame) -> tuple[str, ...]:
+    """Return the columns to show that the frame has: the terminal adds some of its own."""
+    names = {column.name for column in holds.columns}
+    return tuple(name for name in shown if name in names)
 
 
 def kind(name: str) -> Kind:

@@ -52,7 +52,7 @@ def _families(profile: Profile, ops: set[str]) -> dict[str, str]:
         profile.op_totals()
         .select(pl.col("op").cast(pl.String), pl.col("op_type").cast(pl.String))
         .drop_nulls()
-        .unique("op")
+        .unique("op", keep="first", maintain_order=True)
     )
     return {op: family for op, family in known.rows() if op in ops}
 

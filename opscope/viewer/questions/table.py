@@ -32,11 +32,11 @@ def answer(asked: Asked) -> dict[str, Any]:
     search = asked.text("q", "")
     where = _where(asked.text("where", "{}", most=20_000))
     sort = asked.text("sort", "", most=200)
-    place = (kind.name, asked.selection)
+    # an analysis may add to the notes: those of before are another table
+    notes = len(asked.profile.notes()) if kind.name == "notes" else None
+    place = (kind.name, asked.selection, notes)
     kept = asked.viewed.tables
-    frame: pl.DataFrame = kept.get(
-        ("frame", place), lambda: _text(kind.frame(asked)), lambda made: int(made.estimated_size())
-    )
+    frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
     for name in (*where, *([column] if column else [])):
         if name not in frame.columns:
@@ -80,7 +80,7 @@ def answer(asked: Asked) -> dict[str, Any]:
             }
             for one in kind.columns
         ],
-        "shown": [name for name in kind.shown if name in frame.columns] or frame.columns,
+        "shown": list(kind.shown) or frame.columns,
         "total": len(frame),
         "matching": found.matching,
         "sums": dict(found.sums),
@@ -88,6 +88,16 @@ def answer(asked: Asked) -> dict[str, Any]:
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
     }
+
+
+def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
+    """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+    made: pl.DataFrame = asked.viewed.tables.get(
+        ("frame", (kind.name, asked.selection)),
+        lambda: _text(kind.frame(asked)),
+        lambda made: int(made.estimated_size()),
+    )
+    return made
 
 
 def _text(frame: pl.DataFrame) -> pl.DataFrame:

@@ -94,10 +94,12 @@ function Findings({ found }: { found: Diagnosis[] }) {
 
 function CardView({ card }: { card: Card }) {
   const known = card.value !== null;
+  // a time of the report, shown as its part of the whole
+  const part = card.unit === "fraction" && card.column.endsWith("_time");
   const bar = typeof card.share === "number" ? Math.max(0, Math.min(1, card.share)) : null;
   const doubt = card.undetermined ? Math.max(0, Math.min(1 - (bar ?? 0), card.undetermined)) : 0;
   return (
-    <a class="card" href={hrefOf(card.page)} title={`${card.report}.${card.column}${known ? ` = ${exact(card.value, card.unit)}` : ""}`}>
+    <a class="card" href={hrefOf(card.page)} title={`${card.report}.${card.column}${part ? ", as a share" : ""}${known ? ` = ${exact(card.value, card.unit)}` : ""}`}>
       <span class="card-title">{visible(card.title)}</span>
       <span class="card-value">{known ? show(card.value, card.unit) : <Unknown why={card.reason} />}</span>
       {(bar !== null || doubt > 0) && known && (

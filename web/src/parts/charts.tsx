@@ -72,7 +72,7 @@ export function Curves(props: CurvesProps) {
       width,
       height,
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [8, 32, 0, 0],
       scales: {
         x: { time: false },
         y: {
@@ -93,7 +93,8 @@ export function Curves(props: CurvesProps) {
           const made: uPlot.Series = {
             stroke,
             width: 1.5,
-            dash: curve.fill ? [] : DASHES[index % DASHES.length]!,
+            // steps of vertical lines are unreadable with gaps
+            dash: curve.fill || props.stepped ? [] : DASHES[index % DASHES.length]!,
             spanGaps: false,
             points: { show: !!props.points || x.length === 1, size: 4 },
           };
@@ -154,7 +155,7 @@ export function Curves(props: CurvesProps) {
     <figure class="chart">
       <figcaption>
         <span class="chart-title">{title}</span>
-        <Legend curves={curves} at={at} show={show} />
+        <Legend curves={curves} at={at} show={show} solid={!!props.stepped} />
         <span class="chart-at" aria-live="polite">
           {at !== null && x[at] !== undefined ? `${props.xName ?? "at"} ${showX(x[at])}` : ""}
         </span>
@@ -186,13 +187,13 @@ function shown(value: Known | undefined, show: (value: number) => string): strin
   return value === null || value === undefined ? "unknown" : show(value);
 }
 
-function Legend(props: { curves: Curve[]; at: number | null; show: (value: number) => string }) {
+function Legend(props: { curves: Curve[]; at: number | null; show: (value: number) => string; solid: boolean }) {
   return (
     <span class="chart-legend">
       {props.curves.map((curve, index) => (
         <span key={curve.name} class="chart-key">
           <i
-            class={curve.fill ? "swatch" : `swatch line dash-${index % DASHES.length}`}
+            class={curve.fill ? "swatch" : `swatch line dash-${props.solid ? 0 : index % DASHES.length}`}
             style={{ "--swatch": `var(${curve.colour ?? SERIES[index % SERIES.length]})` }}
           />
           {curve.name}
@@ -209,6 +210,8 @@ function drawMarks(one: uPlot, marks: Mark[], ink: string): void {
   ctx.save();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
   ctx.strokeStyle = ctx.fillStyle = ink;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.setLineDash([3 * ratio, 3 * ratio]);
   for (const mark of marks) {
     const left = one.valToPos(mark.x, "x", true);
@@ -219,7 +222,7 @@ function drawMarks(one: uPlot, marks: Mark[], ink: string): void {
     ctx.stroke();
     const wide = ctx.measureText(mark.label).width;
     const right = left + wide + 6 * ratio < bbox.left + bbox.width;
-    ctx.fillText(mark.label, right ? left + 4 * ratio : left - wide - 4 * ratio, bbox.top + 11 * ratio);
+    ctx.fillText(mark.label, right ? left + 4 * ratio : left - wide - 4 * ratio, bbox.top + bbox.height - 5 * ratio);
   }
   ctx.restore();
 }
@@ -321,20 +324,22 @@ export function Scatter(props: ScatterProps) {
     const spanY = decades(all.map((one) => one.y));
     const ink = colour(element, "--quiet");
     const line = colour(element, "--line");
+    const decade = (value: number) => Math.abs(Math.log10(value) % 1) < 1e-6;
+    const only = (_: uPlot, splits: number[]) => splits.map((value) => (decade(value) ? value : null));
+    // of a log axis only the decades have lines and names
     const axis = {
       stroke: ink,
       font: "11px system-ui, sans-serif",
-      grid: { stroke: line, width: 1 },
+      grid: { stroke: line, width: 1, filter: only },
       ticks: { show: false },
     };
-    // of a log axis only the decades are named
     const named = (splits: number[], text: (value: number) => string) =>
-      splits.map((value) => (Math.abs(Math.log10(value) % 1) < 1e-6 ? text(value) : null));
+      splits.map((value) => (decade(value) ? text(value) : null));
     const options: uPlot.Options = {
       width,
       height,
       legend: { show: false },
-      padding: [10, 16, 0, 0],
+      padding: [10, 40, 0, 0],
       scales: {
         x: { time: false, distr: 3, range: () => spanX },
         y: { distr: 3, range: () => spanY },

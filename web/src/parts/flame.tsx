@@ -220,7 +220,8 @@ function fitted(context: CanvasRenderingContext2D, text: string, room: number): 
   const short = text.length > 300 ? text.slice(0, 300) : text;
   const wide = context.measureText(short).width;
   if (wide <= room) return short;
-  const many = Math.floor((short.length * room) / wide) - 1;
+  let many = Math.floor((short.length * room) / wide);
+  while (many >= 2 && context.measureText(`${short.slice(0, many)}…`).width > room) many--;
   return many < 2 ? "" : `${short.slice(0, many)}…`;
 }
 
