@@ -17,7 +17,8 @@ interface Props {
 export function Cell({ table, column, row, start, links }: Props) {
   const value = row[column.name];
   if (value === null || value === undefined) {
-    if (isQuantity(column) || column.kind === "yes/no") return <Unknown why={whyUnknown(column, row)} />;
+    const why = whyUnknown(column, row);
+    if (isQuantity(column) || column.kind === "yes/no") return <Unknown why={why ?? "the trace does not tell, or it does not apply to this row"} />;
     return (
       <span class="none" title="none, or not recorded">
         –

@@ -5,7 +5,9 @@ import type { Row, TableColumn, TablePage } from "./rows";
 /** Columns that name a row: the first of them stays in sight. */
 const NAMES = new Set("op name module layer source range frame kernel region what reason finding step rank".split(" "));
 /** Width of a character and of a cell's margins, in px at the page's font. */
-const CHARACTER = 7.1;
+const CHARACTER = 7.3;
+/** The same of a heading, which is bold. */
+const BOLD = 8;
 const MARGIN = 17;
 const WIDEST_TEXT = 46;
 
@@ -50,7 +52,7 @@ export function placed(columns: TableColumn[], page: TablePage, start: number | 
     const most = !text ? 60 : narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT;
     const swatch = column.name === "kind" || column.name === "op_type" ? 16 : 0;
     const bar = column.name === "share" ? 84 : 0;
-    const width = Math.max(bar, Math.round(Math.max(Math.min(widest, most), twoLines(heading) + 1) * CHARACTER) + MARGIN + swatch);
+    const width = Math.max(bar, Math.round(Math.max(Math.min(widest, most) * CHARACTER, twoLines(heading) * BOLD + 8)) + MARGIN + swatch);
     const wish = text && !narrow ? Math.round(widest * CHARACTER) + MARGIN + swatch : width;
     return { ...column, heading, right: !text && column.kind !== "yes/no", width, wish: Math.max(width, wish) };
   });

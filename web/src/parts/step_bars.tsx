@@ -176,6 +176,7 @@ export function StepBars({ rows, range, step, live, cut }: Props) {
             {ticks(columns.length, wide).map((index) => (
               <text key={index} x={index * wide + wide / 2} y={TALL + AXIS - 3}>
                 {String(columns[index]!.row["step"])}
+                {columns[index]!.row["warm_up"] === true ? " w" : ""}
               </text>
             ))}
           </svg>
@@ -222,11 +223,6 @@ function Bar({ column, x, wide, most, divided, out, marked }: { column: Column; 
       {row["slow"] === true && (
         <text class="mark" x={x + wide / 2} y={Math.max(9, TALL - whole * scale - 2)}>
           ▾
-        </text>
-      )}
-      {row["warm_up"] === true && wide > 8 && (
-        <text class="mark" x={x + wide / 2} y={Math.max(9, TALL - whole * scale - 2) + (row["slow"] === true ? 10 : 0)}>
-          w
         </text>
       )}
     </g>

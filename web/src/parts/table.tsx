@@ -225,6 +225,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
   }
 
   const most = height ?? Math.max(220, Math.min(560, window.innerHeight * 0.6));
+  const edge = rows.matching * ROW + HEAD + foot > most ? EDGE : 2;
   return (
     <>
       <div
@@ -236,7 +237,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
         aria-colcount={laid.length}
         aria-activedescendant={cellId(id, at.row, at.column)}
         tabIndex={0}
-        style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + foot + scroll.bar)}px`, width: `${wide + EDGE}px` }}
+        style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + foot + scroll.bar)}px`, width: `${wide + edge}px` }}
         onKeyDown={press}
         onFocus={() => setUsed(true)}
       >
