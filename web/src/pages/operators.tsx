@@ -11,15 +11,15 @@ const HERE = ["op", "inputs", "call"] as const;
 
 function Operators({ source, about, params }: PageProps) {
   const [op, inputs, call] = HERE.map((name) => params.get(name));
-  const ofInputs: Where = inputs === null || inputs === undefined ? {} : { inputs: inputs === NONE ? null : inputs };
+  const ofInputs: Where = inputs ? { inputs: given(inputs) } : {};
   const choose = (change: Partial<Record<(typeof HERE)[number], string | undefined>>) => setParams(change, false);
   return (
     <>
       <DataTable
         source={source}
         name="operators"
-        selected={op ? { op } : null}
-        onSelect={(row) => choose({ op: String(row["op"]), inputs: undefined, call: undefined })}
+        selected={op ? { op: given(op) } : null}
+        onSelect={(row) => choose({ op: row["op"] === null ? NONE : String(row["op"]), inputs: undefined, call: undefined })}
         height={op ? 300 : undefined}
       />
       {!op ? (
@@ -31,10 +31,10 @@ function Operators({ source, about, params }: PageProps) {
             source={source}
             name="operators_by_inputs"
             title="By inputs"
-            where={{ op }}
+            where={{ op: given(op) }}
             q=""
             columns={["inputs", "share", "device_self", "device_total", "device_mean", "host_self", "host_total", "calls", "kernels", "tc_eligible", "tensor_core_total", "op_type", "reason"]}
-            selected={inputs ? { inputs: inputs === NONE ? null : inputs } : null}
+            selected={inputs ? { inputs: given(inputs) } : null}
             onSelect={(row) => choose({ inputs: row["inputs"] === null ? NONE : String(row["inputs"]), call: undefined })}
             height={240}
           />
@@ -42,7 +42,7 @@ function Operators({ source, about, params }: PageProps) {
             source={source}
             name="each_op"
             title={inputs ? "Calls with these inputs" : "Calls"}
-            where={{ op, ...ofInputs }}
+            where={{ op: given(op), ...ofInputs }}
             q=""
             sort={about.cpu_only ? "-self_time" : "-device_time"}
             columns={["start", "step", "direction", "layer", "inputs", "device_time", "self_time", "cpu_time", "flops", "bytes", "kernels", "source", "reason"]}
@@ -69,7 +69,7 @@ function Operators({ source, about, params }: PageProps) {
                 source={source}
                 name="kernel_activities"
                 title="Kernels of this op"
-                where={{ op }}
+                where={{ op: given(op) }}
                 q=""
                 columns={["name", "share", "total", "calls", "mean", "min", "max"]}
                 height={260}
@@ -82,5 +82,9 @@ function Operators({ source, about, params }: PageProps) {
   );
 }
 
-/** Stands in the address for inputs that are not known. */
+/** Stands in the address for a row without an op, or inputs that are not known. */
 const NONE = "(none)";
+
+function given(text: string): string | null {
+  return text === NONE ? null : text;
+}

@@ -2,8 +2,8 @@
 // @ts-nocheck: node's own types are not installed
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { exact, share, show, showIn, since, UNKNOWN, visible } from "../src/parts/format";
-import { positionOf, rowAt, TALLEST } from "../src/parts/scroll";
+import { exact, share, show, showIn, since, UNKNOWN, visible } from "./format";
+import { positionOf, rowAt, TALLEST } from "./scroll";
 
 const PREFIX = { "": 1, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
 const TIME = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9 };
