@@ -22,6 +22,7 @@ from . import (
     ops,
     redact,
     report,
+    view,
     whatif,
 )
 from . import run as run_command
@@ -65,6 +66,7 @@ app.command("counters")(with_bar(counters.counters))
 app.command("diff")(with_bar(diff.diff))
 app.command("whatif")(with_bar(whatif.whatif))
 app.command("export")(with_bar(export.export))
+app.command("view")(view.view)
 app.command("doctor")(with_bar(doctor.doctor))
 app.command("redact")(with_bar(redact.redact))
 app.command("build")(build_command.build)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, html_file
 
 
 def diff(
@@ -44,6 +44,11 @@ def diff(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown, such as for a pull request.")
     ] = False,
+    html: html_file.Html = None,
+    embed_source: html_file.EmbedSource = False,
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="With --html: replace a file that exists.")
+    ] = False,
     iter_start: common.IterStart = None,
     iter_stop: common.IterStop = None,
     device: common.DeviceNumber = None,
@@ -69,6 +74,18 @@ def diff(
 
     if csv + json + markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")
+    if html is not None:
+        if csv or json or markdown or table is not None or fail_on or top is not None:
+            common.fail(
+                "--html cannot be combined with --csv, --json, --markdown, --table, --top or --fail-on"
+            )
+        html_file.check(html, force)
+        where = (iter_start, iter_stop, device, rank, layer, range_)
+        one, other = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
+        html_file.write(html, one, [a], other, (b,), sources=embed_source)
+        return
+    if embed_source or force:
+        common.fail("--embed-source and --force are options of --html")
     if table is not None and table not in shown.TITLES:
         common.fail(unknown("table", table, list(shown.TITLES)))
     if table is not None and (json or markdown):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from . import common
+from . import common, html_file
+
+#: The viewer's pages in one file; they are no format of ``exports``, which the viewer stands beside.
+_HTML: Final = "html"
 
 
 def export(
@@ -17,7 +20,7 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard or prometheus.",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus, or html (the pages of opscope view).",
             show_default=False,
         ),
     ],
@@ -35,6 +38,7 @@ def export(
             show_default="op",
         ),
     ] = None,
+    embed_source: html_file.EmbedSource = False,
     force: Annotated[
         bool, typer.Option("-f", "--force", help="Replace the file if it exists.")
     ] = False,
@@ -59,8 +63,19 @@ def export(
     from opscope.exports.formats import export as write
     from opscope.reports.suggest import unknown
 
+    if to == _HTML:
+        if by is not None:
+            common.fail(f"--by is for --to flamegraph, not {to}")
+        page = output or Path(f"{_stem(file[0])}.html")
+        html_file.check(page, force)
+        profile = common.load(file, gpu, strict, model=model)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        html_file.write(page, profile, file, sources=embed_source)
+        return
+    if embed_source:
+        common.fail("--embed-source is an option of --to html")
     if to not in FORMATS:
-        common.fail(unknown("format", to, FORMATS))
+        common.fail(unknown("format", to, [*FORMATS, _HTML]))
     wanted = FORMATS[to]
     options: dict[str, Any] = {}
     if by is not None:

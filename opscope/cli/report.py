@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from . import common
+from . import common, html_file
 
 
 class Command(TyperCommand):
@@ -78,8 +78,13 @@ def report(
             show_default=False,
         ),
     ] = None,
+    html: html_file.Html = None,
+    embed_source: html_file.EmbedSource = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --style dlprof: replace files that exist.")
+        bool,
+        typer.Option(
+            "-f", "--force", help="With --html and --style dlprof: replace files that exist."
+        ),
     ] = False,
     counters: common.CountersFile = None,
     top: common.Top = None,
@@ -101,6 +106,20 @@ def report(
     """
     from opscope.reports import console, files, registry
 
+    if html is not None:
+        others = {"--reports": reports, "--by": by, "--formats": formats, "--json": json,
+                  "--output-path": output_path, "--base-name": base_name, "--top": top,
+                  "--domains": domains, "--style dlprof": style != "opscope"}  # fmt: skip
+        for name, given in others.items():
+            if given not in (None, False):
+                common.fail(f"--html and {name} cannot be combined: the pages have every report whole")
+        html_file.check(html, force)
+        profile = common.load(file, gpu, strict, model=model, counters=counters)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        html_file.write(html, profile, file, sources=embed_source)
+        return
+    if embed_source:
+        common.fail("--embed-source is an option of --html")
     if style != "opscope" or domains is not None or force:
         from . import report_styles
 

@@ -138,6 +138,15 @@ class Base:
                 self._selections[wanted] = self._selected(wanted)
             return self._selections[wanted]
 
+    def _give_up(self) -> None:
+        """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
+        if self._part_of is None:
+            return
+        whole = self._part_of[0]
+        with lock_of(whole, "selections"):
+            for key in [key for key, held in whole._selections.items() if held is self]:
+                del whole._selections[key]
+
     def _selected(self, wanted: Selection) -> Self:
         ops, kernels, memops = select(self._ops, wanted)
         part = type(self)(ops.attribution.trace)

@@ -12,8 +12,8 @@ export interface About {
   devices: { device: number; name: string }[];
   ranks: number[];
   cpu_only: boolean;
-  /** Total span in ns and its start. */
-  span: { start: number; end: number } | null;
+  /** Its first and last time in ns on the trace's clock; text beyond 2^53. */
+  span: { start: number | string; end: number | string } | null;
   /** What was selected when a file was written; null for all. */
   selected: string | null;
   /** Per page, why it has no content; pages that have some are absent. */

@@ -1,5 +1,6 @@
 // The page's address: which page, which selection, and what the page itself keeps, all in the hash.
 // A hash works from a server and from a file on disk, and an address can be sent.
+import { framed } from "./framed";
 
 export interface Route {
   page: string;
@@ -40,6 +41,10 @@ export function setParams(change: Record<string, string | undefined>, replace = 
   }
   const next = address(page, params);
   if (next === location.hash) return;
+  if (framed()) {
+    location.hash = next;
+    return;
+  }
   if (replace) history.replaceState(null, "", next);
   else history.pushState(null, "", next);
   dispatchEvent(new HashChangeEvent("hashchange"));

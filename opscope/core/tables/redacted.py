@@ -102,7 +102,11 @@ def _numbered(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
 def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
     """Return a value of the origin redacted, to any depth."""
     if isinstance(value, dict):
-        return {key: _entry(key, one, text, private) for key, one in value.items()}
+        return {
+            key: _entry(key, one, text, private)
+            for key, one in value.items()
+            if not (private and key == "source_files")  # paths and what they hold
+        }
     if isinstance(value, (list, tuple)):
         return [_origin(one, text, private) for one in value]
     return text(value) if isinstance(value, str) else value

@@ -300,14 +300,21 @@ class Tables(dict[str, pl.DataFrame]):
             return self._read(name)
 
     def part(self, name: str, wanted: Collection[str]) -> tuple[pl.DataFrame, set[str]]:
-        """Return those of the columns ``wanted`` that a table of results has, and all that it has."""
+        """Return those of the columns ``wanted`` that a table has, and all that it has.
+
+        Of a table that was not read yet, only these columns are read, and not kept.
+        """
         files = self._files.get(name)
-        if self._own or files is None:
+        if files is None:
             frame = self[name]
             return frame.select(one for one in frame.columns if one in wanted), set(frame.columns)
         _check(self._path, files)
         with_all = [set(pl.scan_parquet(file, glob=False).collect_schema()) for file in files]
         held = set.intersection(*with_all) if with_all else set()
+        if self._own:
+            held &= set(TABLES[name])
+        if not files:
+            return self._read(name).select(sorted(held & set(wanted))), held
         return self._sized(name, sorted(held.intersection(wanted))), held
 
     def _read(self, name: str) -> pl.DataFrame:
@@ -469,7 +476,10 @@ def _load(
                 # a name may contain brackets
                 frame = pl.read_parquet(file, columns=wanted, glob=False)
                 progress.read_whole(file)
-            if own:  # columns that a later version added are left out
+            if own and wanted is not None:
+                schema = table_schema(name)
+                frame = frame.select(pl.col(column).cast(schema[column]) for column in wanted)
+            elif own:  # columns that a later version added are left out
                 columns = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(columns))
         except _DAMAGE as error:
