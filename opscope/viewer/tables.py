@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from opscope.frames import FRAMES, Column, Frame
+from opscope.profile.difference import difference_of as differs
 from opscope.reports import difference, registry, suggest
 
 from .question import BadParameter
@@ -87,8 +88,6 @@ def difference_of(asked: Asked) -> Difference:
 
     Raises Unanswered if no other profile was given.
     """
-    from opscope.profile.difference import difference_of as differs
-
     other = asked.other
     key = ("difference", asked.selection)
     made: Difference = asked.viewed.tables.get(

@@ -164,9 +164,8 @@ def test_the_rows_found_are_those_that_a_loop_finds(table, text, sort, value, co
         known = sorted((n for n in numbers if table[n][place] is not None),
                        key=lambda n: table[n][0].encode() if place == 0 else table[n][1])  # fmt: skip
         if sort.startswith("-"):  # of equals the first stays first
-            known = sorted(
-                known[::-1], key=lambda n: table[n][0].encode() if place == 0 else table[n][1]
-            )[::-1]
+            key = (lambda n: table[n][0].encode()) if place == 0 else (lambda n: table[n][1])
+            known = sorted(known, key=key, reverse=True)
         numbers = known + [n for n in numbers if table[n][place] is None]
     expected = [
         n for n in numbers

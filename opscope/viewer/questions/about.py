@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from opscope.core.analysis.step_times import steps_of
 from opscope.reports.registry import reports
 from opscope.version import __version__
 from opscope.viewer.question import Asked, Question, whole
@@ -44,8 +45,6 @@ def _about(viewed: Viewed) -> dict[str, Any]:
 
 def _steps(profile: Profile) -> dict[str, int] | None:
     if profile._has_steps:
-        from opscope.core.analysis.step_times import steps_of
-
         numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
     else:  # steps select the iterations that were found instead
         iterations = profile.iterations()

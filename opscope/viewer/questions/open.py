@@ -1,8 +1,8 @@
 """``open``: open a line in the user's editor, if ``opscope view --editor CMD`` allows it.
 
 Parameters: ``file`` (as the profile names it) and ``line``. Only a file whose text may be shown is opened.
-The command gets file and line as arguments of their own, or in place of ``{file}`` and ``{line}``; no shell reads
-them.
+The command gets file and line as arguments of their own, or in place of ``{file}`` and ``{line}``: no shell
+reads them.
 """
 
 from __future__ import annotations
