@@ -299,6 +299,10 @@ class Tables(dict[str, pl.DataFrame]):
         with lock_of(self, "files"):
             return self._read(name)
 
+    def unread(self, name: str) -> int | None:
+        """Return how many rows a table has that was not read yet; None if it was, or that is not known."""
+        return self._rows.get(name) if self._files.get(name) else None
+
     def part(self, name: str, wanted: Collection[str]) -> tuple[pl.DataFrame, set[str]]:
         """Return those of the columns ``wanted`` that a table has, and all that it has.
 

@@ -22,7 +22,7 @@ def timeline(asked: Asked) -> Timeline:
 
 
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:
-    """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2`` has its first two strips."""
+    """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2``: its first two strips."""
     held = timeline(asked)
     ids = asked.text("lanes", "", most=10 * _LANES)
     if not ids:
@@ -39,7 +39,9 @@ def _lane(held: Timeline, wanted: str) -> tuple[str, Lane]:
     if not colon:
         return lane_id, lane
     if not (levels.isascii() and levels.isdigit() and len(levels) < 4):
-        raise BadParameter(f"lanes has {wanted[:20]!r}; after a colon comes the number of its strips")
+        raise BadParameter(
+            f"lanes has {wanted[:20]!r}; after a colon comes the number of its strips"
+        )
     return lane_id, replace(lane, strips=lane.strips[: int(levels)])
 
 

@@ -1,8 +1,9 @@
 """The curves above the lanes: use of devices, memory, sampled counters, over the columns of a window.
 
 The answer has the form of ``window``: a header (``start``, ``span``, ``columns``, ``curves``: each with
-``title``, ``process``, ``device``, ``unit``, ``most``: its largest value anywhere, ``how``: what the value of a
-column is) and per curve an array f32, a value per column, NaN where it is unknown.
+``title``, ``process``, ``device``, ``unit``, ``most``: its largest value anywhere, ``how``: what the value of
+a column is; ``left``: how many more there are) and per curve an array f32, a value per column, NaN where
+it is unknown.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ def _samples(timeline: Timeline) -> Iterator[Series]:
 
 
 def _series(title: str, process: Any, device: Any, unit: str, time: Any, value: Any) -> Series:
-    where = [NONE if one is None else int(one) for one in (process, device)]
-    return Series(title, *where, unit, time, value)
+    on, at = (NONE if one is None else int(one) for one in (process, device))
+    return Series(title, on, at, unit, time, value)
 
 
 def _nothing(timeline: Timeline) -> Iterator[Series]:

@@ -38,9 +38,9 @@ _TIES: Final = ("process", "start", "op_id", "call_start")
 
 
 def detail(timeline: Timeline, lane_id: str, level: int, index: int) -> dict[str, Any]:
-    """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns), ``kind``,
-    ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or that it
-    launched, at most 200, and ``more``: how many flows there are beyond. Raises BadParameter.
+    """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
+    ``kind``, ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or
+    that it launched, at most 200, and ``more``: how many flows there are beyond. Raises BadParameter.
     """
     lane = timeline.lane(lane_id)
     if level >= len(lane.strips) or index >= len(lane.strips[level]):
@@ -156,9 +156,7 @@ def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> p
 
 
 def _told(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        name: _cut(row[name]) for name in wanted if row.get(name) is not None
-    }
+    return {name: _cut(row[name]) for name in wanted if row.get(name) is not None}
 
 
 def _cut(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,6 @@ from opscope.core.perf import kinds
 from opscope.core.tables.columns import compact, hand_back
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
-from opscope.readers.profile.profile_folder import Tables
 
 from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
 from .strip import groups_of
@@ -30,12 +29,7 @@ _TOLD_BY_CALL: Final = ("fused", "fusion")
 
 def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame:
     """Return columns of a trace table; if a saved profile's table was not read yet, only these are read."""
-    tables = profile.trace.tables
-    if isinstance(tables, Tables):
-        frame, held = tables.part(table, wanted)
-        if held.issuperset(wanted):
-            return frame.select(wanted)
-    return profile.trace[table].select(wanted)
+    return profile._own_columns(table, wanted)[0]
 
 
 def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
@@ -121,8 +115,8 @@ def _device_names(profile: Profile) -> dict[tuple[int, int], str]:
 def _of_kernels(
     profile: Profile, column: pl.Series, names: Names
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the number of each kernel's name, and its category: its op's kind of work, else the kind that its
-    name shows."""
+    """Return the number of each kernel's name, and its category: its op's kind of work, else the kind that
+    its name shows."""
     codes, texts = compact(column.cast(pl.Categorical))
     first = names.add(texts, "(kernel)")
     said = kinds.of_kernels([text or "" for text in texts])
@@ -143,13 +137,10 @@ def _kind_of_ops(profile: Profile) -> NDArray[np.int16] | None:
     families, family = compact(frame["op_type"].cast(pl.Categorical))
     directions, direction = compact(frame["direction"].cast(pl.Categorical))
     table = np.array(
-        [
-            [_category(kinds.of_op(None, one, other, None)) for other in direction]
-            for one in family
-        ],
+        [[_category(kinds.of_op(None, one, other, None)) for other in direction] for one in family],
         np.int16,
     )
-    found: Any = table[families, directions]
+    found: NDArray[np.int16] = table[families, directions]
     special = [place for place, one in enumerate(family) if one in _TOLD_BY_CALL]
     if special:
         rows = np.flatnonzero(np.isin(families, special))

@@ -20,7 +20,7 @@ class Place(NamedTuple):
 
     lane: str
     level: int
-    index: int
+    place: int
 
 
 def find(
@@ -31,8 +31,8 @@ def find(
     after: Place | None,
     back: bool,
 ) -> dict[str, Any]:
-    """Return the next slice whose name contains ``text``: the first that begins at ``time`` (ns) or later, or
-    with ``back`` the last that begins at ``time`` or earlier; how many there are, and how many come before it.
+    """Return the next slice whose name contains ``text``: the first that begins at ``time`` (ns) or later,
+    or with ``back`` the last that begins at ``time`` or earlier; how many there are, and its number.
 
     Slices are in the order of their starts, then of lanes, strips and places. ``after``: a slice that begins
     at ``time`` and was found before; the next is another. After the last comes the first.
@@ -41,7 +41,7 @@ def find(
     number = {lane_id: place for place, (lane_id, _) in enumerate(lanes)}
     cursor = None
     if after is not None and after.lane in number:
-        cursor = (number[after.lane], after.level, after.index)
+        cursor = (number[after.lane], after.level, after.place)
     hits: list[tuple[tuple[int, int], Ints, Ints]] = []
     for place, (_, lane) in enumerate(lanes):
         for level, strip in enumerate(lane.strips):
@@ -101,9 +101,7 @@ def _before(
     return int(low + np.searchsorted(tied, cursor[2], side="left" if back else "right"))
 
 
-def sums(
-    timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int
-) -> dict[str, Any]:
+def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int) -> dict[str, Any]:
     """Return what runs in ``[low, high)`` ns: per lane the slices that have a moment in it, the part of their
     time in it and the time in which any ran; the same by category and by name.
 
@@ -119,7 +117,10 @@ def sums(
         for start, end, name, kind in _parts(lane, low, high):
             begin, close = np.maximum(start, low), np.minimum(end, high)
             lasted = np.maximum(close - begin, 0)
-            for times, counts, codes in ((time_of, slices_of, name), (kind_time, kind_slices, kind)):
+            for times, counts, codes in (
+                (time_of, slices_of, name),
+                (kind_time, kind_slices, kind),
+            ):
                 _add(times, codes, lasted)
                 counts += np.bincount(codes, minlength=len(counts))
             total += int(lasted.sum())
@@ -161,7 +162,7 @@ def sums(
 
 
 def _parts(lane: Lane, low: int, high: int) -> list[tuple[Any, Any, Any, Any]]:
-    """Return starts, ends, names and categories of the slices of each strip that have a moment in the span."""
+    """Return starts, ends, names and categories of each strip's slices that have a moment in the span."""
     found = []
     for strip in lane.strips:
         first, after = strip.part(low, high)

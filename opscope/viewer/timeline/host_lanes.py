@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from opscope.core.analysis.call_tree import AFTER, named_frame
 from opscope.core.attribution.attribute import RUNTIME
@@ -50,9 +49,7 @@ def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
     return sorted(found, key=place)
 
 
-def _of_ranges(
-    profile: Profile, names: Names, titles: Callable[[int], str]
-) -> Iterator[Lane]:
+def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
     attribution = profile.attribution
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     if ranges.is_empty():
@@ -150,5 +147,3 @@ def _category(kind: str, reading: Reading, family: str | None) -> int:
         params = ", ".join(f'{key}="{value}"' for key, value in call.params)
     found = kinds.of_op(name, family, reading.direction, params)
     return CATEGORY[found or kinds.of_op_by_name(name, family)]
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -99,16 +98,16 @@ class Timeline:
         return self._titles.get(process, f"process {process}")
 
 
-_timelines: OrderedDict[int, tuple[weakref.ref[Profile], Timeline]] = OrderedDict()
+_timelines: OrderedDict[int, Timeline] = OrderedDict()
 
 
 def timeline_of(profile: Profile) -> Timeline:
     """Return the timeline of a profile; those of the last few profiles are kept."""
     with lock_of(timeline_of, "kept"):
         held = _timelines.get(id(profile))
-        if held is None or held[0]() is not profile:
-            _timelines[id(profile)] = held = (weakref.ref(profile), Timeline(profile))
+        if held is None:  # a timeline holds its profile, so no other has the same id
+            _timelines[id(profile)] = held = Timeline(profile)
         _timelines.move_to_end(id(profile))
         while len(_timelines) > _KEPT:
             _timelines.popitem(last=False)
-        return held[1]
+        return held

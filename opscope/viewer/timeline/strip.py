@@ -180,8 +180,8 @@ def _block_sums(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp]) -> Ints:
 def strips_of(
     start: Ints, end: Ints, row: _Codes, name: _Codes, kind: _Kinds
 ) -> tuple[list[Strip], Ints]:
-    """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and the places
-    of those that lie more than ``LEVELS`` deep.
+    """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and the
+    places of those that lie more than ``LEVELS`` deep.
 
     A slice that begins while one of the strip runs goes to the next strip: slices that nest lie by depth.
     """
@@ -189,7 +189,8 @@ def strips_of(
     order = None
     if _unordered(start, end):
         order = np.lexsort((start - end, start))  # of slices that begin together the longest first
-        start, end, row, name, kind = (one[order] for one in (start, end, row, name, kind))
+        start, end = start[order], end[order]
+        row, name, kind = row[order], name[order], kind[order]
     strips: list[Strip] = []
     rest = np.arange(len(start))
     for _ in range(LEVELS):
@@ -246,6 +247,4 @@ def groups_of(keys: list[NDArray[Any]]) -> list[tuple[tuple[int, ...], Ints]]:
         number = both.of
     if len(parts) == 1:
         return [(parts[0], np.arange(len(keys[0])))]
-    return [
-        (part, np.flatnonzero(number == place)) for place, part in enumerate(parts)
-    ]
+    return [(part, np.flatnonzero(number == place)) for place, part in enumerate(parts)]

@@ -1,21 +1,22 @@
 """The picture of a window of some lanes, as typed arrays of at most 150 kB.
 
 The answer is: the length of the header (u32), the header (JSON), zeros up to a multiple of 8 bytes, then the
-arrays in the order of the header's lanes and strips, little-endian, each with zeros up to a multiple of 8 bytes.
+arrays in the order of the header's lanes and strips, little-endian, each with zeros up to a multiple of 8.
 
-The header: ``start`` (ns, as text: a browser's numbers are exact to 2^53), ``span`` (ns), ``columns``: how many
-equal parts the window was divided into, ``lanes``: ``id``, ``strips``. A strip says ``mode``, ``busy`` (ns of
-slices in the window), ``wide`` and, by mode:
+The header: ``start`` (ns, as text: a browser's numbers are exact to 2^53), ``span`` (ns), ``columns``: how
+many equal parts the window was divided into, ``lanes``: ``id``, ``strips``. A strip says ``mode``, ``busy``
+(ns of slices in the window), ``wide`` and, by mode:
 
 - ``rows``: every slice in the window: ``first``, the place of the first in the strip, and ``many``. Arrays:
   start (ns from the window's), duration (ns), name (u32), category (u8). Times are f64 if ``wide``, else i32.
 - ``columns``: there are more slices than fit. ``kinds``: the categories in the window, ``slices``: how many
-  there are, ``many``: how many of them are drawn by themselves. Arrays: per category and column its share of the
-  column (u8: 255ths, rounded up, so that 0 is nothing), the place in the strip of each column's longest slice
-  (i32, -1 for none), then of those that are at least three columns long: place (i32), start, duration, name,
-  category as above.
+  there are, ``many``: how many of them are drawn by themselves. Arrays: per category and column its share of
+  the column (u8: 255ths, rounded up, so that 0 is nothing), the place in the strip of each column's longest
+  slice (i32, -1 for none), then of those that are at least three columns long: place (i32), start, duration,
+  name, category as above.
 
-If all lanes would take more than 150 kB, they get half as many columns, until they fit.
+If all lanes would take more than 150 kB, they get half as many columns, until they fit; below a 64th of the
+columns the last lanes are left out, and ``unseen`` says how many.
 """
 
 from __future__ import annotations
@@ -61,25 +62,33 @@ class Buffers:
 def picture(lanes: list[tuple[str, Lane]], low: int, high: int, columns: int) -> bytes:
     """Return the picture of the window ``[low, high)`` ns in at most ``columns`` columns."""
     columns = min(columns, high - low)
-    made = b""
     for halved in range(_HALVINGS):
-        made = _picture(lanes, low, high, max(1, columns >> halved))
-        if len(made) <= MOST:
-            break
+        made = _picture(lanes, edges_of(low, high, max(1, columns >> halved)), whole=True)
+        if made is not None:
+            return made
+    made = _picture(lanes, edges_of(low, high, max(1, columns >> _HALVINGS)), whole=False)
+    assert made is not None
     return made
 
 
-def _picture(lanes: list[tuple[str, Lane]], low: int, high: int, columns: int) -> bytes:
-    edges = edges_of(low, high, columns)
+def _picture(lanes: list[tuple[str, Lane]], edges: NDArray[np.int64], whole: bool) -> bytes | None:
+    """Return the picture; if it is too large, None, or without ``whole`` that of the first lanes."""
+    low, high, columns = int(edges[0]), int(edges[-1]), len(edges) - 1
     buffers = Buffers()
-    said = []
+    header: dict[str, Any] = {"start": str(low), "span": high - low, "columns": columns}
+    said: list[dict[str, Any]] = []
+    size = 100
     for lane_id, lane in lanes:
+        kept = len(buffers.parts), buffers.size
         strips = [_strip(strip, edges, buffers) for strip in lane.strips]
         said.append({"id": lane_id, "strips": strips})
-        if buffers.size > 4 * MOST:  # it does not fit: spare the rest
-            return bytes(buffers.size)
-    header = {"start": str(low), "span": high - low, "columns": columns, "lanes": said}
-    return buffers.under(header)
+        size += len(json.dumps(said[-1], separators=(",", ":"))) + 1
+        if size + buffers.size > MOST:
+            if whole:
+                return None
+            del buffers.parts[kept[0] :], said[-1]
+            break
+    return buffers.under({**header, "lanes": said, "unseen": len(lanes) - len(said)})
 
 
 def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str, Any]:

@@ -397,7 +397,7 @@ function TimelinePage({ source, params }: PageProps) {
       </div>
       {failed !== undefined && <Failed>{visible(failed)}</Failed>}
       {empty && <Empty title="Nothing to show">No range, call, kernel or copy of what is selected has a time.</Empty>}
-      <div class="tl-board" hidden={empty}>
+      <div class={now?.mark || now?.selected ? "tl-board less" : "tl-board"} hidden={empty}>
         <div
           class="tl-scroll"
           ref={scroller}
@@ -526,7 +526,7 @@ function inWords(board: Board): string {
   for (const strips of board.picture?.lanes.values() ?? []) for (const strip of strips) slices += strip.slices;
   const busy = board.busyShare().slice(0, 8).map((one) => `${one.title} busy ${share(one.share)}`);
   const said = [
-    `${stamp(low, step)} to ${stamp(low + span, step)} (${time(span)}) of ${time(board.whole.span)}`,
+    `${stamp(low, step, low + span)} to ${stamp(low + span, step)} (${time(span)}) of ${time(board.whole.span)}`,
     ...busy,
     `${show(slices, "count")} slices on the lanes in sight`,
   ];

@@ -211,6 +211,12 @@ export class Board {
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       this.painter.draw(this.scene());
+      if (this.picture) {
+        // what is on the canvas now, for whoever measures it
+        const board = this.canvas.closest<HTMLElement>(".tl-board")!;
+        board.dataset["drawn"] = `${this.picture.start} ${this.picture.start + BigInt(this.picture.span)}`;
+        board.dataset["window"] = `${this.absolute(this.whole.low)} ${this.absolute(this.whole.low + this.whole.span)}`;
+      }
       this.askNames();
     });
   }

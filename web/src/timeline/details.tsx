@@ -82,7 +82,7 @@ export function SumDetails({ mark, sums, lanes, onClose }: { mark: [number, numb
   return (
     <section class="tl-details" aria-label="Sums of the span">
       <h2>
-        {stamp(mark[0], step(span))} to {stamp(mark[1], step(span))}: <span title={exact(span, "ns")}>{time(span)}</span>
+        {stamp(mark[0], step(span), mark[1])} to {stamp(mark[1], step(span))}: <span title={exact(span, "ns")}>{time(span)}</span>
       </h2>
       {!sums ? (
         <p class="quiet">Adding up …</p>

@@ -9,7 +9,7 @@ export const TITLE = 15;
 export const CURVE = 38;
 export const RULER = 22;
 /** Strips of threads that are open at first. */
-const OPEN_AT_FIRST = 14;
+const OPEN_AT_FIRST = 8;
 
 export type Band =
   | { kind: "heading"; y: number; height: number; text: string }

@@ -14,7 +14,7 @@ const TALL = 24;
 /** A slice narrower than this has no text, px. */
 const TEXT = 26;
 /** About how wide a character is, px. */
-const CHARACTER = 5.6;
+const CHARACTER = 6.2;
 
 export interface View {
   /** ns from the start of the trace. */
@@ -294,7 +294,7 @@ export class Painter {
         if (name === undefined) this.missing.add(id);
         else {
           to.fillStyle = used?.ink ?? this.ink;
-          to.fillText(fitted(visible(name), wide - 6), from + 3, y + height / 2 + 0.5);
+          to.fillText(fitted(visible(name), wide - 6), Math.max(from, scene.gutter) + 3, y + height / 2 + 0.5);
           style = -1;
         }
         if (query && name?.toLowerCase().includes(query)) {

@@ -25,15 +25,16 @@ export function marks(low: number, span: number, width: number, apart = 110): Ma
   const step = roundStep((span * apart) / Math.max(1, width));
   const found: Mark[] = [];
   const first = Math.ceil(low / step);
+  const most = Math.max(Math.abs(low), Math.abs(low + span));
   for (let place = first; place * step < low + span && found.length < 500; place++) {
-    found.push({ at: place * step, text: stamp(place * step, step) });
+    found.push({ at: place * step, text: stamp(place * step, step, most) });
   }
   return found;
 }
 
-/** A time as text, exact to `step`: `1.2345 s`, `12,034.5 µs` becomes `12.0345 ms`. */
-export function stamp(at: number, step: number): string {
-  const size = Math.max(Math.abs(at), step);
+/** A time as text, exact to `step`: `1.2345 s`; in the unit of a time of size `most`, so that marks are alike. */
+export function stamp(at: number, step: number, most = Math.abs(at)): string {
+  const size = Math.max(most, step);
   const [scale, unit] = UNITS.find(([one]) => size >= one) ?? UNITS[3]!;
   const digits = Math.max(0, Math.round(Math.log10(scale)) - Math.floor(Math.log10(step) + 1e-9));
   // Whole and broken part apart: a number of 16 digits is not exact
