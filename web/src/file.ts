@@ -1,17 +1,12 @@
 // A page that is one file: answers come from the data embedded in it, unpacked when they are asked for.
 import { NoColumn, type Held, rowsOf, unpack } from "./packed";
+import type { LeftOut } from "./parts/left_out";
 import { type Params, Refused, type Source } from "./source";
 
 /** What a file holds, by question; every `block` is the id of an element with its bytes. */
 interface Index {
   tables: Record<string, { block: string; page: TablePage; left_out?: LeftOut }>;
   answers: { question: string; params: Record<string, string>; block: string }[];
-}
-
-/** Rows that the file left out, and the sums of their additive columns. */
-export interface LeftOut {
-  rows: number;
-  sums: Record<string, unknown>;
 }
 
 interface TablePage {

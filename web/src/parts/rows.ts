@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useReducer, useRef } from "preact/hooks";
 import type { Params, Source } from "../source";
 import { ask, keyOf, wordsFor } from "./answer";
+import type { LeftOut } from "./left_out";
 
 export interface TableColumn {
   name: string;
@@ -26,6 +27,8 @@ export interface TablePage {
   sums_all: Record<string, number | string | null>;
   from: number;
   values: Record<string, unknown[]>;
+  /** Of a single file: the rows of the table that it does not hold. */
+  left_out?: LeftOut;
 }
 
 export type Row = Record<string, unknown>;

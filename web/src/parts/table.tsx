@@ -8,6 +8,7 @@ import { useStart } from "./about";
 import { Cell, cellText } from "./cell";
 import { chosenColumns, type Placed, placed, titleOf, withoutValues } from "./columns";
 import { exact, show, visible } from "./format";
+import { LeftOutRows } from "./left_out";
 import { cut } from "./name";
 import { type Row, type TablePage, useRows } from "./rows";
 import { Failed } from "./states";
@@ -95,6 +96,7 @@ export function DataTable(props: DataTableProps) {
           />
         )}
       </div>
+      <LeftOutRows page={page} />
       {page.matching === 0 ? (
         <p class="no-rows">{visible(page.total === 0 ? (props.empty ?? page.empty) : nothing(page, q, own))}</p>
       ) : (
