@@ -112,7 +112,9 @@ def report(
                   "--domains": domains, "--style dlprof": style != "opscope"}  # fmt: skip
         for name, given in others.items():
             if given not in (None, False):
-                common.fail(f"--html and {name} cannot be combined: the pages have every report whole")
+                common.fail(
+                    f"--html and {name} cannot be combined: the pages have every report whole"
+                )
         html_file.check(html, force)
         profile = common.load(file, gpu, strict, model=model, counters=counters)
         profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
