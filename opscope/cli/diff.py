@@ -81,8 +81,8 @@ def diff(
             )
         html_file.check(html, force)
         where = (iter_start, iter_stop, device, rank, layer, range_)
-        one, other = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
-        html_file.write(html, one, [a], other, (b,), sources=embed_source)
+        base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
+        html_file.write(html, base, [a], new, (b,), sources=embed_source)
         return
     if embed_source or force:
         common.fail("--embed-source and --force are options of --html")

@@ -20,7 +20,8 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus, or html (the pages of opscope view).",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus,"
+            " or html (the pages of opscope view).",
             show_default=False,
         ),
     ],

@@ -1,7 +1,7 @@
 """The data of a single file: tables and answers as blocks of bytes, and the index that names them.
 
-The blocks are bounded together: where the tables are larger, the largest keep their first rows, and the index has
-how many rows were left out, with the sums of their columns that add up.
+The blocks are bounded together: where the tables are larger, the largest keep their first rows, and the index
+has how many rows were left out, with the sums of their columns that add up.
 """
 
 from __future__ import annotations

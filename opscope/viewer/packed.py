@@ -5,14 +5,15 @@ header has ``rows`` and ``columns``; a column is stored as one of:
 
 ``none``    every value is unknown; no piece
 ``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes; with ``step`` the numbers
-            are what each value is above the one before, zigzag; with ``beside`` what it is above that column's
-            in the same row, zigzag, and ``least`` is not used: times end soon after they start
+            are what each value is above the one before, zigzag; with ``beside`` what it is above that
+            column's in the same row, zigzag, and ``least`` is not used: times end soon after they start
 ``real``    floating point, 8 bytes
 ``words``   any values: ``of`` lists the distinct ones (texts in order of their code points, numbers in
             theirs); the piece has 0 for an unknown value, else a position in ``of`` plus 1, in ``size`` bytes
 A ``whole`` or ``real`` column with unknown values (``nulls``) begins with one byte a row: 1 if it is known;
 in its numbers an unknown value repeats the one before.
-Numbers are stored byte plane by byte plane (all lowest bytes first): gzip then makes them three times smaller.
+Numbers are stored byte plane by byte plane (all lowest bytes first): gzip then makes them three times
+smaller.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def _size(most: int) -> int:
 def _planes(values: NDArray[Any], size: int) -> bytes:
     """Return the lowest ``size`` bytes of each number, plane by plane."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return little.view(np.uint8).reshape(len(values), -1)[:, :size].T.tobytes()
+    planes: bytes = little.view(np.uint8).reshape(len(values), -1)[:, :size].T.tobytes()
+    return planes
 
 
 def _finite(value: Any) -> Any:

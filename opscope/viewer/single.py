@@ -1,7 +1,7 @@
 """One file to send: the viewer's pages with their data, which opens from disk and asks nothing of anybody.
 
-The script and the style are allowed by their hashes and nothing else is: no request, no other script, no picture.
-The same profile makes the same bytes.
+The script and the style are allowed by their hashes and nothing else is: no request, no other script, no
+picture. The same profile makes the same bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.profile_html import page as words
 
+from .bundle import static
 from .embedded import Embedded, embed
 from .question import whole
-from .bundle import static
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
