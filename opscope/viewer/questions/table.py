@@ -9,7 +9,7 @@ null), ``steps``, ``device``, ``rank``. The answer is ``TablePage`` of ``web/src
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -32,9 +32,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     search = asked.text("q", "")
     where = _where(asked.text("where", "{}", most=20_000))
     sort = asked.text("sort", "", most=200)
-    # an analysis may add to the notes: those of before are another table
-    notes = len(asked.profile.notes()) if kind.name == "notes" else None
-    place = (kind.name, asked.selection, notes)
+    place = _place(kind, asked)
     kept = asked.viewed.tables
     frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
@@ -93,11 +91,17 @@ def answer(asked: Asked) -> dict[str, Any]:
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
     """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
     made: pl.DataFrame = asked.viewed.tables.get(
-        ("frame", (kind.name, asked.selection)),
+        ("frame", _place(kind, asked)),
         lambda: _text(kind.frame(asked)),
         lambda made: int(made.estimated_size()),
     )
     return made
+
+
+def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
+    """Return what the table is kept by; an analysis may add to the notes, which are another table then."""
+    notes = len(asked.profile.notes()) if kind.name == "notes" else None
+    return (kind.name, asked.selection, notes)
 
 
 def _text(frame: pl.DataFrame) -> pl.DataFrame:
