@@ -6,7 +6,6 @@ ends, if it has not changed since. A file of a private recording (``OPSCOPE_PRIV
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -51,6 +50,8 @@ def _digest(path: str, size: int, changed: int) -> str | None:
             now = os.fstat(file.fileno())
             if (now.st_size, now.st_mtime_ns) != (size, changed):
                 return None
-            return hashlib.sha256(file.read(LARGEST)).hexdigest()
+            from hashlib import sha256  # lazy: only a recording's end needs it
+
+            return sha256(file.read(LARGEST)).hexdigest()
     except OSError:
         return None
