@@ -19,7 +19,7 @@ class NotBuilt(FileNotFoundError):
 
 @cache
 def static(name: str) -> bytes:
-    """Return a file of ``STATIC``. Raises NotBuilt."""
+    """Return a file of ``STATIC``, or the licences beside them. Raises NotBuilt."""
     place = resources.files("opscope.viewer") / "static" / name
     try:
         return place.read_bytes()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST: Final = 1_500_000
 #: Bytes of the data where the pages, or stored answers, take nearly all.
 _LEAST: Final = 300_000
-#: Bytes of the frame around script, style and data.
+#: Bytes of the frame around script, style and data, with the licences.
 _FRAME: Final = 12_000
 #: What ends a script or a style, or changes how it is read.
 _ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
@@ -70,6 +70,10 @@ def page(
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{_title(viewed)}</title>\n"
     )
+    # the packages in the script are given away with their licences only
+    notices = b'<script type="text/plain" id="opscope-licences">%s</script>\n' % _code(
+        "THIRD_PARTY.txt"
+    )
     body = (
         '</head>\n<body>\n<div id="viewer">\n'
         f"{static_words(viewed.profile, styled=False)}\n"
@@ -78,7 +82,7 @@ def page(
     )
     return b"".join(
         (
-            head.encode(), b"<style>", style, b"</style>\n", body.encode(), *_blocks(data),
+            head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices, *_blocks(data),
             b"<script>", script, b"</script>\n</body>\n</html>\n",
         )
     ), data.left_out  # fmt: skip
