@@ -82,10 +82,13 @@ export class Board {
         this.view = { ...this.whole };
         this.ready = true;
       } else {
-        const first = Math.min(this.whole.low, Number(low - this.base));
-        const last = Math.max(this.whole.low + this.whole.span, Number(high - this.base));
         const fits = this.view.low === this.whole.low && this.view.span === this.whole.span;
-        this.whole = { low: first, span: last - first };
+        // zero is the first start of all lanes, whichever part came first
+        const earlier = Math.max(0, Number(this.base - low));
+        this.base -= BigInt(earlier);
+        this.view = { low: this.view.low + earlier, span: this.view.span };
+        const last = Math.max(this.whole.low + this.whole.span + earlier, Number(high - this.base));
+        this.whole = { low: 0, span: last };
         if (fits) this.view = { ...this.whole };
       }
     }
