@@ -26,9 +26,9 @@ class ClockFit:
     """``ours = theirs + offset + drift · (theirs - origin)``, all in ns, drift without unit.
 
     ``error_ns`` bounds how far that may be off from the first reading's begin to the last one's end, given
-    that each call really ran inside its bracket. ``slack_ns`` is the room that the fit leaves. It is negative if no offset and drift fit all
-    brackets, so some reading is not what it was taken for; the error is then the distance from the far end
-    of the bracket that fits worst.
+    that each call really ran inside its bracket. ``slack_ns`` is the room that the fit leaves. It is negative
+    if no offset and drift fit all brackets, so some reading is not what it was taken for; the error is then
+    the distance from the far end of the bracket that fits worst.
     """
 
     origin: int
