@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +68,7 @@ def diff(
     """
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
     from opscope.core.analysis.diff.reduced import Reduced
-    from opscope.core.analysis.diff.tables import Difference, compared
+    from opscope.core.analysis.diff.tables import compare
     from opscope.profile.difference import give_up
     from opscope.reports import difference as shown
     from opscope.reports.suggest import unknown
@@ -95,19 +96,15 @@ def diff(
     except BadLimit as error:
         common.fail(str(error))
 
-    def reduced(path: str, whole: bool = False) -> Reduced:
+    def reduced(path: str, how: str) -> Reduced:
         profile = common.load([path], gpu, strict)
         profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
-        found = profile._reduced(whole)
+        found = profile._reduced(how)
         del profile
         give_up()  # before the other is read
         return found
 
-    one, other, told = reduced(a), reduced(b), None
-    if not compared(one, other):
-        told = Difference.unlike(one, other)
-        one, other = reduced(a, True), reduced(b, True)
-    difference = Difference(one, other, told)
+    difference = compare(partial(reduced, a), partial(reduced, b))
     if table is None and not csv:
         difference.make()
     try:

@@ -6,6 +6,7 @@ By subject its methods are in the classes of this folder, all on top of ``base.B
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,7 @@ import polars as pl
 from opscope import readers
 from opscope.core import progress as progress_of
 from opscope.core.analysis.diff.reduced import Reduced
-from opscope.core.analysis.diff.tables import Difference, compared
+from opscope.core.analysis.diff.tables import compare
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.unnamed import name_devices
@@ -158,8 +159,8 @@ def _loaded(
 
 
 def diff(
-    a: Profile | Path,
-    b: Profile | Path,
+    a: Profile | Path | Sequence[Path],
+    b: Profile | Path | Sequence[Path],
     by: str = "part",
     *,
     gpu: str | None = None,
@@ -167,7 +168,8 @@ def diff(
 ) -> pl.DataFrame:
     """What changed from run ``a`` to run ``b``, as ``profile.diff`` tells it: means per step, in ns.
 
-    ``a`` and ``b`` are profiles or paths; ``by`` is ``part``, ``cause``, ``op``, ``kernel``, ``run`` or
+    ``a`` and ``b`` are profiles, paths, or lists of the files of one job; ``by`` is ``part``, ``cause``,
+    ``op``, ``kernel``, ``run`` or
     ``step``. Of paths, one profile at a time is in memory. ``gpu`` names devices that a trace does not name.
     ``steps=(3, 8)`` and the other arguments of ``profile.select`` select in both. Raises ValueError for
     another ``by`` and if nothing is selected, opscope.errors.BadInput for a file that cannot be read.
@@ -175,14 +177,11 @@ def diff(
     if by not in differences.BY:
         raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
 
-    def reduced(one: Profile | Path, whole: bool = False) -> Reduced:
-        profile = load(one, gpu=gpu) if isinstance(one, (str, PathLike)) else one
-        return profile.select(**where)._reduced(whole)
+    def reduced(one: Profile | Path | Sequence[Path], how: str) -> Reduced:
+        profile = one if isinstance(one, Profile) else load(one, gpu=gpu)
+        found = profile.select(**where)._reduced(how)
+        del profile
+        differences.give_up()  # before the other is read
+        return found
 
-    one = reduced(a)
-    differences.give_up()
-    other = reduced(b)
-    if compared(one, other):
-        return differences.table(Difference(one, other), by)
-    told = Difference.unlike(one, other)
-    return differences.table(Difference(reduced(a, True), reduced(b, True), told), by)
+    return differences.table(compare(partial(reduced, a), partial(reduced, b)), by)

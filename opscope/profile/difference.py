@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from opscope.core.analysis import input_waits
+from opscope.core.analysis import input_waits, light
 from opscope.core.analysis.diff import about, tables
-from opscope.core.analysis.diff.reduced import Reduced, reduce
+from opscope.core.analysis.diff.light import reduce_light
+from opscope.core.analysis.diff.reduced import STEPS, WHOLE, Reduced, reduce
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.once import once
 from opscope.core.tables.columns import hand_back
@@ -44,8 +45,10 @@ class Diff(Steps, Host):
             raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
         return table(difference_of(self.select(**where), other.select(**where)), by)
 
-    def _reduced(self, whole: bool = False) -> Reduced:
-        return self._whole_reduced if whole else self._steps_reduced
+    def _reduced(self, how: str = STEPS) -> Reduced:
+        if light.is_light(self.trace):
+            return reduce_light(self.trace, how)
+        return self._whole_reduced if how == WHOLE else self._steps_reduced
 
     @once
     def _steps_reduced(self) -> Reduced:
@@ -72,11 +75,7 @@ class Diff(Steps, Host):
 
 def difference_of(a: Diff, b: Diff) -> Difference:
     """Return the difference of two profiles; whole runs are compared if only one of them has steps."""
-    one, other = a._reduced(), b._reduced()
-    if not tables.compared(one, other):
-        told = Difference.unlike(one, other)
-        return Difference(a._reduced(whole=True), b._reduced(whole=True), told)
-    return Difference(one, other)
+    return tables.compare(a._reduced, b._reduced)
 
 
 def table(difference: Difference, by: str) -> pl.DataFrame:

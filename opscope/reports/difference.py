@@ -12,7 +12,9 @@ import polars as pl
 from opscope import frames
 from opscope.core.analysis.diff.about import runs
 from opscope.core.analysis.diff.gate import Held
-from opscope.core.analysis.diff.tables import SAME, UNCLEAR, Difference
+from opscope.core.analysis.diff.judged import SAME, UNCLEAR
+from opscope.core.analysis.diff.tables import Difference
+from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
 
 from . import units
 from .layout import Column, Table
@@ -111,12 +113,26 @@ def headline(difference: Difference) -> str:
         return said + f", which is within the noise of {units.time(row['noise'])}"
     first = difference.parts.row(0, named=True)
     if first["reason"] is not None:
-        return f"{said}. What explains it is not known: {first['part']} {first['reason']}"
+        return f"{said}. What explains it is not known ({first['part']}: {first['reason']})"
     said += f". Most of it: {first['part']}, {_time(first['change'])}"
+    if first["part"] == COMMUNICATION and difference.waited is not None:
+        return said + _waited(difference.waited)
     cause = difference.causes.filter(pl.col("part") == first["part"]).head(1)
     if len(cause) and cause["op"][0] is not None:
         said += f" ({cause['op'][0]}: {_time(cause['change'][0])})"
     return said
+
+
+def _waited(waited: Waited) -> str:
+    """Return what ranks wait for, as the end of a sentence."""
+    said = f", of which {_time(waited.change)} is waiting in collectives"
+    if waited.rank is None:
+        return f"{said} for other ranks"
+    said += f" for rank {waited.rank}"
+    if waited.part is None or waited.longer is None:
+        return said
+    than = "more" if waited.longer > 0 else "less"
+    return f"{said}, whose own steps have {units.time(abs(waited.longer))} {than} of {waited.part}"
 
 
 def tables(difference: Difference, names: tuple[str, str], top: int | None) -> list[Table]:
@@ -161,8 +177,8 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
     if by == "part":
         there = (pl.col("a").fill_null(0) + pl.col("b").fill_null(0)) > 0
         return found.filter(there) if (found["change"] != 0).any() else found.clear()
-    if by == "kernel":
-        return found
+    if by == "kernel" or (by == "cause" and found["op"].null_count() == len(found)):
+        return found if by == "kernel" else found.clear()  # without ops it is the table of parts
     verdict = pl.col("verdict")
     return found.filter(verdict.is_null() | ~verdict.is_in([SAME, UNCLEAR]))
 
@@ -177,11 +193,15 @@ def notes(difference: Difference) -> list[str]:
             if row["unit"] != "run"
             else f"whole runs, of {row['steps_a']:,} and {row['steps_b']:,} processes"
         )
-    if difference.whole_for is not None:
-        said.append(difference.whole_for)
+    if difference.told is not None:
+        said.append(difference.told)
     both = difference.parts.filter(pl.col("a").is_null() & pl.col("b").is_null())["part"].to_list()
     if both:
         said.append(f"not recorded in either: {', '.join(both)}")
+    one = difference.parts.filter(pl.col("reason").is_not_null() & ~pl.col("part").is_in(both))
+    said += [f"{part}: {reason}" for part, reason in one.select("part", "reason").iter_rows()]
+    if difference.waited is not None:
+        said.append(f"communication: {_waited(difference.waited).removeprefix(', ')}")
     return said
 
 

@@ -46,7 +46,7 @@ _MINDSPORE: Final = "dataloader"
 _PHASE: Final = "input"
 _SIZES: Final = ("workers", "prefetch", "batch")
 
-_WAITS: Final = {
+WAITS: Final = {
     "process": pl.Int32,
     "thread": pl.Int64,
     "start": pl.Int64,
@@ -115,10 +115,10 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
     ranges = trace["ranges"]
     if not len(rows):
-        return pl.DataFrame(schema=_WAITS)
+        return pl.DataFrame(schema=WAITS)
     described = pl.DataFrame(
         [(None,) * 8 if kind is None else kind for kind in kinds],
-        schema={name: _WAITS[name] for name in ("loader", "source", *_SIZES)}
+        schema={name: WAITS[name] for name in ("loader", "source", *_SIZES)}
         | {"named": pl.Boolean, "in_graph": pl.Boolean, "timed": pl.Boolean},
         orient="row",
     )[meaning.reading[rows]]
@@ -146,7 +146,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     )
     # what a graph announces is also timed in opscope's own recordings
     several = pl.col("timed").any().over("process")
-    return _outermost(found.filter(pl.col("timed") | ~several)).cast(_WAITS).select(*_WAITS)  # type: ignore[arg-type]
+    return _outermost(found.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
 
 def _outermost(found: pl.DataFrame) -> pl.DataFrame:

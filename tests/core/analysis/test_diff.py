@@ -465,7 +465,7 @@ def test_every_format_compares_with_every_other(shared):
             else:
                 adds_up(found)
             units = {one._reduced().unit for one in (a, b)}
-            assert (found.whole_for is not None) == ("run" in units and len(units) > 1)
+            assert (found.told is not None) == ("run" in units and len(units) > 1)
 
 
 # ---------------------------------------------------------------------------------- the frames
@@ -479,6 +479,14 @@ def test_the_frames_have_the_documented_columns(loaders, shared):
         assert {str(kind) for kind in made.dtypes} <= {"String", "Int64", "Float64", "Boolean"}
     with pytest.raises(ValueError, match="by must be"):
         loaders[0].diff(loaders[1], "soup")
+
+
+def test_several_files_a_side_are_the_ranks_of_one_job(shared):
+    ranks = [shared / f"kineto/sampled_rank{n}.json.gz" for n in (0, 1)]
+    both = opscope.diff(ranks, ranks, "step").row(0, named=True)
+    one = opscope.diff(ranks[0], ranks[0], "step").row(0, named=True)
+    assert (both["steps_a"], both["steps_b"]) == (2 * one["steps_a"],) * 2
+    assert both["change"] == 0
 
 
 def test_the_function_takes_paths_profiles_and_selections(loaders, shared):

@@ -129,7 +129,7 @@ def _counted(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[st
         yield "compared", word
         return
     left = f", {left_out} left out (warm-up or not captured)" if left_out else ""
-    yield "compared", f"{len(units)} {word}{left}"
+    yield "compared", f"{units['steps'].sum()} {word}{left}"
 
 
 def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.diff.tables import NEW, SLOWER, Difference
+from opscope.core.analysis.diff.judged import NEW, SLOWER
+from opscope.core.analysis.diff.tables import Difference
 
 _FORM: Final = re.compile(
     r"\s*(?P<what>step|op:(?P<op>.+)|part:(?P<part>.+?))\s*>\s*"

@@ -64,14 +64,30 @@ class Keys:
         return self.of_texts(calls["name"], calls["start"].fill_null(_NEVER).to_numpy())
 
     def of_ranges(self, rows: Ints) -> Ints:
-        """Return the labels of range rows: the op, else the text."""
+        """Return the labels of range rows: the op, else the data loader's name, else the text."""
         ranges = self._attribution.trace["ranges"]
         start = ranges["start"].gather(rows).to_numpy()
         label = np.full(len(rows), NONE, np.int64)
         is_op = self._attribution.is_op[rows]
         label[is_op] = self._of_ops(rows[is_op], start[is_op], inherit=False)
-        label[~is_op] = self.of_texts(ranges["text"].gather(rows[~is_op]), start[~is_op])
+        names = ranges["text"].gather(rows[~is_op])
+        called = self._loaders.gather(self._attribution.meaning.reading[rows[~is_op]])
+        names = names.cast(pl.String).zip_with(called.is_null(), called)
+        label[~is_op] = self.of_texts(names, start[~is_op])
         return label
+
+    @once
+    def _loaders(self) -> pl.Series:
+        """Per reading the name of the data loader that it waits for; null for all others.
+
+        A loader's text has its line and its workers too: with these, another line would be another loader.
+        """
+        readings = self._attribution.meaning.readings
+        names = [
+            one.call.name if one.role == "loader" and one.call is not None else None
+            for one in readings
+        ]
+        return pl.Series(names, dtype=pl.String)
 
     def of_texts(self, names: pl.Series, start: Ints | None = None) -> Ints:
         """Return the labels of names."""

@@ -26,6 +26,7 @@ RULES: Final = (
     ("op, layer and inputs", ("op", "direction", "layer", "inputs", "named"), False),
     ("op and layer", ("op", "direction", "layer", "named"), False),
     ("op and inputs", ("op", "direction", "inputs", "named"), False),
+    ("op and layer's name", ("op", "direction", "layer_name", "named"), False),
     ("op", ("op", "direction", "named"), False),
     ("kind of op and layer", ("op_type", "direction", "same_layer"), False),
     ("kind of op and layer's name", ("op_type", "direction", "layer_name"), True),

@@ -6,7 +6,7 @@ A reduced profile no longer needs its trace, so two large profiles need not be i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.diff.about import about
 from opscope.core.analysis.diff.exclusive import Cut, Events, cut, labelled
 from opscope.core.analysis.diff.keys import Keys
+from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_times import (
     NAMES,
@@ -26,6 +27,7 @@ from opscope.core.analysis.step_times import (
     processes_of,
     step_at,
 )
+from opscope.core.analysis.stragglers import waits_for
 from opscope.core.analysis.warm_up import warm_up
 from opscope.core.analysis.windows import bounds
 from opscope.core.attribution.attribute import Launched
@@ -33,12 +35,17 @@ from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
+from opscope.core.tables.trace import Trace
 
 #: What is compared: steps that the program marks, iterations that repeat, or the whole run.
 STEP, ITERATION, RUN = "step", "iteration", "run"
+#: How a profile is reduced: by its steps as it has them, by its steps and the parts that all profiles have,
+#: or as a whole run.
+STEPS, BY_PART, WHOLE = "steps", "by part", "whole"
 UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
+WAITING: Final = {"late": pl.Int32, "rank": pl.Int32, "waiting": pl.Int64}
 KERNELS: Final = {"key": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
 _PIECES: Final = dict.fromkeys(("unit", "part", "label", "time"), pl.Int64)
 #: The names of the parts by number; the last is the rest.
@@ -51,12 +58,13 @@ NOTHING: Final = "nothing in this profile has times"
 class Reduced:
     """A profile as small tables; times in ns.
 
-    ``unit``: what is compared (STEP, ITERATION, RUN). ``units``: the counted ones; ``left_out``: how many
-    steps are not, as warm-up or not captured. ``reason``: why a unit's length is not known. ``keys``: the
-    distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and key the time that only it has, with a key
-    of -1 for the rest; it adds up to the units. ``work``: per unit and key the time and number of its device
-    work (without a GPU, of the op itself), wherever else something ran. ``kernels``: per key and kernel name.
-    ``known``: which parts are known. ``about``: what the run was, one row a property.
+    ``unit``: what is compared (STEP, ITERATION, RUN). ``units``: the counted ones (``UNITS`` and
+    ``samples.SAMPLED``); ``left_out``: how many steps are not, as warm-up or not captured. ``reason``: why a
+    unit's length is not known. ``keys``: the distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and
+    key the time that only it has, with a key of -1 for the rest; it adds up to the units. ``work``: per unit
+    and key the time and number of its device work (without a GPU, of the op itself), wherever else something
+    ran. ``kernels``: per key and kernel name. ``known``: which parts are known. ``about``: what the run was,
+    one row a property.
     """
 
     unit: str
@@ -70,11 +78,19 @@ class Reduced:
     known: tuple[bool, ...]
     about: pl.DataFrame
     frameworks: tuple[str, ...]
+    #: The names of the parts by number; the last is the rest.
+    parts: tuple[str, ...] = PART_NAMES
+    #: Whether the profile's ops are known at all.
+    has_ops: bool = True
+    #: Who waited for whom in collectives inside the units: ``late``, its ``rank``, ``waiting`` (ns).
+    waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=WAITING))
+    #: Process and rank, of those whose rank is known.
+    ranks: tuple[tuple[int, int], ...] = ()
 
     @property
     def many(self) -> int:
-        """How many units: steps of all processes."""
-        return max(len(self.units), 1)
+        """How many steps of all processes."""
+        return max(int(self.units["steps"].sum()), 1)
 
 
 def reduce(
@@ -109,6 +125,7 @@ def reduce(
         work, kernels = _work(ops, units, keys)
         spent, known = _spent(*cutting.result())
     units, spent, work, known, bare = _recorded(units, spent, work, known)
+    units = sampled(units)
     distinct, number = keys.numbered()
     spent = _by_key(spent, number, "unit", "part")
     work = _by_key(work, number, "unit")
@@ -128,6 +145,28 @@ def reduce(
         known,
         about(trace, unit, units, left_out + bare, timed, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
+        waiting=_waiting(trace, units, exchanged),
+        ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
+    )
+
+
+def _waiting(
+    trace: Trace, units: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]
+) -> pl.DataFrame:
+    """Return how long ranks waited for each rank in collectives that began inside the units (``WAITING``)."""
+    if units["process"].n_unique() < 2:
+        return pl.DataFrame(schema=WAITING)
+    found = exchanged()
+    begin = found.select(pl.coalesce("start", "called")).to_series().fill_null(NONE).to_numpy()
+    inside = _placed(units, processes_of(found["process"]), begin) >= 0
+    ranks = trace["processes"].select(pl.col("process").alias("late"), "rank").unique("late")
+    return (
+        waits_for(found.filter(pl.Series(inside, dtype=pl.Boolean)))
+        .group_by("late")
+        .agg(pl.col("waiting").sum())
+        .join(ranks, on="late", how="left")
+        .sort("waiting", "late", descending=[True, False])
+        .select(pl.col(name).cast(kind) for name, kind in WAITING.items())
     )
 
 
@@ -137,15 +176,10 @@ def _counted(found: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, i
     kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
     for otherwise in (pl.col("seen"), pl.lit(True)):
         kept = steps.filter(otherwise) if kept.is_empty() else kept
-    earlier = waited.select(
-        "process",
-        "step",
-        (pl.col("start") + pl.col("duration")).alias("end"),
-        pl.col("start").alias("begin"),
-    ).unique(["process", "step", "end"], keep="any")
+    asked = waited.group_by("process", "start").agg(pl.col("duration").max())
     kept = kept.join(
-        earlier, on=["process", "step", "end"], how="left", maintain_order="left", nulls_equal=True
-    ).with_columns(pl.min_horizontal("start", "begin").alias("start"))
+        asked, on=["process", "start"], how="left", maintain_order="left", nulls_equal=True
+    ).with_columns(pl.min_horizontal("start", pl.col("end") - pl.col("duration")).alias("start"))
     return kept.select(*UNITS).cast(dict(UNITS.items())), len(steps) - len(kept)
 
 

@@ -7,7 +7,7 @@ So the parts and the causes add up to the step on both sides, and their changes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,9 +15,24 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.diff.judged import (
+    SAME,
+    UNCLEAR,
+    judged,
+    samples,
+    typical_of,
+)
 from opscope.core.analysis.diff.matching import RULES, Matched, match
-from opscope.core.analysis.diff.noise import Typical, noise, typical
-from opscope.core.analysis.diff.reduced import PART_NAMES, RUN, Reduced
+from opscope.core.analysis.diff.noise import Typical
+from opscope.core.analysis.diff.reduced import (
+    BY_PART,
+    PART_NAMES,
+    RUN,
+    STEPS,
+    WHOLE,
+    Reduced,
+)
+from opscope.core.analysis.diff.waited import COMMUNICATION, Waited, waited
 from opscope.core.once import once
 from opscope.core.tables.columns import at, pairs
 from opscope.core.tables.intervals import NONE, Ints
@@ -78,9 +93,6 @@ KERNELS: Final = {
     "b": pl.Int64,
     "change": pl.Int64,
 }
-#: Verdicts; null where the noise is not known and both runs have it.
-SLOWER, FASTER, NEW, GONE = "slower", "faster", "new", "gone"
-SAME, UNCLEAR = "same", "within noise"
 #: How the work of an op differs.
 SAME_WORK, OTHER_SHAPES, OTHER_DTYPES, OTHER_CALLS, OTHER_OP = (
     "same",
@@ -91,6 +103,9 @@ SAME_WORK, OTHER_SHAPES, OTHER_DTYPES, OTHER_CALLS, OTHER_OP = (
 )
 ONE_STEP: Final = "of a single {unit} the noise is not known"
 UNLIKE: Final = "{one} has {many} and {other} none that could be told: whole runs are compared"
+LIGHT: Final = (
+    "{one} is of light mode, which knows no ops: of its steps only the data loader is told apart"
+)
 NOT_KNOWN: Final = "not known in {where}: its time there is in later parts"
 _DTYPES: Final = (
     r"\b(?:f64|tf32|f32|f16|bf16|f8\w*|f4\w*|f6\w*|[iu](?:64|32|16|8|4)|bool|c32|c64|c128)\["
@@ -103,8 +118,8 @@ class Difference:
 
     a: Reduced
     b: Reduced
-    #: Why whole runs are compared although one of them has steps.
-    whole_for: str | None = None
+    #: Why whole runs are compared although one of them has steps, or fewer parts than both know.
+    told: str | None = None
 
     @property
     def whole(self) -> bool:
@@ -115,7 +130,7 @@ class Difference:
     def unlike(a: Reduced, b: Reduced) -> str:
         """Return why the steps of two profiles of which only one has any are not compared."""
         one, other, held = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
-        many = f"{len(held.units):,} {held.unit}s"
+        many = f"{held.many:,} {held.unit}s"
         return UNLIKE.format(one=one, other=other, many=many)
 
     @once
@@ -132,18 +147,24 @@ class Difference:
         sides = [_lengths(one) for one in (self.a, self.b)]
         row = {
             "unit": self.a.unit if self.a.unit == self.b.unit else "step",
-            "steps_a": len(self.a.units),
-            "steps_b": len(self.b.units),
+            "steps_a": int(self.a.units["steps"].sum()),
+            "steps_b": int(self.b.units["steps"].sum()),
         }
         reasons = [one.reason for one in (self.a, self.b) if one.reason is not None]
         if reasons:
             return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
-        a, b = (int(one.sum()) // len(one) for one in sides)
+        a, b = (
+            int(lengths["time"].sum()) // one.many
+            for one, lengths in zip((self.a, self.b), sides, strict=True)
+        )
         held = None
         if not self.whole:
-            held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
-        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held)
-        lone = self.whole or min(len(self.a.units), len(self.b.units)) < 2
+            held = [
+                typical_of(one, _one_group(lengths), 1)
+                for one, lengths in zip((self.a, self.b), sides, strict=True)
+            ]
+        frame = judged(pl.DataFrame({"a": [a], "b": [b]}), held)
+        lone = self.whole or min(samples(self.a), samples(self.b)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
         return frame.with_columns(
             *(pl.lit(value).alias(name) for name, value in row.items()),
@@ -167,8 +188,7 @@ class Difference:
         if self.whole:
             return None
         return [
-            typical(one.select("group", "unit", "time"), many, side.many)
-            for one, side in zip(values, (self.a, self.b), strict=True)
+            typical_of(side, one, many) for one, side in zip(values, (self.a, self.b), strict=True)
         ]
 
     @once
@@ -206,13 +226,17 @@ class Difference:
         )
         held = self._typical(values, many)
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
-        frame = _judged(frame, held).with_columns(_share())
+        hidden = self._hidden[frame["place"].to_numpy()]
+        frame = judged(frame, held, hidden=hidden).with_columns(_share())
         both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
         comparable = both.gather(frame["place"])
         frame = frame.with_columns(
             pl.when(comparable).then(name).alias(name) for name in ("noise", "verdict")
+        ).with_columns(
+            pl.when(pl.Series(one.known).gather(frame["place"])).then(name).alias(name)
+            for name, one in (("a", self.a), ("b", self.b))
         )
-        names = pl.Series(PART_NAMES, dtype=pl.String).gather(frame["place"])
+        names = pl.Series(self.a.parts, dtype=pl.String).gather(frame["place"])
         frame = frame.with_columns(names.alias("part"))
         described = self._described.select("group", *_OP, "inputs")
         return (
@@ -222,12 +246,25 @@ class Difference:
         )
 
     @once
+    def _hidden(self) -> NDArray[np.int64]:
+        """Per part the time (ns) of the parts before it that only one run tells, in that run: as much may be
+        in this part of the other."""
+        found, before = [], 0
+        for place, (x, y) in enumerate(zip(self.a.known, self.b.known, strict=True)):
+            found.append(before)
+            if x != y:
+                one = self.a if x else self.b
+                mine = one.spent.filter(pl.col("part") == place)["time"].sum()
+                before += -(-int(mine) // one.many)
+        return np.array(found, np.int64)
+
+    @once
     def parts(self) -> pl.DataFrame:
         """One row per part of the step (``PARTS``), the largest change first; they add up to the step."""
         if not len(self.a.units) or not len(self.b.units):
             return pl.DataFrame(schema=PARTS)
         sums = self.causes.group_by("part").agg(pl.col("a", "b").sum())
-        every = pl.DataFrame({"part": PART_NAMES}, schema={"part": pl.String}).with_row_index(
+        every = pl.DataFrame({"part": self.a.parts}, schema={"part": pl.String}).with_row_index(
             "place"
         )
         known = [one.known for one in (self.a, self.b)]
@@ -241,8 +278,8 @@ class Difference:
             .agg(pl.col("time").sum())
             for one in (self.a, self.b)
         ]
-        held = self._typical(sides, len(PART_NAMES))
-        frame = _judged(frame, held).with_columns(_share())
+        held = self._typical(sides, len(self.a.parts))
+        frame = judged(frame, held, hidden=self._hidden).with_columns(_share())
         where = [
             "A and B" if not x and not y else "A" if not x else "B"
             for x, y in zip(*known, strict=True)
@@ -256,6 +293,13 @@ class Difference:
             .sort(_size(), "place", descending=[True, False])
             .select(pl.col(name).cast(kind) for name, kind in PARTS.items())
         )
+
+    @once
+    def waited(self) -> Waited | None:
+        """What waiting for ranks explains of communication's change; None if less than half."""
+        rows = self.parts.filter(pl.col("part") == COMMUNICATION)
+        change = rows["change"].sum() if len(rows) else 0
+        return waited(self.a, self.b, int(change))
 
     @once
     def _described(self) -> pl.DataFrame:
@@ -345,6 +389,8 @@ class Difference:
     @once
     def ops(self) -> pl.DataFrame:
         """One row per op (``OPS``): its device time in a step, what is called first, then by change."""
+        if not (self.a.has_ops and self.b.has_ops):
+            return pl.DataFrame(schema=OPS)
         work, many = self._work, self.matched.many
         sums = [
             pl.DataFrame({"group": np.arange(many)}).join(
@@ -369,7 +415,7 @@ class Difference:
         )
         held = self._typical(work, many)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
+        frame = judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
         frame = frame.filter(there).join(
             self._described.drop("calls_a", "calls_b"),
             on="group",
@@ -441,10 +487,7 @@ class Difference:
             keys = one.keys.filter(pattern)["key"]
             mine = one.work.filter(pl.col("key").is_in(keys.implode()))
             mine = mine.group_by("unit").agg(pl.col("time").sum())
-            held.append(
-                _typical(np.zeros(len(mine), np.int64), mine["time"].to_numpy(), 1,
-                         mine["unit"].to_numpy(), one.many)
-            )  # fmt: skip
+            held.append(typical_of(one, _one_group(mine), 1))
             sums.append(
                 None if keys.is_empty() else (int(mine["time"].sum()) + one.many // 2) // one.many
             )
@@ -452,12 +495,22 @@ class Difference:
             return None
         there = [pl.Series([one is not None]) for one in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return _judged(frame, held if not self.whole else None, (there[0], there[1]))
+        return judged(frame, held if not self.whole else None, (there[0], there[1]))
 
 
-def compared(a: Reduced, b: Reduced) -> bool:
-    """Return whether both have steps (or iterations), or neither."""
-    return (a.unit == RUN) == (b.unit == RUN)
+def compare(a: Callable[[str], Reduced], b: Callable[[str], Reduced]) -> Difference:
+    """Return the difference of two profiles; asked for each, they reduce it in a way (``reduced.STEPS`` …).
+
+    Whole runs are compared if only one of the two has steps.
+    """
+    one, other = a(STEPS), b(STEPS)
+    if (one.unit == RUN) != (other.unit == RUN):
+        told = Difference.unlike(one, other)
+        return Difference(a(WHOLE), b(WHOLE), told)
+    if one.parts != other.parts:
+        told = LIGHT.format(one="A" if other.parts == PART_NAMES else "B")
+        return Difference(a(BY_PART), b(BY_PART), told)
+    return Difference(one, other)
 
 
 def means(total: Ints, many: int) -> Ints:
@@ -481,70 +534,22 @@ def _by_key(one: Reduced, group: Ints) -> Ints:
     return places
 
 
-def _lengths(one: Reduced) -> Ints:
-    lengths: Ints = (one.units["end"] - one.units["start"]).to_numpy()
-    return lengths
+def _lengths(one: Reduced) -> pl.DataFrame:
+    """Return unit and time (ns) of each unit."""
+    return one.units.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("unit"),
+        (pl.col("end") - pl.col("start")).alias("time"),
+    )
+
+
+def _one_group(values: pl.DataFrame) -> pl.DataFrame:
+    return values.select(pl.lit(0, pl.Int64).alias("group"), "unit", "time")
 
 
 def _sums(values: pl.DataFrame, groups: int) -> Ints:
     total = np.zeros(groups, np.int64)
     np.add.at(total, values["group"].to_numpy(), values["time"].to_numpy())
     return total
-
-
-def _typical(
-    group: Ints, time: Ints, groups: int, unit: Ints | None = None, units: int | None = None
-) -> Typical:
-    """Return ``typical`` of values, those of one group and unit added up; default: a value is a unit."""
-    frame = pl.DataFrame(
-        {"group": group, "unit": np.arange(len(time)) if unit is None else unit, "time": time}
-    )
-    summed = frame.group_by("group", "unit").agg(pl.col("time").sum())
-    return typical(summed, groups, len(time) if units is None else units)
-
-
-def _judged(
-    frame: pl.DataFrame,
-    held: Sequence[Typical] | None,
-    there: tuple[pl.Series, pl.Series] | None = None,
-) -> pl.DataFrame:
-    """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
-
-    ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical
-    step changed by more than the noise, and the mean in the same direction.
-    """
-    change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
-    known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
-    frame = frame.with_columns(pl.when(known).then(change).alias("change"))
-    limit = None if held is None else noise(*held)
-    if held is None or limit is None:
-        frame = frame.with_columns(
-            pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
-        )
-    else:
-        moved = held[1].middle - held[0].middle
-        beyond = np.abs(moved) > limit
-        frame = frame.with_columns(
-            pl.Series("noise", np.ceil(limit)).cast(pl.Int64),
-            pl.when(pl.Series(beyond & (moved > 0)) & (pl.col("change") > 0))
-            .then(pl.lit(SLOWER))
-            .when(pl.Series(beyond & (moved < 0)) & (pl.col("change") < 0))
-            .then(pl.lit(FASTER))
-            .otherwise(pl.lit(UNCLEAR))
-            .alias("verdict"),
-        )
-    same = pl.when(pl.col("change") == 0).then(pl.lit(SAME)).otherwise("verdict").alias("verdict")
-    known = pl.col("a").is_not_null() & pl.col("b").is_not_null()
-    frame = frame.with_columns(same).with_columns(
-        pl.when(known).then(name).alias(name) for name in ("noise", "verdict")
-    )
-    if there is None:
-        return frame
-    return frame.with_columns(
-        pl.when(there[0] & ~there[1]).then(pl.lit(GONE))
-        .when(~there[0] & there[1]).then(pl.lit(NEW))
-        .otherwise("verdict").alias("verdict")
-    )  # fmt: skip
 
 
 def _ratio() -> pl.Expr:

@@ -1,0 +1,121 @@
+"""A profile of light mode reduced for a difference: every step, or every stretch of steps, by phase."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.diff.about import about
+from opscope.core.analysis.diff.keys import COLUMNS
+from opscope.core.analysis.diff.reduced import (
+    KERNELS,
+    PART_NAMES,
+    RUN,
+    SPENT,
+    STEP,
+    STEPS,
+    UNITS,
+    WHOLE,
+    WORK,
+    Reduced,
+)
+from opscope.core.analysis.diff.samples import sampled
+from opscope.core.analysis.input_waits import WAITS
+from opscope.core.analysis.warm_up import warm_up
+from opscope.core.light_format import PHASES
+from opscope.core.tables.intervals import NONE
+from opscope.core.tables.trace import Trace
+
+#: The only phase that a part of a step is, and the rest of the step.
+_INPUT, _OTHER = PHASES.index("input"), PHASES.index("other")
+_KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.Boolean}
+
+
+def reduce_light(trace: Trace, how: str) -> Reduced:
+    """Return what a difference needs of the steps that light mode measured (``light.is_light``).
+
+    A unit is a step where the profile has all of them, and then steps of warm-up are left out; else it is a
+    stretch of steps, whose sums are exact. ``how``: with STEPS the parts are light mode's phases; else they
+    are those of profiles with ops, of which light mode knows the data loader alone. With WHOLE all steps of
+    a process are one unit.
+    """
+    table, steps, left_out = _run(trace) if how == WHOLE else _steps(trace)
+    unit = RUN if how == WHOLE else STEP
+    units = sampled(
+        table.select(
+            "process", "step", "start", (pl.col("start") + pl.col("duration")).alias("end")
+        ).cast(dict(UNITS.items())),
+        steps,
+    )
+    known = [bool(table[name].sum()) or name == "other" for name in PHASES]
+    names: tuple[str, ...] = PHASES
+    place = dict(enumerate(range(len(PHASES))))
+    if how != STEPS:
+        rest = len(PART_NAMES) - 1
+        names = PART_NAMES
+        place = dict.fromkeys(range(len(PHASES)), rest)
+        if known[_INPUT]:
+            place[_INPUT] = PART_NAMES.index("data loader")
+        known = [number in place.values() for number in range(len(PART_NAMES))]
+    spent = pl.concat(
+        pl.DataFrame(
+            {
+                "unit": np.arange(len(table)),
+                "part": np.full(len(table), place[number]),
+                "key": np.full(len(table), NONE),
+                "time": table[name],
+            },
+            schema=SPENT,
+        )
+        for number, name in enumerate(PHASES)
+    )
+    spent = spent.group_by("unit", "part", "key").agg(pl.col("time").sum())
+    keys = pl.DataFrame(schema=_KEYS)
+    told = about(
+        trace,
+        unit,
+        units,
+        left_out,
+        keys.with_columns(pl.lit(0, pl.Int64).alias("time")),
+        pl.DataFrame(schema=WAITS),
+    )
+    return Reduced(
+        unit,
+        units,
+        left_out,
+        None,
+        keys,
+        spent,
+        pl.DataFrame(schema=WORK),
+        pl.DataFrame(schema=KERNELS),
+        tuple(known),
+        told,
+        tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
+        names,
+        has_ops=False,
+    )
+
+
+def _run(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
+    """Like ``_steps``: the steps of each process as one row."""
+    sums = ("duration", *PHASES)
+    whole = trace["light_blocks"].group_by("process").agg(pl.col("start").min(), pl.col(sums).sum())
+    found = whole.sort("process").with_columns(pl.lit(None, pl.Int64).alias("step"))
+    return found.select("process", "step", "start", *sums), None, 0
+
+
+def _steps(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
+    """Return the rows to compare (process, step, start, duration and PHASES), how many steps each is (None:
+    one), and how many steps are left out as warm-up."""
+    columns = ("process", "step", "start", "duration", *PHASES)
+    blocks = trace["light_blocks"].rename({"first_step": "step"})
+    whole = trace["light_steps"].filter(~pl.col("full").fill_null(False))
+    sums = ("duration", *PHASES)
+    every = blocks["steps"].sum() == len(whole) and all(
+        blocks[name].sum() == whole[name].sum() for name in sums
+    )
+    if not every:
+        return blocks.select(columns), blocks["steps"], 0
+    judged = whole.with_columns(pl.col("duration").alias("time"), pl.lit(True).alias("seen"))
+    kept = whole.filter(~warm_up(judged).fill_null(False))
+    return kept.select(columns), None, len(whole) - len(kept)
