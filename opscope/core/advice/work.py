@@ -16,6 +16,7 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import range_ids
 
 #: A tensor: its dtype and its sizes.
 Tensor = tuple[str, tuple[int, ...]]
@@ -111,8 +112,21 @@ def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
     whole = (
         every.group_by(keys).len("all").join(mine, on=keys).filter(pl.col("all") == pl.col("mine"))
     )
-    ops = answers.ops(categories=True).select(*keys, "thread", "start", "end")
-    return ops.join(whole, on=keys, how="semi", maintain_order="left")
+    # an op is a range; ops() has columns that would take ten times as long to make
+    ranges = answers.trace["ranges"]
+    spans = ranges.select("process", range_ids(ranges).alias("op_id"), "thread", "start", "end")
+    return spans.join(whole, on=keys, how="semi", maintain_order="left")
+
+
+def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
+    """Return whether an op of the profile (``direction``: of this one) has a name that matches ``pattern``.
+
+    It spares most profiles the frame of all ops, where a detector looks for a few.
+    """
+    totals = answers.op_totals()
+    if direction is not None:
+        totals = totals.filter(pl.col("direction").cast(pl.String) == direction)
+    return bool(totals["op"].cast(pl.String).str.contains(pattern).any())
 
 
 def launches(answers: Answers, rows: pl.DataFrame) -> Ints:

@@ -10,12 +10,15 @@ import polars as pl
 from opscope.core.advice.communicated import patterns
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, ms, places, share
+from opscope.core.advice.work import named
 from opscope.core.job.exchanges import KERNELS
 from opscope.core.tables.columns import matching
 from opscope.core.tables.intervals import merge, subtract
 
 #: What other backends' work is called.
 _OTHERS: Final = r"^(gloo|mpi|ucc):"
+#: PyTorch's calls of collectives, whatever runs them.
+_CALLED: Final = r"^c10d::"
 #: The least compute capability of NCCL, as the PyTorch profiler's plug-in has it.
 _LEAST_CC: Final = 3.5
 
@@ -31,6 +34,8 @@ def find(answers: Answers) -> Answer:
     on_gpu = kernels["process"].unique()
     with_nccl = kernels.filter(pl.Series(matching(kernels["name"], KERNELS), dtype=pl.Boolean))
     lacking = set(on_gpu.drop_nulls()) - set(with_nccl["process"].unique())
+    if not lacking or not named(answers, rf"{_OTHERS}|{_CALLED}"):
+        return []
     ops = answers.ops(categories=True)
     ran = ops.filter(
         pl.Series(matching(ops["op"], _OTHERS), dtype=pl.Boolean)
@@ -38,7 +43,7 @@ def find(answers: Answers) -> Answer:
     )
     if ran.is_empty():
         called = ops.filter(
-            pl.Series(matching(ops["op"], r"^c10d::"), dtype=pl.Boolean)
+            pl.Series(matching(ops["op"], _CALLED), dtype=pl.Boolean)
             & pl.col("process").is_in(list(lacking))
         )
         if len(called):

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import evidence, ms, share
+from opscope.core.advice.work import named
 from opscope.core.tables.columns import matching
 
 #: Launches that must be known before they may be called blocking, and the part of them that must wait.
@@ -105,6 +106,10 @@ def _blocking(answers: Answers) -> list[Finding] | None:
 
 def _anomaly(answers: Answers) -> list[Finding] | None:
     """PyTorch's anomaly mode looks for NaN in what each backward node returns; None: no backward ops."""
+    if not named(answers, r"\Aaten::", "backward"):
+        return None
+    if not named(answers, r"\Aaten::isnan\b", "backward"):
+        return []
     ops = answers.ops(categories=True)
     backward = ops.filter(pl.col("direction").cast(pl.String) == "backward")
     aten = backward.filter(pl.Series(matching(backward["op"], r"\Aaten::")))

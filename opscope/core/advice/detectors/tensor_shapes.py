@@ -85,13 +85,14 @@ def _on_tensor_cores(works: pl.DataFrame, device: Device | None) -> pl.DataFrame
 
 def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
     """Return the sizes that are no multiples, with what to pad them to, by name."""
-    sizes = dict(product.inner)
+    sizes, least = dict(product.inner), step(dtype)
+    if not any(size % least for size in sizes.values()):  # nearly all, of very many
+        return {}
     if product.m:  # a matrix product
         if 1 in (product.m, product.n, product.k) or product.m * product.n * product.k <= TINY:
             return {}
     elif product.k <= _IMAGE:
         sizes.pop("input channels", None)
-    least = step(dtype)
     return {name: (size, padded(size, dtype)) for name, size in sizes.items() if size % least}
 
 
