@@ -47,7 +47,8 @@ One estimate was held against the same program mended: of a ResNet-50 whose data
 step of 176.3 ms takes 115.9 ms without the waits; with four workers it took 126.5 ms, so the estimate is
 8.4 % too low.
 
-Findings are in the order of the estimate, else of the upper bound, else of the time that they are about. A detector that did not see what
+First are the findings with an estimate, in its order; then those without, in the order of the upper bound, else of the time that they are
+about; last those whose estimate is nothing, as when other work hides what the change would save. A detector that did not see what
 it needs says that it **cannot tell**, and why; only where it saw everything, and all was well, does it say that it found nothing.
 
 ## Savings are not added up

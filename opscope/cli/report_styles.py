@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,16 +77,22 @@ def dlprof(
                 common.say(f"wrote {path}")
         each = [None] if not domains else common.split(domains)
         if asked.json:
-            common.emit(
-                reports.as_json(
+            found = {
+                domain: reports.as_json(
                     profile,
                     chosen,
                     key=key,
                     iter_start=iter_start,
                     iter_stop=iter_stop,
-                    domain=each[0],
+                    domain=domain,
                 )
-            )
+                for domain in each
+            }
+            if len(found) == 1:
+                common.emit(*found.values())
+            else:  # an object with a key per domain
+                texts = [f"{dumps(domain)}: {text}" for domain, text in found.items()]
+                common.emit("{" + ",\n".join(texts) + "}")
         elif not kinds:
             top = (common.TOP if asked.top is None else asked.top) or None
             for domain in each:

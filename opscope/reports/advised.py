@@ -26,13 +26,16 @@ def sentences(row: Row) -> Iterator[tuple[str, str]]:
 
 
 def saving(row: Row) -> str:
-    """Return the saving in words: ``about 1.2 ms (3.4 % of the window), between 0 ns and 5.0 ms``."""
+    """Return the saving in words: ``about 1.2 ms (3.4 % of the window), between 0 ns and 5.0 ms``; of an
+    estimate of nothing ``none expected, between …``."""
     least, most = units.time(row["saving_least"]), row["saving_most"]
     bounds = f"at least {least}" if most is None else f"between {least} and {units.time(most)}"
     if most is None and not row["saving_least"]:
         bounds = "not bounded"
     if row["saving"] is None:
         return bounds if row["saving_most"] is not None else f"not known; {bounds}"
+    if row["saving"] <= 0:
+        return "none" if most == 0 else f"none expected, {bounds}"
     share = row["saving_share"]
     part = "" if share is None else f" ({units.share(share)} of the window)"
     return f"about {units.time(row['saving'])}{part}, {bounds}"
@@ -92,7 +95,8 @@ def markdown(frame: pl.DataFrame, combined: pl.DataFrame, top: int | None = None
     if found:
         made += ["| # | detector | saving | at most | confidence |", "|---:|---|---:|---:|---|"]
         for row in shown:
-            known = (units.time(row["saving"]), units.time(row["saving_most"]))
+            saves = "none expected" if row["saving"] == 0 else units.time(row["saving"])
+            known = (saves, units.time(row["saving_most"]))
             cells = (str(row["number"]), row["detector"], *known, row["confidence"])
             made.append(f"| {' | '.join(plain(str(one)) for one in cells)} |")
         more = len(found) - len(shown)

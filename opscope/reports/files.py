@@ -32,8 +32,9 @@ def resolve(names: Iterable[str]) -> list[str]:
 
 
 def as_json(frames: Mapping[str, pl.DataFrame]) -> str:
-    """Return the reports as one JSON object with one key per report, in the order given."""
-    return _dump({name: _value(name, frame) for name, frame in frames.items()})
+    """Return the reports as one JSON object with one key per report: the summary, then the order given."""
+    names = sorted(frames, key=lambda name: name != "summary")
+    return _dump({name: _value(name, frames[name]) for name in names})
 
 
 def rows_as_json(frame: pl.DataFrame) -> str:

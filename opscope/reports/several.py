@@ -20,12 +20,16 @@ _WEIGHTS: Final = {
     "sequences": 4, "utilization": 3,
 }  # fmt: skip
 
+#: Made when all others are: making these adds notes.
+_LAST: Final = frozenset({"notes"})
+
 
 def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
     """Return ``make(name)`` for each name, in the order of the names. Raises what ``make`` raises.
 
     One thread begins with the first name, another with the last, until they meet: reports of one subject are
-    next to each other and share their work. Two are as many as the memory of a trace allows.
+    next to each other and share their work. Two are as many as the memory of a trace allows. Notes come
+    last, so that they are those of all these reports, whichever thread made which.
     """
     order = list(names)
     with progress.stage("making reports", sum(map(_weight, order))) as stage:
@@ -35,9 +39,12 @@ def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]
             stage.add(_weight(name))
             return found
 
-        if len(order) < _MANY or _processors() < 2:
-            return {name: one(name) for name in order}
-        return _by_two(order, one)
+        early = [name for name in order if name not in _LAST]
+        if len(early) < _MANY or _processors() < 2:
+            found = {name: one(name) for name in early}
+        else:
+            found = _by_two(early, one)
+        return {name: found[name] if name in found else one(name) for name in order}
 
 
 def _weight(name: str) -> int:

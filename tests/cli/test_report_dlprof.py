@@ -56,6 +56,35 @@ def test_json_has_an_object_per_report(opscope, file):
     assert loaded["op_type"]["Op Type Summary Report"][0]["Op Type"] == "conv2d"
 
 
+def test_of_several_domains_json_has_a_key_for_each(opscope, trace_of, tmp_path):
+    from opscope.profile import Profile
+
+    pushed = {"process": 0, "thread": 1, "end_thread": 1, "kind": "pushpop", "end": 50}
+    ranges = [
+        {**pushed, "domain": "opscope.torch", "start": 0, "text": "aten::mm(f32[8,8])"},
+        {**pushed, "domain": "one", "start": 60, "end": 70, "text": "batch"},
+        {**pushed, "domain": "two", "start": 80, "end": 95, "text": "log"},
+    ]
+    Profile(trace_of(ranges=ranges)).save(tmp_path / "a.opscope")
+    asked = (
+        "report",
+        tmp_path / "a.opscope",
+        "--style",
+        "dlprof",
+        "--reports",
+        "op_type",
+        "--json",
+    )
+    status, out, _ = opscope(*asked, "--domains", "one,two")
+    assert status == 0
+    found = json.loads(out)
+    assert list(found) == ["one", "two"]
+    for domain in found:
+        alone = json.loads(opscope(*asked, "--domains", domain)[1])
+        assert found[domain] == alone, "as it is when asked for alone"
+    assert found["one"] != found["two"]
+
+
 def test_a_key_op_by_id_and_a_range_of_iterations_choose_what_is_aggregated(opscope, file):
     asked = ("report", file, "--style", "dlprof", "--reports", "summary", "--json")
     _, out, _ = opscope(*asked, "--key_node", "CONV2D_2", "--iter_start", 1)

@@ -98,3 +98,12 @@ def test_every_stored_frame_is_made_by_a_method_of_its_name(profile):
     for name in STORED:
         assert profile._cached(name).columns
         assert name in profile._frames
+
+
+def test_notes_are_made_when_all_others_are_wherever_they_stand():
+    seen: list[str] = []
+    names = ["notes", *NAMES]
+    found = several.made(names, lambda name: seen.append(name) or len(seen))
+    assert list(found) == names
+    assert seen[-1] == "notes"
+    assert found["notes"] == len(names)

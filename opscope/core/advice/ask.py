@@ -97,9 +97,10 @@ def said(
 ) -> tuple[Said, ...]:
     """Return what the detectors say (``names``: these alone), findings first, those that save most before.
 
-    A finding without an estimate gets the one that ``simulate`` makes of its edit. Findings are in the order
-    of their estimate, else of their upper bound, else of their time; after them comes what no detector
-    could tell, then what found nothing. Raises UnknownDetector.
+    A finding without an estimate gets the one that ``simulate`` makes of its edit. First are the findings
+    with an estimate, in its order; then those without, in the order of their upper bound, else of their time;
+    then those whose estimate is nothing; then what no detector could tell, and what found nothing. Raises
+    UnknownDetector.
     """
     known = detectors()
     wanted = list(known if names is None else names)
@@ -120,7 +121,7 @@ def said(
                 stage.add()
             found = estimated
     order = (FOUND, CANNOT_TELL, NOTHING)
-    found.sort(key=lambda one: (order.index(one.outcome), -_weight(one.finding), one.detector))
+    found.sort(key=lambda one: (order.index(one.outcome), _rank(one.finding), one.detector))
     return tuple(found)
 
 
@@ -186,15 +187,20 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     how = f"The estimate is the replay of the timeline with this change: it ends {ms(alone)} sooner"
     if saving != alone:
         how += f", which the bounds make {ms(saving)}"
+    if alone <= 0:
+        how = "The replay of the timeline with this change ends no sooner: other work hides what it saves"
     reasoning = f"{finding.reasoning} {how}.".strip()
     return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
 
 
-def _weight(finding: Finding | None) -> int:
+def _rank(finding: Finding | None) -> tuple[int, int]:
+    """Return a finding's place: known savings first, then what may save, then what does not."""
     if finding is None:
-        return 0
-    known = (finding.saving, finding.saving_most, finding.time)
-    return next((int(one) for one in known if one is not None), 0)
+        return 0, 0
+    if finding.saving is not None:
+        return (0, -finding.saving) if finding.saving > 0 else (2, 0)
+    bound = finding.time if finding.saving_most is None else finding.saving_most
+    return 1, -(bound or 0)
 
 
 def _columns(finding: Finding) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import textwrap
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -85,13 +86,19 @@ def test_what_is_no_detector_is_left_out_and_logged(monkeypatch, caplog):
 
 
 def test_findings_come_first_and_those_that_may_save_most_before_the_others(monkeypatch):
-    def saving(most):
+    def saving_of(most):
         return Finding(
             what=f"up to {most}", evidence="", recommendation="", time=5, saving_least=0,
             saving_most=most, reasoning="", confidence="low",
         )  # fmt: skip
 
-    answers = {"a": [], "b": CannotTell("why"), "c": [saving(3), saving(9)], "d": [saving(None)]}
+    def estimated(saving):
+        return replace(saving_of(100), what=f"about {saving}", saving=saving)
+
+    answers = {
+        "a": [], "b": CannotTell("why"), "c": [saving_of(3), saving_of(9), estimated(0)],
+        "d": [saving_of(None), estimated(1)], "e": [estimated(2)],
+    }  # fmt: skip
     made = {
         name: Detector(name=name, question="?", find=lambda _, found=found: found)
         for name, found in answers.items()
@@ -99,5 +106,6 @@ def test_findings_come_first_and_those_that_may_save_most_before_the_others(monk
     monkeypatch.setattr(ask, "detectors", lambda: made)
     found = ask.advice(profile([]))
     assert found.select("detector", "finding").rows() == [
-        ("c", "up to 9"), ("d", "up to None"), ("c", "up to 3"), ("b", None), ("a", None)
+        ("e", "about 2"), ("d", "about 1"), ("c", "up to 9"), ("d", "up to None"), ("c", "up to 3"),
+        ("c", "about 0"), ("b", None), ("a", None),
     ]  # fmt: skip
