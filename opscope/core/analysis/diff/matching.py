@@ -101,11 +101,16 @@ def _paired(columns: list[NDArray[np.int64]], from_a: int) -> tuple[Ints, int]:
     """
     many, number = combinations(*columns)
     counts = [np.bincount(one, minlength=many) for one in (number[:from_a], number[from_a:])]
-    in_order = counts[0] == counts[1]
-    held = np.flatnonzero(((counts[0] > 0) & (counts[1] > 0))[number])
+    both = (counts[0] > 0) & (counts[1] > 0)
+    held = np.flatnonzero(both[number])
     set_of = number[held]
-    nth = np.where(in_order[set_of], _nth(set_of, int(np.searchsorted(held, from_a))), 0)
-    groups, found = combinations(set_of, nth)
+    if max(int(one[both].max(initial=0)) for one in counts) <= 1:  # most sets: nothing to order
+        found = (np.cumsum(both) - 1)[set_of]
+        groups = int(np.count_nonzero(both))
+    else:
+        in_order = counts[0] == counts[1]
+        nth = np.where(in_order[set_of], _nth(set_of, int(np.searchsorted(held, from_a))), 0)
+        groups, found = combinations(set_of, nth)
     first = np.empty(groups, np.int64)
     first[found[::-1]] = np.arange(len(found) - 1, -1, -1)
     place = np.empty(groups, np.int64)
