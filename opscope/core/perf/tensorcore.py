@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 
 from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 
-from .registry import CannotKnow, Entry, lookup, word_of
-from .shapes import NO_SHAPES, tensors
+from .nodes.conv import weights_last
+from .registry import CannotKnow, Entry, lookup, variant, word_of
+from .shapes import NO_SHAPES, output, sizes, tensors
 
 #: Families that Tensor Cores can compute with some dtype.
 MATRIX_FAMILIES: Final = frozenset({"gemm", "conv", "attention", "recurrent"})
@@ -275,9 +276,8 @@ def _dimensions(call: OpCall, operands: list[TensorSpec]) -> list[tuple[str, obj
     family = entry.family if entry else None
     a, b = operands[0].shape, operands[1].shape
     if family == "conv":
-        if len(b) < 3:
-            return []
-        return [("input channels", b[1]), ("output channels", b[0])]
+        inside, out = _channels(call, operands[0], operands[1])
+        return [] if inside is None else [("input channels", inside), ("output channels", out)]
     if family == "attention":
         return [("head size", a[-1])] if a else []
     if len(a) < 2 or len(b) < 2:
@@ -285,3 +285,23 @@ def _dimensions(call: OpCall, operands: list[TensorSpec]) -> list[tuple[str, obj
     if "linear" in call.name:
         return [("K", a[-1]), ("N", b[0])]
     return [("M", a[-2]), ("K", a[-1]), ("N", b[-1])]
+
+
+def _channels(call: OpCall, x: TensorSpec, w: TensorSpec) -> tuple[object, object]:
+    """Return the input and output channels of a convolution's weights; None where their order is not known.
+
+    They are [O, I, k…] in PyTorch, ONNX and MindSpore, [k…, I, O] in TensorFlow; XLA has ``dim_labels``.
+    """
+    if len(w.shape) < 3:
+        return None, None
+    labels = str(call.param("dim_labels", "")).partition("_")[2].partition("->")[0]
+    if len(labels) == len(w.shape) and "i" in labels and "o" in labels:
+        return w.shape[labels.index("i")], w.shape[labels.index("o")]
+    if variant(call, "tensorflow"):
+        try:
+            xs, ws = sizes(x), sizes(w)
+        except CannotKnow:
+            return None, None
+        if weights_last(call, xs, ws, output(call)):
+            return ws[-2], ws[-1]
+    return w.shape[1], w.shape[0]

@@ -233,6 +233,29 @@ def test_why_an_eligible_op_used_none():
     assert "layout" in tensorcore.unused_reason(conv, (7, 5))
 
 
+def conv(name, weight, channels=64, **params):
+    """A convolution of NHWC data of so many channels with these weights."""
+    shapes = (8, 33, 33, channels), weight
+    return OpCall(name, tuple(TensorSpec("f16", one) for one in shapes), (), tuple(params.items()))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        # 3 × 3 kernels from 64 to 30 channels: TensorFlow's weights are [h, w, in, out]
+        (conv("Conv2D", (3, 3, 64, 30)), "output channels = 30"),
+        (conv("Conv2D", (3, 3, 30, 64), 30), "input channels = 30"),
+        (conv("Conv2D", (3, 3, 64, 64)), None),
+        (conv("hlo::convolution", (3, 3, 64, 30), dim_labels="b01f_01io->b01f"), "output channels = 30"),
+        (conv("hlo::convolution", (30, 3, 3, 64), dim_labels="b01f_o01i->b01f"), "output channels = 30"),
+        (conv("aten::convolution", (30, 64, 3, 3)), "output channels = 30"),
+    ],
+)  # fmt: skip
+def test_the_channels_of_a_convolution_are_read_in_its_framework_s_order(call, said):
+    reason = tensorcore.alignment_reason(call, list(call.inputs), "f16")
+    assert reason == (None if said is None else f"{said} is not a multiple of 8")
+
+
 def test_what_low_precision_needs_of_its_sizes():
     """fp8 and fp4 kernels need 16 bytes from every version, int8 ones 4 elements; M is free."""
     b200, h100 = Target((10, 0), (12, 8)), Target((9, 0), (12, 8))
