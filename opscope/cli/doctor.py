@@ -295,7 +295,7 @@ def _gpu() -> Check:
 
 def _nsys() -> Iterator[Check]:
     """Check Nsight Systems, and what its report of a run from here would lack."""
-    from opscope.backends.nsys import preflight, tool, where
+    from opscope.backends.nsys import importer, preflight, tool, where
 
     from . import doctor_backends
 
@@ -315,6 +315,9 @@ def _nsys() -> Iterator[Check]:
         yield Check("Nsight Systems", False, path, str(error))
         return
     yield Check("Nsight Systems", True, f"{found.full}, {path}")
+    broken = importer.trouble(path)
+    if broken is not None:
+        yield Check("Nsight Systems's importer", False, "it makes no reports", broken)
     for what in preflight.findings(found, machine, foreign=False):
         yield Check("Nsight Systems here", False, "its reports would lack something", what)
 

@@ -66,7 +66,11 @@ class Where(TypedDict, total=False):
 
 _WHERE: Final = ("steps", "device", "rank", "layer", "range")
 _KEY: Final = "key"
+#: How many selections, and how many profiles by a key, a profile keeps: each has tables of its own.
+PARTS_KEPT: Final = 8
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_Asked = TypeVar("_Asked")
+_Part = TypeVar("_Part")
 
 
 def selectable(method: _Method) -> _Method:
@@ -78,6 +82,15 @@ def selectable(method: _Method) -> _Method:
         return method(self.select(**where) if where else self, *args, **given)
 
     return cast(_Method, of_selected)
+
+
+def _kept(held: dict[_Asked, _Part], asked: _Asked, make: Callable[[], _Part]) -> _Part:
+    """Return the part that is asked for, made if ``held`` has none; of many the one used longest ago goes."""
+    found = held.pop(asked, None)
+    held[asked] = make() if found is None else found  # the last one is the one used last
+    while len(held) > PARTS_KEPT:
+        del held[next(iter(held))]
+    return held[asked]
 
 
 class Base:
@@ -135,9 +148,7 @@ class Base:
         if not wanted:
             return self
         with lock_of(self, "selections"):
-            if wanted not in self._selections:
-                self._selections[wanted] = self._selected(wanted)
-            return self._selections[wanted]
+            return _kept(self._selections, wanted, lambda: self._selected(wanted))
 
     def _give_up(self) -> None:
         """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
@@ -160,13 +171,14 @@ class Base:
     def _by_key(self, key: str) -> Self:
         """Return the profile whose steps are the iterations that the key node ends."""
         with lock_of(self, "keys"):
-            if key not in self._keys:
-                found = key_ops(self._ops, key) or self._key_by_id(key)
-                if found is None:
-                    raise ValueError(unknown_key(self._ops, key))
-                steps = by_key(self._ops, found)
-                self._keys[key] = self._with_steps(steps, BY_KEY.format(name=found.name), False)
-            return self._keys[key]
+            return _kept(self._keys, key, lambda: self._made_by_key(key))
+
+    def _made_by_key(self, key: str) -> Self:
+        found = key_ops(self._ops, key) or self._key_by_id(key)
+        if found is None:
+            raise ValueError(unknown_key(self._ops, key))
+        steps = by_key(self._ops, found)
+        return self._with_steps(steps, BY_KEY.format(name=found.name), False)
 
     def _key_by_id(self, key: str) -> Key | None:
         """Return the key node that has the id ``key`` in another tool's reports."""

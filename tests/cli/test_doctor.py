@@ -328,6 +328,36 @@ def test_an_nsight_systems_that_is_too_old_or_answers_nonsense_is_told(monkeypat
     assert only.found == "nsys is not on PATH, nor in NVIDIA's folders"
 
 
+def test_an_nsight_systems_whose_importer_is_missing_or_does_not_start_is_told(
+    monkeypatch, tmp_path
+):
+    target, host = tmp_path / "target-linux-x64", tmp_path / "host-linux-x64"
+    target.mkdir()
+    linked = tmp_path / "nsys"
+    linked.symlink_to(nsys(target, "2023.4.4.54-234433681190v0"))
+
+    def told():
+        checks = about_nsight(monkeypatch, linked)
+        return [check.advice for check in checks if "importer" in check.what]
+
+    (missing,) = told()
+    assert "is missing" in missing
+    host.mkdir()
+    importer = host / "QdstrmImporter"
+    importer.write_text(
+        "#!/bin/sh\necho 'QdstrmImporter: error while loading shared libraries: libQt6.so' >&2; exit 127\n"
+    )
+    importer.chmod(0o755)
+    (broken,) = told()
+    assert "libQt6.so" in broken
+    importer.chmod(0o644)
+    (broken,) = told()
+    assert "does not start" in broken
+    importer.write_text("#!/bin/sh\necho 'unknown option' >&2; exit 1\n")
+    importer.chmod(0o755)
+    assert told() == [], "it starts; what it then says of an option is its own"
+
+
 def test_the_clock_of_light_mode_says_how_to_build_it(monkeypatch, tmp_path):
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path))
     compiler = tmp_path / "compiler"

@@ -1,0 +1,58 @@
+"""Whether an installation of Nsight Systems can make reports: its importer is there, and starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+#: An installation has ``nsys`` in target-linux-x64 (or -sbsa-armv8) and the importer in host-linux-x64.
+_TARGET, _HOSTS, _NAME = "target-linux", "host-linux-*", "QdstrmImporter"
+_STARTING_S: Final = 30
+#: What the system's loader says of a program that it cannot start.
+_UNLOADED: Final = (
+    "error while loading shared libraries",
+    "cannot open shared object",
+    "not found",
+)
+
+
+def trouble(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return why the ``nsys`` at ``path`` would leave raw events and no report, and what to do; None where
+    nothing shows that it would: a script that starts nsys elsewhere tells nothing of its installation."""
+    target = Path(os.path.realpath(path)).parent
+    if not target.name.startswith(_TARGET):
+        return None
+    found = [one / _NAME for one in sorted(target.parent.glob(_HOSTS))]
+    importer = next((one for one in found if one.is_file()), None)
+    then = "a run would leave a .qdstrm and no report"
+    if importer is None:
+        return (
+            f"its importer, {target.parent}/{_HOSTS}/{_NAME}, is missing: {then}; install the whole package"
+            " of Nsight Systems, or link that folder"
+        )
+    why = _start(importer, environ)
+    return why and f"its importer does not start ({why}): {then}; install what it lacks"
+
+
+def _start(importer: Path, environ: Mapping[str, str]) -> str | None:
+    """Return why the importer does not start; None if it does, whatever it says then."""
+    try:
+        done = subprocess.run(
+            [importer, "--help"],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_STARTING_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None  # it runs
+    except OSError as error:
+        return f"{importer}: {error.strerror or error}"
+    said = [line for line in done.stderr.splitlines() if any(one in line for one in _UNLOADED)]
+    return said[0].strip()[:300] if done.returncode and said else None
