@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.reports import suggest
 from opscope.viewer import rows, tables
 from opscope.viewer.additive import additive
@@ -91,10 +92,13 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
     """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+
+    def make() -> pl.DataFrame:
+        with progress.stage(f"making the table “{kind.title}”"):
+            return _plain(kind.frame(asked))
+
     made: pl.DataFrame = asked.viewed.tables.get(
-        ("frame", _place(kind, asked)),
-        lambda: _plain(kind.frame(asked)),
-        lambda made: int(made.estimated_size()),
+        ("frame", _place(kind, asked)), make, lambda made: int(made.estimated_size())
     )
     return made
 
