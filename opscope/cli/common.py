@@ -193,6 +193,18 @@ def _print_line(what: str) -> None:
         discard(sys.stderr)
 
 
+def refuse_url(path: Path | str | None, option: str) -> None:
+    """End the command if a path that must be local was given as a URL, which ``Path`` takes for a folder."""
+    from opscope.remote.urls import SCHEMES
+
+    scheme, colon, rest = str(path or "").partition(":")
+    if colon and rest.startswith("/") and scheme.lower() in SCHEMES:
+        fail(
+            f"{option} {scheme}://{rest.lstrip('/')}: this is written to a local path only;"
+            " profile.save() and opscope redact write profiles to URLs"
+        )
+
+
 def stream(write: Callable[[TextIO], object]) -> None:
     """Call ``write`` with stdout; if that fails (a full disk), print one line and exit."""
     if sys.stdout is None:

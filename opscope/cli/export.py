@@ -59,6 +59,7 @@ def export(
     from opscope.exports.formats import export as write
     from opscope.reports.suggest import unknown
 
+    common.refuse_url(output, "--output")
     if to not in FORMATS:
         common.fail(unknown("format", to, FORMATS))
     wanted = FORMATS[to]

@@ -127,6 +127,7 @@ def report(
         common.fail(str(error))
     if not names:
         common.fail("--reports names no report")
+    common.refuse_url(output_path, "--output-path")
     if output_path is not None and not kinds:
         kinds = ["csv"]
     every = registry.reports()
