@@ -24,8 +24,13 @@ _SUMMARY: Final[Mapping[str, str]] = {
 }
 
 
-def page(head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str) -> str:
-    """Return the profile's line ``head``, its summary and the ops that took longest, as escaped HTML."""
+def page(
+    head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str, styled: bool = True
+) -> str:
+    """Return the profile's line ``head``, its summary and the ops that took longest, as escaped HTML.
+
+    ``styled``: cells are aligned by style attributes, which a page with a strict content policy refuses.
+    """
     rows = [
         (label.format(device=device), readable(name, summary[name]))
         for name, label in _SUMMARY.items()
@@ -41,8 +46,8 @@ def page(head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str) 
     ]  # fmt: skip
     more = f"<p>{len(first)} of {len(ops):,} ops; op_totals() has all</p>" if table else ""
     return (
-        f"<p>{escape(head)}</p>{_table((), rows)}"
-        + (_table(("share", "time", "calls", *known), table) if table else "")
+        f"<p>{escape(head)}</p>{_table((), rows, styled)}"
+        + (_table(("share", "time", "calls", *known), table, styled) if table else "")
         + more
     )
 
@@ -62,13 +67,13 @@ def readable(name: str, value: Any) -> str:
     return f"{value} ns"
 
 
-def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def _table(names: Iterable[str], rows: Iterable[Iterable[str]], styled: bool) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(_cell(text, styled) for text in row) + "</tr>" for row in rows)
     return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, styled: bool) -> str:
     """Return one cell. Notebooks align every cell right; cells that do not begin with a digit go left."""
-    left = "" if text[:1].isdigit() else ' style="text-align:left"'
+    left = "" if not styled or text[:1].isdigit() else ' style="text-align:left"'
     return f"<td{left}>{escape(text)}</td>"

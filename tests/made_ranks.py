@@ -11,7 +11,11 @@ STEP, STEPS = 1000, 4
 
 
 def rank_files(
-    folder: Path, ranks: int = 2, *, slow: int | None = None, offset_us: dict[int, float] | None = None
+    folder: Path,
+    ranks: int = 2,
+    *,
+    slow: int | None = None,
+    offset_us: dict[int, float] | None = None,
 ) -> list[Path]:
     """Write ``rank0.json`` …; rank ``slow`` computes longer, ``offset_us`` moves the clocks of ranks.
 
@@ -30,7 +34,9 @@ def rank_trace(rank: int, ranks: int, slow: int | None = None, offset: float = 0
     """The trace of one rank as Kineto writes it, times in µs."""
     pid, events, links = 1000 + rank, [], 0
 
-    def add(cat: str, name: str, ts: float, dur: float, where: tuple[int, int], **args: object) -> None:
+    def add(
+        cat: str, name: str, ts: float, dur: float, where: tuple[int, int], **args: object
+    ) -> None:
         events.append({"ph": "X", "cat": cat, "name": name, "pid": where[0], "tid": where[1],
                        "ts": round(ts + offset, 3), "dur": round(dur, 3), "args": args})  # fmt: skip
 

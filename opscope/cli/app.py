@@ -22,10 +22,12 @@ from . import (
     ops,
     redact,
     report,
+    view,
     whatif,
 )
 from . import run as run_command
 from .dlprof import command as dlprof_command
+from .progress_bar import with_bar
 
 app = typer.Typer(
     name="opscope",
@@ -55,17 +57,18 @@ def _options(
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
 app.command("dlprof", cls=dlprof_command.Command, add_help_option=False)(dlprof_command.dlprof)
 app.command("attach")(attach_command.attach)
-app.command("report", cls=report.Command)(report.report)
-app.command("advise")(advise_command.advise)
-app.command("ops")(ops.ops)
-app.command("iterations")(iterations.iterations)
-app.command("kernels")(kernels.kernels)
-app.command("counters")(counters.counters)
-app.command("diff")(diff.diff)
-app.command("whatif")(whatif.whatif)
-app.command("export")(export.export)
-app.command("doctor")(doctor.doctor)
-app.command("redact")(redact.redact)
+app.command("report", cls=report.Command)(with_bar(report.report))
+app.command("advise")(with_bar(advise_command.advise))
+app.command("ops")(with_bar(ops.ops))
+app.command("iterations")(with_bar(iterations.iterations))
+app.command("kernels")(with_bar(kernels.kernels))
+app.command("counters")(with_bar(counters.counters))
+app.command("diff")(with_bar(diff.diff))
+app.command("whatif")(with_bar(whatif.whatif))
+app.command("export")(with_bar(export.export))
+app.command("view")(view.view)
+app.command("doctor")(with_bar(doctor.doctor))
+app.command("redact")(with_bar(redact.redact))
 app.command("build")(build_command.build)
 
 

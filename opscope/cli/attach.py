@@ -17,7 +17,7 @@ from opscope.core.capture.attach_place import Place
 from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
 from opscope.core.capture.attach_server import ask
 
-from . import common, inject
+from . import common, inject, progress_bar
 
 #: Steps that are recorded unless told otherwise, and the seconds after which a program without steps is
 #: let go.
@@ -333,18 +333,19 @@ def _profile(
         recording_folder.discard(other)
     private = os.environ.get(PRIVATE) == "1"
     task = Task(whole, target, names_for(target), [str(first["name"])], force, private, "auto")
-    try:
-        found = collect_profile(
-            task, "nothing was recorded: no framework that opscope supports ran meanwhile"
-        )
-    except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
-        common.fail(
-            f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(whole)}",
-            1,
-        )
-    recording_folder.discard(whole)
-    if found is None:
-        raise typer.Exit(1)
-    report, top, width = shown
-    if report and found[0] is not None and sys.stderr is not None:
-        print_report(found[0], found[1], top, width)
+    with progress_bar.bar():
+        try:
+            found = collect_profile(
+                task, "nothing was recorded: no framework that opscope supports ran meanwhile"
+            )
+        except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
+            common.fail(
+                f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(whole)}",
+                1,
+            )
+        recording_folder.discard(whole)
+        if found is None:
+            raise typer.Exit(1)
+        report, top, width = shown
+        if report and found[0] is not None and sys.stderr is not None:
+            print_report(found[0], found[1], top, width)

@@ -13,8 +13,9 @@ import opscope
 from opscope import backends
 from opscope.adapters import modes
 from opscope.backends import recording_folder
+from opscope.core import progress
 
-from . import common, nsight, nsight_run, simple
+from . import common, nsight, nsight_run, progress_bar, simple
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -139,7 +140,8 @@ def _readable(parts: Path) -> Trace:
     """Return the trace of all readable parts; print a line for each part that cannot be read."""
     from opscope.readers.recording.reader import collect
 
-    trace = collect(parts)
+    with progress.reading([parts], named="the recording"):
+        trace = collect(parts)
     trace.origin.pop("files", None)
     for one in trace.origin.pop("failed", ()):
         common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
@@ -166,13 +168,13 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
         return
     try:
         if profile.is_light:
-            write(console.light_screen(profile, rows), sys.stderr, width)
-            common.say(f"more: opscope report {target}")
-            return
-        made = console.first_screen(profile, rows, enough=top is None)
-        if len(profile.trace["allocations"]):
-            made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
-        write(made, sys.stderr, width)
+            made = console.light_screen(profile, rows)
+        else:
+            made = console.first_screen(profile, rows, enough=top is None)
+            if len(profile.trace["allocations"]):
+                made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+        with progress_bar.aside():
+            write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
     except OSError:  # nobody can read it, and the exit status is the program's
         common.discard(sys.stderr)

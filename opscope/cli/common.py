@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 
-from opscope.core.cells import in_notebook
+from . import progress_bar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -165,6 +165,11 @@ def held(keep: bool = True) -> Iterator[list[str]]:
         _held = before
 
 
+def is_held() -> bool:
+    """Whether the lines of ``say`` are kept: then nothing but errors is to be seen."""
+    return _held is not None
+
+
 def fail(what: str, status: int = 2) -> NoReturn:
     """Print one line on stderr and exit with ``status``."""
     _print_line(what)
@@ -186,11 +191,25 @@ def _print_line(what: str) -> None:
 
     if sys.stderr is None:
         return
-    try:
-        sys.stderr.write(f"opscope: {visible(what)}\n")
-        sys.stderr.flush()
-    except OSError:  # nobody can read it
-        discard(sys.stderr)
+    with progress_bar.aside():
+        try:
+            sys.stderr.write(f"opscope: {visible(what)}\n")
+            sys.stderr.flush()
+        except OSError:  # nobody can read it
+            discard(sys.stderr)
+
+
+def base_name(path: str) -> str:
+    """Return the last part of a path or URL: neither where the file lies nor a signature is in it."""
+    from opscope.remote.urls import is_url, name_of
+
+    return name_of(path) if is_url(path) else os.path.basename(os.path.normpath(path))
+
+
+def stem(path: str) -> str:
+    """Return a name for what is made from the file, folder or pattern at ``path``, without a suffix."""
+    name = base_name(path).partition(".")[0]
+    return "".join(one for one in name if one not in "*?[]") or "profile"
 
 
 def refuse_url(path: Path | str | None, option: str) -> None:
@@ -200,8 +219,8 @@ def refuse_url(path: Path | str | None, option: str) -> None:
     scheme, colon, rest = str(path or "").partition(":")
     if colon and rest.startswith("/") and scheme.lower() in SCHEMES:
         fail(
-            f"{option} {scheme}://{rest.lstrip('/')}: this is written to a local path only;"
-            " profile.save() and opscope redact write profiles to URLs"
+            f"{option} {scheme}://{rest.lstrip('/')}: a profile is recorded on a local disk only;"
+            " profile.save(URL) writes it to a URL afterwards"
         )
 
 
@@ -210,8 +229,10 @@ def stream(write: Callable[[TextIO], object]) -> None:
     if sys.stdout is None:
         fail("stdout is closed")
     try:
-        write(sys.stdout)
-        sys.stdout.flush()
+        # where stdout is a terminal, it is likely that of the bar
+        with progress_bar.aside() if sys.stdout.isatty() else contextlib.nullcontext():
+            write(sys.stdout)
+            sys.stdout.flush()
     except (
         BrokenPipeError
     ):  # the reader has ended (``opscope ops x | head``): exit as other tools do
@@ -235,7 +256,7 @@ def load(
     model: str | None = None,
     counters: str | None = None,
 ) -> Profile:
-    """Return the profile in ``paths``. Raises BadInput; shows a status line on a terminal meanwhile.
+    """Return the profile in ``paths``. Raises BadInput.
 
     If one of several files cannot be read, a line on stderr says so and the others are loaded; with
     ``strict`` it is an error.
@@ -249,22 +270,9 @@ def load(
 
     path = paths[0] if len(paths) == 1 else paths
     try:
-        # a notebook's cell keeps every line that a terminal would overwrite
-        if sys.stderr is None or not sys.stderr.isatty() or in_notebook():
-            profile = load_profile(
-                path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
-            )
-        else:
-            from rich.console import Console
-            from rich.text import Text
-
-            from opscope.reports.units import visible
-
-            names = visible(", ".join(map(os.path.basename, paths)))
-            with Console(stderr=True).status(Text(f"reading {names}")):
-                profile = load_profile(
-                    path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
-                )
+        profile = load_profile(
+            path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
+        )
     except UnknownDevice as error:
         fail(f"--gpu {error}")
     failed = profile.trace.origin.get("failed", ())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, html_file
 
 
 def diff(
@@ -44,6 +43,11 @@ def diff(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown, such as for a pull request.")
     ] = False,
+    html: html_file.Html = None,
+    embed_source: html_file.EmbedSource = False,
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="With --html: replace a file that exists.")
+    ] = False,
     iter_start: common.IterStart = None,
     iter_stop: common.IterStop = None,
     device: common.DeviceNumber = None,
@@ -69,6 +73,18 @@ def diff(
 
     if csv + json + markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")
+    if html is not None:
+        if csv or json or markdown or table is not None or fail_on or top is not None:
+            common.fail(
+                "--html cannot be combined with --csv, --json, --markdown, --table, --top or --fail-on"
+            )
+        with html_file.placed(html, force) as page:
+            where = (iter_start, iter_stop, device, rank, layer, range_)
+            base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
+            html_file.write(page, base, [a], new, (b,), sources=embed_source)
+        return
+    if embed_source or force:
+        common.fail("--embed-source and --force are options of --html")
     if table is not None and table not in shown.TITLES:
         common.fail(unknown("table", table, list(shown.TITLES)))
     if table is not None and (json or markdown):
@@ -91,11 +107,13 @@ def diff(
         told = Difference.unlike(one, other)
         one, other = reduced(a, True), reduced(b, True)
     difference = Difference(one, other, told)
+    if table is None and not csv:
+        difference.make()
     try:
         results = [held(limit, difference) for limit in limits]
     except BadLimit as error:
         common.fail(str(error))
-    names = (Path(a).name, Path(b).name)
+    names = (common.base_name(a), common.base_name(b))
     if csv:
         common.raw(shown.frame(difference, table or "cause"), True, top)
     elif json:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from . import common
+from . import common, html_file, outputs
+
+#: The viewer's pages in one file; they are no format of ``exports``, which the viewer stands beside.
+_HTML: Final = "html"
 
 
 def export(
@@ -17,14 +18,18 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard or prometheus.",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus,"
+            " or html (the pages of opscope view).",
             show_default=False,
         ),
     ],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "-o", "--output", help="The file to write.  [the trace's name]", show_default=False
+            "-o",
+            "--output",
+            help="The file to write, at a path or URL.  [the trace's name]",
+            show_default=False,
         ),
     ] = None,
     by: Annotated[
@@ -35,6 +40,7 @@ def export(
             show_default="op",
         ),
     ] = None,
+    embed_source: html_file.EmbedSource = False,
     force: Annotated[
         bool, typer.Option("-f", "--force", help="Replace the file if it exists.")
     ] = False,
@@ -59,9 +65,20 @@ def export(
     from opscope.exports.formats import export as write
     from opscope.reports.suggest import unknown
 
-    common.refuse_url(output, "--output")
+    if to == _HTML:
+        if by is not None:
+            common.fail(f"--by is for --to flamegraph, not {to}")
+        with html_file.placed(output or f"{common.stem(file[0])}.html", force) as page:
+            profile = common.load(file, gpu, strict, model=model)
+            profile = common.select(
+                profile, iter_start, iter_stop, device, rank, layer, range_, key
+            )
+            html_file.write(page, profile, file, sources=embed_source)
+        return
+    if embed_source:
+        common.fail("--embed-source is an option of --to html")
     if to not in FORMATS:
-        common.fail(unknown("format", to, FORMATS))
+        common.fail(unknown("format", to, [*FORMATS, _HTML]))
     wanted = FORMATS[to]
     options: dict[str, Any] = {}
     if by is not None:
@@ -70,23 +87,18 @@ def export(
         if by not in BY:
             common.fail(unknown("--by", by, BY))
         options["by"] = by
-    target = output or Path(_stem(file[0]) + wanted.suffix)
-    if target.is_dir() and not wanted.folder:
-        common.fail(f"{target} is a folder")
-    if target.exists() and not force:
-        common.fail(f"{target} exists; --force replaces it")
-    profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
-    try:
-        counts = write(profile, to, target, **options)
-    except OSError as error:
-        common.fail(f"{target} was not written: {error.strerror or error}")
-    except ImportError as error:  # a package that the format needs
-        common.fail(str(error))
+    with outputs.file(output or common.stem(file[0]) + wanted.suffix, force) as target:
+        if target.path.is_dir() and not wanted.folder:
+            common.fail(f"{target.path} is a folder")
+        if target.path.exists() and not force:
+            common.fail(f"{target.path} exists; --force replaces it")
+        profile = common.load(file, gpu, strict, model=model)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        try:
+            counts = write(profile, to, target.path, **options)
+        except OSError as error:
+            common.fail(f"{target.named()} was not written: {error.strerror or error}")
+        except ImportError as error:  # a package that the format needs
+            common.fail(str(error))
     said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
-    common.say(f"wrote {target}: {said}")
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(os.path.normpath(path))
-    return name.partition(".")[0] or "profile"
+    common.say(f"wrote {target.named()}: {said}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opscope.remote.errors import NotReached
-from opscope.remote.urls import is_url, name_of
+from opscope.remote.urls import is_url
 
 from . import common
 
@@ -61,7 +61,7 @@ def redact(
 def _target(file: str, output: str | None) -> Path | str:
     """Return where to write: a path, or a URL as it was given."""
     if output is None:
-        stem = name_of(file).partition(".")[0] or "profile"
+        stem = common.stem(file)
         folder = Path() if is_url(file) else Path(file).parent
         return folder / f"{stem}-redacted.opscope"
     if is_url(output):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from . import common
+from . import common, html_file, outputs
 
 
 class Command(TyperCommand):
@@ -56,8 +55,13 @@ def report(
         typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
     ] = None,
     output_path: Annotated[
-        Path | None,
-        typer.Option("--output-path", "--output_path", help="Folder for the files.", metavar="DIR"),
+        str | None,
+        typer.Option(
+            "--output-path",
+            "--output_path",
+            help="Folder for the files, at a path or URL.",
+            metavar="DIR",
+        ),
     ] = None,
     base_name: Annotated[
         str | None,
@@ -78,8 +82,13 @@ def report(
             show_default=False,
         ),
     ] = None,
+    html: html_file.Html = None,
+    embed_source: html_file.EmbedSource = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --style dlprof: replace files that exist.")
+        bool,
+        typer.Option(
+            "-f", "--force", help="With --html and --style dlprof: replace files that exist."
+        ),
     ] = False,
     counters: common.CountersFile = None,
     top: common.Top = None,
@@ -101,6 +110,24 @@ def report(
     """
     from opscope.reports import console, files, registry
 
+    if html is not None:
+        others = {"--reports": reports, "--by": by, "--formats": formats, "--json": json,
+                  "--output-path": output_path, "--base-name": base_name, "--top": top,
+                  "--domains": domains, "--style dlprof": style != "opscope"}  # fmt: skip
+        for name, given in others.items():
+            if given not in (None, False):
+                common.fail(
+                    f"--html and {name} cannot be combined: the pages have every report whole"
+                )
+        with html_file.placed(html, force) as page:
+            profile = common.load(file, gpu, strict, model=model, counters=counters)
+            profile = common.select(
+                profile, iter_start, iter_stop, device, rank, layer, range_, key
+            )
+            html_file.write(page, profile, file, sources=embed_source)
+        return
+    if embed_source:
+        common.fail("--embed-source is an option of --html")
     if style != "opscope" or domains is not None or force:
         from . import report_styles
 
@@ -127,7 +154,6 @@ def report(
         common.fail(str(error))
     if not names:
         common.fail("--reports names no report")
-    common.refuse_url(output_path, "--output-path")
     if output_path is not None and not kinds:
         kinds = ["csv"]
     every = registry.reports()
@@ -137,7 +163,7 @@ def report(
     profile = common.load(file, gpu, strict, lean, model, counters)
     profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
     if kinds:
-        base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
+        base = base_name or os.path.splitext(common.base_name(file[0]))[0]
         frames = registry.frames(profile, names, top or None)
         if default:
             empty = [name for name, frame in frames.items() if frame.is_empty()]
@@ -149,11 +175,12 @@ def report(
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:
-            made = files.write(frames, kinds, output_path or Path(), os.path.basename(base))
+            with outputs.folder(output_path) as place:
+                made = files.write(frames, kinds, place.path, os.path.basename(base))
         except OSError as error:
             common.fail(f"{output_path or '.'}: {error.strerror or error}")
         for path in made:
-            common.say(f"wrote {path}")
+            common.say(f"wrote {place.named(path)}")
     if json:
         common.emit(files.as_json(registry.frames(profile, names, top or None)))
     elif not kinds:

@@ -28,6 +28,7 @@ from . import (
     launch,
     nsight,
     nsight_run,
+    progress_bar,
     run_counters,
     simple,
 )
@@ -372,39 +373,44 @@ def record(
             recording_folder.discard(parts)
             common.fail(*launch.explain_start_failure(error, command))
         watch.begin(status)
-        dumps.finish()
-        names = () if force and target.exists() else _names(output, command, target)
-        task = Task(parts, target, names, command, force, private, mode)
-        try:
-            began = not launch.never_began(command, status)
-            why = f"nothing was recorded: {_nothing(steps, delay, duration, mode)}" if began else ""
-            if asked_only:
-                why = ""  # the profiles are where somebody attached
-            if around and target.exists():  # also of a command that is no Python program
-                why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
-            if timed is not None and began and not part:
-                timed.write(parts)
-            found = collect_profile(task, why) if nsys is None else of_nsight(nsys, task)
-            watch.stands(lambda: recording_folder.discard(parts))
-        except KeyboardInterrupt:  # on platforms without sigwait
-            common.say(watch.line("interrupted"))
-            raise typer.Exit(status) from None
-        except Exception as error:  # noqa: BLE001  whatever fails, the exit status is the program's
-            common.say(
-                f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(parts)}"
-            )
-            raise typer.Exit(status) from None
-        try:
-            if found is None and around and report and target.exists():
-                found = common.load([str(target)]), target
-            if counters is not None:
-                run_counters.tell(None if found is None else found[0], counters)
-            if found is not None and report and found[0] is not None:
-                print_report(found[0], found[1], top, width)
-            if found is not None and ended is not None and found[0] is not None:
-                ended(found[0], found[1])
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
-            common.say(f"the report was not printed: {recording_folder.reason(error)}")
+        # the program has ended: the terminal is ours
+        with progress_bar.bar(quiet=common.is_held()):
+            dumps.finish()
+            names = () if force and target.exists() else _names(output, command, target)
+            task = Task(parts, target, names, command, force, private, mode)
+            try:
+                began = not launch.never_began(command, status)
+                why = (
+                    f"nothing was recorded: {_nothing(steps, delay, duration, mode)}"
+                    if began
+                    else ""
+                )
+                if asked_only:
+                    why = ""  # the profiles are where somebody attached
+                if around and target.exists():  # also of a command that is no Python program
+                    why = f"Nsight Systems wrote {target}; to read it: opscope report {target}"
+                if timed is not None and began and not part:
+                    timed.write(parts)
+                found = collect_profile(task, why) if nsys is None else of_nsight(nsys, task)
+                watch.stands(lambda: recording_folder.discard(parts))
+            except KeyboardInterrupt:  # on platforms without sigwait
+                common.say(watch.line("interrupted"))
+                raise typer.Exit(status) from None
+            except Exception as error:  # noqa: BLE001  whatever fails, the exit status is the program's
+                why, left = recording_folder.reason(error), recording_folder.left(parts)
+                common.say(f"{target} was not written: {why}; {left}")
+                raise typer.Exit(status) from None
+            try:
+                if found is None and around and report and target.exists():
+                    found = common.load([str(target)]), target
+                if counters is not None:
+                    run_counters.tell(None if found is None else found[0], counters)
+                if found is not None and report and found[0] is not None:
+                    print_report(found[0], found[1], top, width)
+                if found is not None and ended is not None and found[0] is not None:
+                    ended(found[0], found[1])
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
+                common.say(f"the report was not printed: {recording_folder.reason(error)}")
     return status
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.tables.columns import pieces
 from opscope.exports.timeline import STREAM, Curve, Slices, Timeline, Track, Words
 
@@ -24,6 +25,11 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     Times are microseconds with three decimals, as the format has them, so no nanosecond is lost.
     """
     timeline = Timeline(profile)
+    with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
+        return _write(timeline, out, stage)
+
+
+def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str, int]:
     counts = dict.fromkeys(("slices", "instants", "flows", "counter values"), 0)
     out.write(b'{"displayTimeUnit":"ns","otherData":{"producer":"opscope"},"traceEvents":[\n')
     first = [
@@ -35,8 +41,9 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     for track, slices in timeline.slices():
         out.write(separator + _named(track).encode())
         separator = b",\n"
-        for lines in _slices(track, slices, counts):
+        for lines, many in _slices(track, slices, counts):
             out.write(separator + lines)
+            stage.add(many)
     for track, curve in timeline.curves():
         for lines in _curve(track, curve):
             out.write(separator + lines)
@@ -118,11 +125,11 @@ def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
                 told,
                 pl.lit("}}"),
             ]
-            yield _joined(frame.select(pl.concat_str(line)).to_series())
+            yield _joined(frame.select(pl.concat_str(line)).to_series()), len(rows)
             counts["instants" if instant else "slices"] += len(rows)
             joined = np.flatnonzero(made.flow[rows] > 0)
             if len(joined):
-                yield _joined(_arrows(track, made, rows[joined]))
+                yield _joined(_arrows(track, made, rows[joined])), 0
                 counts["flows"] += len(joined) if track.kind == STREAM else 0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.exports.chrome import texts
@@ -35,16 +36,23 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     no spans.
     """
     timeline = Timeline(profile)
+    with progress.stage("writing spans", len(timeline), progress.SLICES) as stage:
+        return _write(timeline, out, stage)
+
+
+def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str, int]:
     unix = _unix(timeline)
     paths = repr(sorted(timeline.trace.origin.get("paths") or ())).encode("utf-8", "surrogatepass")
     count = 0
     for track, made in timeline.slices():
         if track.kind == CALLS:
+            stage.add(len(made.row))
             continue
         head = _head(timeline, track)
         trace = hashlib.blake2b(paths + f" {track.process}".encode(), digest_size=16).hexdigest()
         for spans in _spans(track, made, trace, unix.get(track.process, 0)):
             out.write(head + spans + b"]}]}]}\n")
+            stage.add(_AT_ONCE)
         count += len(made.stack.rows)
     return {"spans": count}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core import progress
 from opscope.exports.protobuf import TIME, Bytes, Column, Piece, field, merged, rows
 from opscope.exports.timeline import COUNTER, STREAM, THREAD, Curve, Slices, Timeline, Track, Words
 
@@ -35,8 +36,13 @@ _AT_ONCE: Final = 200_000
 def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     """Write the profile's timeline; return how many slices, instants, flows and counter values it has."""
     timeline = Timeline(profile)
+    with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
+        return _write(timeline, out, stage)
+
+
+def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str, int]:
     counts = dict.fromkeys(("slices", "instants", "flows", "counter values"), 0)
-    writer = _Writer(out)
+    writer = _Writer(out, stage)
     writer.begin()
     for number, name in timeline.processes.items():
         process = field(1, timeline.pids[number]) + field(6, name)
@@ -64,8 +70,8 @@ def _process(number: int) -> int:
 class _Writer:
     """Writes packets, and each text before the first packet that refers to it."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
+    def __init__(self, out: BinaryIO, stage: progress.Stage) -> None:
+        self._out, self._stage = out, stage
         self._known: dict[tuple[int, str], int] = {}
         self._many = dict.fromkeys((_CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS), 0)
 
@@ -161,9 +167,11 @@ class _Writer:
                 event: list[Piece] = [field(_TYPE, _END) + field(_UUID, track.number)]
                 forms.append((closes, self._packets(end, event)))
                 self._out.write(merged(forms, len(part)))
+                self._stage.add(len(opens))
         for first in range(0, len(made.marks), _AT_ONCE):
             chosen = made.marks[first : first + _AT_ONCE]
             self._out.write(merged(list(opened(chosen, _INSTANT)), len(chosen)))
+            self._stage.add(len(chosen))
 
     def curve(self, track: Track, curve: Curve) -> None:
         """Write a counter's values."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.tables.columns import pieces
 from opscope.exports.timeline import Slices, Timeline, Track
 
@@ -26,6 +27,11 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     relative to the first, as the format's readers hold them in 53 bits.
     """
     timeline = Timeline(profile)
+    with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
+        return _write(timeline, out, stage)
+
+
+def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str, int]:
     frames: dict[str, int] = {}
     counts = {"profiles": 0, "slices": 0}
     tracks: list[tuple[Track, Slices]] = [
@@ -36,7 +42,7 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     for number, (track, made) in enumerate(tracks):
         if number:
             out.write(b",\n")
-        _profile(timeline, track, made, first, frames, out)
+        _profile(timeline, track, made, first, frames, out, stage)
         counts["profiles"] += 1
         counts["slices"] += len(made.stack.rows)
     named = ",".join(json.dumps({"name": name}, ensure_ascii=False) for name in frames)
@@ -51,6 +57,7 @@ def _profile(
     first: int,
     frames: dict[str, int],
     out: BinaryIO,
+    stage: progress.Stage,
 ) -> None:
     rows, stack = made.stack.rows, made.stack
     name = f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
@@ -83,4 +90,5 @@ def _profile(
             )
         ).to_series()
         out.write((b"," if some.start else b"") + str(lines.str.join(",").item()).encode())
+        stage.add(len(what) // 2)
     out.write(b"]}")

@@ -108,6 +108,10 @@ class Timeline:
             if name
         }
 
+    def __len__(self) -> int:
+        """The number of slices and marks on all tracks."""
+        return sum(len(self.trace[name]) for name in ("ranges", "calls", "kernels", "memops"))
+
     def slices(self) -> Iterator[tuple[Track, Slices]]:
         """Yield each track on which something ran, threads before streams."""
         flows = self._flows()

@@ -5,16 +5,18 @@ By subject its methods are in the classes of this folder, all on top of ``base.B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from html import escape
 from os import PathLike, fspath
+from os.path import lexists
 from typing import TYPE_CHECKING, cast
 from weakref import finalize
 
 import polars as pl
 
 from opscope import readers
+from opscope.core import progress as progress_of
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import Difference, compared
 from opscope.core.attribution.capture_traces import without_captures
@@ -111,6 +113,7 @@ def load(
     lean: bool = False,
     model: Path | None = None,
     counters: Path | None = None,
+    progress: Callable[[str, int, int | None], object] | None = None,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -127,15 +130,28 @@ def load(
     the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
-    what was not joined.
+    what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
+    in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
     """
+    with progress_of.told(progress):
+        return _loaded(path, gpu, strict, lean, model, counters)
+
+
+def _loaded(
+    path: Path | Sequence[Path],
+    gpu: str | None,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
+    counters: Path | None,
+) -> Profile:
     if is_url(path):
         at_url = _load_url(cast(str, path), strict, lean, model)
         if at_url is not None:
             return _beside(at_url, gpu, counters)
     is_saved = (
         isinstance(path, (str, PathLike))
-        and not (is_url(path) or is_pattern(path))
+        and not (is_url(path) or (is_pattern(path) and not lexists(path)))
         and readers.format_of(path) == "profile"
     )
     if is_saved and model is None:

@@ -24,6 +24,7 @@ from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text, hand_back
 from opscope.core.tables.trace import Trace
 from opscope.readers.profile.profile_folder import Tables
@@ -137,6 +138,15 @@ class Base:
             if wanted not in self._selections:
                 self._selections[wanted] = self._selected(wanted)
             return self._selections[wanted]
+
+    def _give_up(self) -> None:
+        """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
+        if self._part_of is None:
+            return
+        whole = self._part_of[0]
+        with lock_of(whole, "selections"):
+            for key in [key for key, held in whole._selections.items() if held is self]:
+                del whole._selections[key]
 
     def _selected(self, wanted: Selection) -> Self:
         ops, kernels, memops = select(self._ops, wanted)
@@ -270,6 +280,19 @@ class Base:
                 return frame
         return self._cached(name)
 
+    def _own_columns(self, table: str, wanted: Sequence[str]) -> tuple[pl.DataFrame, int]:
+        """Return columns of a trace table, and its number of rows; of a saved table that was not read yet,
+        only these are read."""
+        tables = self.trace.tables
+        if isinstance(tables, Tables) and (many := tables.unread(table)) is not None:
+            if not wanted:
+                return pl.DataFrame(), many
+            frame, held = tables.part(table, wanted)
+            if held.issuperset(wanted):
+                return frame.select(wanted), many
+        whole = self.trace[table]
+        return whole.select(wanted), len(whole)
+
     @classmethod
     def _schema(cls, name: str) -> Mapping[str, pl.DataType]:
         """Return the schema of a frame, from a trace in which nothing ran on a GPU."""
@@ -290,11 +313,12 @@ class Base:
             frame = self._stored[name]
             held = set(frame.columns)
         if table is not None:
-            rows = self.trace[table]
-            if len(rows) != len(frame):
+            both = [column for column in schema if column in TABLES[table]]
+            wanted = both if columns is None else [one for one in both if one in columns]
+            rows, many = self._own_columns(table, wanted)
+            if frame.width and len(frame) != many:
                 return None
-            both = [column for column in schema if column in rows.columns]
-            frame = pl.concat([rows.select(both), frame.drop(both, strict=False)], how="horizontal")
+            frame = pl.concat([rows, frame.drop(both, strict=False)], how="horizontal")
             held |= set(both)
         if held != set(schema):
             return None

@@ -25,7 +25,7 @@ from .work import Work
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 14
+ANALYSIS: Final = 15
 
 
 class Saved(Work):

@@ -6,18 +6,22 @@ import filecmp
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from opscope.core import progress
 from opscope.remote.urls import is_pattern, is_url, shown
 
 from . import at_urls
 from .base import Reader
 from .errors import BadInput, NoneReadable, NotATrace
-from .formats import find
+from .formats import Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
-    from opscope.remote.listed import Found
+    from opscope.remote.listed import Found as AtUrl
+
+#: How the names of a profile's files begin that hold results: joining profiles reads none of them.
+NOT_READ: Final = "extra."
 
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open"]
 
@@ -44,20 +48,26 @@ def open(
             return open(path, strict=strict, lean=lean, model=copy)
     beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
-        return _join(list(path), "an empty list of files", strict, lean, beside)
+        return _read_all(path, "an empty list of files", strict, lean, beside)
     if is_url(path) and not is_pattern(path):
         return _open_url(at_urls.listed(str(path))[0], strict, lean, beside)
     if is_pattern(path) and not os.path.lexists(path):
         found_all = at_urls.expanded([path])
         if len(found_all) == 1:
             return open(found_all[0], strict=strict, lean=lean, model=model)
-        return _join(found_all, f"{os.fspath(path)}: no traces", strict, lean, beside)
+        return _read_all(found_all, f"{os.fspath(path)}: no traces", strict, lean, beside)
     location = Path(path)
     found = find(location)
     if found is None:
-        return _join(
-            _traces(location), f"{location}: a folder without traces", strict, lean, beside
-        )
+        none = f"{location}: a folder without traces"
+        return _read_all(_traces(location), none, strict, lean, beside)
+    with progress.reading([location], without=NOT_READ):
+        trace = _read(found, location, strict, lean, beside)
+        progress.read_whole(location)
+    return trace
+
+
+def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
     if beside is not None and found.takes_model:
         return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
@@ -74,8 +84,23 @@ def open(
     return with_model(trace, beside)
 
 
+def _read_all(
+    paths: Iterable[str | os.PathLike[str]],
+    none: str,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
+) -> Trace:
+    """Join the traces in ``paths``, of which each may be a pattern; ``none`` is the complaint of no path."""
+    listed = at_urls.expanded(paths)
+    if any(map(is_url, listed)):  # each tells of its copying, then of its reading
+        return _join(listed, none, strict, lean, model)
+    with progress.reading(listed, without=NOT_READ):
+        return _join(listed, none, strict, lean, model)
+
+
 def _open_url(
-    found: Found, strict: bool, lean: bool, model: Path | None, of_folder: bool = False
+    found: AtUrl, strict: bool, lean: bool, model: Path | None, of_folder: bool = False
 ) -> Trace:
     """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
 
@@ -95,7 +120,7 @@ def _open_url(
     whole, entries = at_urls.entries(found.url)
     if whole:
         return at_urls.read(found, read)
-    traces: list[Found] = []
+    traces: list[AtUrl] = []
     for entry in entries:
         if not entry.is_folder or at_urls.entries(entry.url)[0]:
             traces.append(entry)
@@ -135,7 +160,6 @@ def _join(
     """Join the traces in ``paths``; ``of_folder``: leave out what is no trace, as logs beside traces are."""
     from opscope.core.tables.trace import concat  # lazy: it loads Polars
 
-    paths = at_urls.expanded(paths)
     if not paths:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
@@ -146,7 +170,7 @@ def _join(
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
-    seen: list[Found] = []
+    seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
             model, "files of a TensorRT engine take no model: give its layer info as one of them"

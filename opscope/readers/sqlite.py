@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core import progress
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.pool import Pool
 
@@ -101,6 +103,9 @@ class Database:
         self._connection: Any = None
         #: Number of values of the wrong type by (table, column, SQL of the rows that were selected).
         self._faults: dict[tuple[str, str, str], int] = {}
+        #: Bytes of each table that was read, and how many of them were counted, where someone listens.
+        self._weights: dict[str, tuple[int, int]] = {}
+        self._counting = threading.Lock()
 
     def __enter__(self) -> Database:
         return self
@@ -135,7 +140,9 @@ class Database:
             return pl.DataFrame()
         if self._connection is None:
             self._connection = _connect(self._uri)
-        return self._select(self._connection, table, wanted, where)
+        found = self._select(self._connection, table, wanted, where)
+        self._told(table, 1)
+        return found
 
     def scan(
         self,
@@ -171,10 +178,18 @@ class Database:
                     assert not isinstance(piece, Piece)
                     return convert(*self._piece(connecting(), table, wanted, seldom, piece))
 
+            found = []
+
+            def take(made: Iterable[T]) -> None:
+                for item in made:
+                    found.append(item)
+                    self._told(table, len(found) / len(pieces))
+
             if workers < 2:
-                return [one(piece) for piece in pieces]
+                take(map(one, pieces))
+                return found
             with Pool(workers) as pool:
-                found = list(pool.map(one, pieces))
+                take(pool.map(one, pieces))
         hand_back()
         return found
 
@@ -197,7 +212,8 @@ class Database:
             if odd or not isinstance(root, int):
                 return None
             pages = opened.enter_context(Pages(self.path))
-            return _Decoder(pages, pages.pieces(root), self.tables[table], wanted, seldom)
+            tell = self._teller(table)
+            return _Decoder(pages, pages.pieces(root), self.tables[table], wanted, seldom, tell)
         except (BadInput, Unusual, OSError):
             return None
 
@@ -257,6 +273,45 @@ class Database:
             return True  # the table has no row numbers, so nothing is known
         rows, known = sample.row(0)
         return bool(known * 10 >= rows)
+
+    def _told(self, table: str, share: float) -> None:
+        """Tell whoever listens that this share of the table is read."""
+        if (stage := progress.reads()) is None:
+            return
+        with self._counting:
+            if table not in self._weights:
+                self._weights[table] = self._weight(table), 0
+            weight, before = self._weights[table]
+            now = max(before, int(weight * share))
+            self._weights[table] = weight, now
+        stage.read(os.fspath(self.path), None, now - before)
+
+    def _teller(self, table: str) -> Callable[[int], None] | None:
+        """Return what tells, from any thread, of decoded bytes of the table: half of them, as the other
+        half of the work is to come. None where nobody listens."""
+        if (stage := progress.reads()) is None:
+            return None
+        self._told(table, 0)
+
+        def tell(many: int) -> None:
+            with self._counting:
+                weight, before = self._weights[table]
+                now = min(before + many // 2, weight)
+                self._weights[table] = weight, now
+            stage.read(os.fspath(self.path), None, now - before)
+
+        return tell
+
+    def _weight(self, table: str) -> int:
+        """Return the bytes of the pages that hold the table's rows; 0 if they are not as usual."""
+        name = "'" + table.replace("'", "''") + "'"
+        sql = f"SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = {name}"
+        try:
+            root = self._execute(sql).item()
+            with Pages(self.path) as pages:
+                return pages.size_of(root)
+        except (BadInput, Unusual, OSError, ValueError, TypeError):
+            return 0
 
     def _present(self, table: str, columns: Mapping[str, _C]) -> dict[str, _C]:
         has = self.tables.get(table, ())
@@ -380,6 +435,7 @@ class _Decoder:
     columns: tuple[str, ...]
     wanted: Mapping[str, Column]
     seldom: Mapping[str, Kind]
+    tell: Callable[[int], None] | None
 
     def integers(self, piece: Piece) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
         """Return the integer columns of a piece, and which rows have a value in a column ``seldom``."""
@@ -391,7 +447,7 @@ class _Decoder:
         names = [part for each in parts.values() for part in each]
         places = [self.columns.index(name) for name in names]
         seldom = [self.columns.index(name) for name in self.seldom]
-        series, marked = self.pages.rows(piece, places, seldom)
+        series, marked = self.pages.rows(piece, places, seldom, self.tell)
         read = dict(zip(names, series, strict=True))
         found = {
             name: (read[each[0]] if len(each) == 1 else packed(*(read[part] for part in each)))

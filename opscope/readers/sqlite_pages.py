@@ -12,7 +12,7 @@ caller lets SQLite read those rows. Nothing is read beyond a page, whatever the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -125,6 +125,10 @@ class Pages:
             for number, (start, end) in enumerate(pairwise(edges))
         ]
 
+    def size_of(self, root: int) -> int:
+        """Return the bytes of the leaves of the table with this root page. Raises Unusual."""
+        return self._size * sum(len(piece.pages) for piece in self.pieces(root))
+
     def _below(self, pages: Ints, keys: Ints) -> tuple[Ints, Ints]:
         """Return the children of interior pages, and their keys."""
         flat = self._read(pages)
@@ -183,18 +187,25 @@ class Pages:
         return cells, counts
 
     def rows(
-        self, piece: Piece, wanted: Sequence[int], seldom: Sequence[int]
+        self,
+        piece: Piece,
+        wanted: Sequence[int],
+        seldom: Sequence[int],
+        tell: Callable[[int], object] | None = None,
     ) -> tuple[list[pl.Series], NDArray[np.bool_]]:
         """Return the ``wanted`` columns (places in the table) of a piece's rows as Int64, and whether any of
-        the columns ``seldom`` is not null. Raises Unusual."""
+        the columns ``seldom`` is not null. ``tell`` is called with the bytes of each block that is decoded.
+        Raises Unusual."""
         step = max(1, _BLOCK // self._size)
         memory = self._buffer(
             min(step, len(piece.pages))
         )  # new memory costs more than what is read
-        blocks = [
-            self._block(self._read(piece.pages[start : start + step], memory), wanted, seldom)
-            for start in range(0, len(piece.pages), step)
-        ]
+        blocks = []
+        for start in range(0, len(piece.pages), step):
+            pages = piece.pages[start : start + step]
+            blocks.append(self._block(self._read(pages, memory), wanted, seldom))
+            if tell is not None:
+                tell(len(pages) * self._size)
         columns = zip(*(columns for columns, _ in blocks), strict=True)
         marked = np.concatenate([marked for _, marked in blocks])
         return [pl.concat(parts, rechunk=False) for parts in columns], marked

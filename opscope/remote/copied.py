@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import NotReached
 from .listed import Found, look, under
-from .stores import store, tried
+from .stores import path_in, store, tried
 from .urls import name_of
 
 
@@ -49,7 +49,7 @@ def copied(found: Found, folder: Path) -> Path:
 
 def _copy(found: Found, target: Path, known: Any = None) -> None:
     known = known or store(found.url)
-    path = known._strip_protocol(found.url)
+    path = path_in(known, found.url)
     found = look(found.url, known)  # a listing may be older, and name its versions in another way
     for last in (False, True):
         _room(found.url, found.size or 0, target.parent)

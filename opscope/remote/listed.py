@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import NotReached
-from .stores import store, tried
+from .stores import path_in, store, tried
 from .urls import is_pattern, is_web, scheme_of
 
 #: A pattern or a folder with more files than this is refused: it is not what anyone means.
@@ -38,14 +38,14 @@ def look(url: str, opened: Any = None) -> Found:
     """Return what is at ``url``. Raises NotReached, for what is not there too."""
     place = url if is_web(url) else url.rstrip("/")
     known = opened or store(url)
-    info = tried(url, lambda: known.info(_path(known, place)))
+    info = tried(url, lambda: known.info(path_in(known, place)))
     return _found(place, info)
 
 
 def matching(pattern: str) -> list[Found]:
     """Return what the pattern matches, by name in natural order. Raises NotReached, for no match too."""
     known = store(pattern)
-    found = tried(pattern, lambda: known.glob(_path(known, pattern), detail=True))
+    found = tried(pattern, lambda: known.glob(path_in(known, pattern), detail=True))
     if not found:
         raise NotReached(pattern, "matches nothing")
     return _sorted(pattern, found.values())
@@ -54,7 +54,7 @@ def matching(pattern: str) -> list[Found]:
 def entries(url: str) -> list[Found]:
     """Return what is in the folder at ``url``, by name in natural order. Raises NotReached."""
     known, place = store(url), url.rstrip("/")
-    path = _path(known, place)
+    path = path_in(known, place)
     infos = tried(url, lambda: known.ls(path, detail=True))
     # stores name the folder itself among its entries where somebody made a marker for it
     return _sorted(url, [one for one in infos if str(one["name"]).strip("/") != path.strip("/")])
@@ -66,7 +66,7 @@ def under(url: str) -> dict[str, Found]:
     A name that leads out of the folder is refused.
     """
     known, place = store(url), url.rstrip("/")
-    base = _path(known, place).strip("/")
+    base = path_in(known, place).strip("/")
     infos = tried(url, lambda: known.find(base, detail=True))
     _bound(url, len(infos))
     found = {}
@@ -121,7 +121,3 @@ def _found(url: str, info: Mapping[str, Any]) -> Found:
     size = info.get("size")
     version = next((str(info[key]) for key in _VERSIONS if info.get(key)), None)
     return Found(url, False, int(size) if size is not None else None, version)
-
-
-def _path(known: Any, url: str) -> str:
-    return str(known._strip_protocol(url))

@@ -24,7 +24,8 @@ _SECRET: Final = re.compile(
 _QUERY: Final = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
 #: Texts of the stores' errors, and what they mean. The classes differ by store and version; the codes do not.
 _MEANINGS: Final = (
-    (r"NoSuchBucket|bucket does not exist|No such bucket|ContainerNotFound|container does not exist", "no such bucket"),
+    (r"NoSuchBucket|bucket does not exist|No such bucket|ContainerNotFound|container does not exist",
+     "no such bucket"),
     (r"NoSuchKey|BlobNotFound|\b404\b|Not Found", "no such file"),
     (r"AccessDenied|Forbidden|\b403\b|AuthorizationFailure|AuthenticationFailed|Anonymous caller|\b401\b",
      "access denied; credentials are those that fsspec finds"),
@@ -49,13 +50,14 @@ def store(url: str) -> Any:
     Raises NotReached where its package is not installed or cannot be set up.
     """
     scheme = scheme_of(url) or ""
+    named = _account(url)
     try:
         import fsspec
 
-        return fsspec.filesystem(
+        known = fsspec.filesystem(
             {"s3a": "s3", "gcs": "gs", "az": "abfs"}.get(scheme, scheme),
             use_listings_cache=False,
-            **_account(url),
+            **named,
         )
     except ImportError as error:
         raise NotReached(
@@ -64,6 +66,20 @@ def store(url: str) -> Any:
         ) from error
     except Exception as error:
         raise NotReached(url, in_words(error)) from error
+    if named:
+        # a connection string in the environment wins over the account in the URL
+        reached = getattr(getattr(known, "service_client", None), "account_name", None)
+        if reached is not None and reached != named["account_name"]:
+            raise NotReached(
+                url, f"the credentials that fsspec finds are of another account ({reached})"
+            )
+    return known
+
+
+def path_in(known: Any, url: str) -> str:
+    """Return the path of ``url`` as its file system names it."""
+    scheme, colon, rest = url.partition(":")  # fsspec knows schemes in lower case only
+    return str(known._strip_protocol(scheme.lower() + colon + rest))
 
 
 def _account(url: str) -> dict[str, str]:

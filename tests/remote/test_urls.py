@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from opscope.remote.urls import is_pattern, is_url, name_of, shown
 
 
-@pytest.mark.parametrize("path", ["s3://b/k", "GS://b/k", "az://c/x", "https://h/x", "abfss://c@a.x/y"])
+@pytest.mark.parametrize(
+    "path", ["s3://b/k", "GS://b/k", "az://c/x", "https://h/x", "abfss://c@a.x/y"]
+)
 def test_urls_of_known_schemes_are_opened(path):
     assert is_url(path)
 
 
-@pytest.mark.parametrize("path", ["file:///x", "a:b", "s3:/b/k", "C:\\x", "ftp://h/x", "memory://x", Path("s3://b")])
+@pytest.mark.parametrize(
+    "path", ["file:///x", "a:b", "s3:/b/k", "C:\\x", "ftp://h/x", "memory://x", Path("s3://b")]
+)
 def test_no_other_text_is_a_url(path):
     assert not is_url(path)
 

@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from opscope.adapters import known
+from opscope.core.capture import source_files
 from opscope.core.cells import cell
 from opscope.core.code_files import LIMIT, is_library_s, library_file, select_frames
 from opscope.core.schema import Frame
@@ -151,7 +152,9 @@ class Sources:
             if inside is None or inside.partition("/")[0] in self._frameworks:
                 return None
             return LibraryFile(inside)
-        return path.removeprefix(self._here)
+        shown = path.removeprefix(self._here)
+        source_files.note(shown, path)
+        return shown
 
 
 def _library_folders() -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from opscope.cli import common
+from opscope.cli import common, progress_bar
 from opscope.cli.collected import names_for, print_report
 
 from . import written
@@ -35,33 +35,34 @@ def again(asked: Asked, database: Path) -> None:
             f"`opscope report {database}` shows it"
         )
     written.check(asked)
-    with common.held(asked.level < NORMAL):
-        _tell(asked)
-        profile = common.load([str(database)])
-        for note in profile.notes().filter(severity="warning").iter_rows(named=True):
-            common.say(f"{database}: {note['what']}")
-    made = written.make_folder(asked.folder)
-    try:
-        files = written.write(asked, profile)
-    except written.NotWritten as error:
-        written.remove_empty(made)
-        common.fail(f"{database}: {error}")
-    if not is_profile:
+    with progress_bar.bar(quiet=asked.level < NORMAL):
+        with common.held(asked.level < NORMAL):
+            _tell(asked)
+            profile = common.load([str(database)])
+            for note in profile.notes().filter(severity="warning").iter_rows(named=True):
+                common.say(f"{database}: {note['what']}")
+        made = written.make_folder(asked.folder)
         try:
-            path = profile.save_as(asked.path, force=asked.force, others=names_for(asked.path))
-        except OSError as error:
-            common.fail(f"{asked.path} was not written: {error.strerror or error}")
-        files = [path, *files]
-    with common.held(asked.level < MINIMAL):
-        for one in files:
-            common.say(f"wrote {one}")
-    if not is_profile and asked.level >= NORMAL:
-        common.say(
-            f"to make more reports without reading {database} again: "
-            f"opscope dlprof --database={files[0]} --reports=…"
-        )
-    if asked.level >= DETAILED:
-        print_report(profile, database if is_profile else files[0], None, None)
+            files = written.write(asked, profile)
+        except written.NotWritten as error:
+            written.remove_empty(made)
+            common.fail(f"{database}: {error}")
+        if not is_profile:
+            try:
+                path = profile.save_as(asked.path, force=asked.force, others=names_for(asked.path))
+            except OSError as error:
+                common.fail(f"{asked.path} was not written: {error.strerror or error}")
+            files = [path, *files]
+        with common.held(asked.level < MINIMAL):
+            for one in files:
+                common.say(f"wrote {one}")
+        if not is_profile and asked.level >= NORMAL:
+            common.say(
+                f"to make more reports without reading {database} again: "
+                f"opscope dlprof --database={files[0]} --reports=…"
+            )
+        if asked.level >= DETAILED:
+            print_report(profile, database if is_profile else files[0], None, None)
 
 
 def _tell(asked: Asked) -> None:

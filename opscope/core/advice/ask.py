@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
@@ -105,9 +106,19 @@ def said(
     for name in wanted:
         if name not in known:
             raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
-    found = [one for name in known if name in wanted for one in _asked(known[name], answers)]
+    asked = [name for name in known if name in wanted]
+    with progress.stage("asking detectors", len(asked)) as stage:
+        found: list[Said] = []
+        for name in asked:
+            found += _asked(known[name], answers)
+            stage.add()
     if simulate is not None:
-        found = [_estimated(one, simulate) for one in found]
+        with progress.stage("replaying the timeline", len(found)) as stage:
+            estimated = []
+            for one in found:
+                estimated.append(_estimated(one, simulate))
+                stage.add()
+            found = estimated
     order = (FOUND, CANNOT_TELL, NOTHING)
     found.sort(key=lambda one: (order.index(one.outcome), -_weight(one.finding), one.detector))
     return tuple(found)

@@ -8,7 +8,7 @@ was busy; else it cannot be told what bounds it. Light mode has an answer of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -22,6 +22,7 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device_work import COMPUTATION, DeviceWork
 from opscope.core.analysis.diagnosis_time import Divided, Host, Steps
 from opscope.core.analysis.idle import NOT_TIMED
+from opscope.core.analysis.in_words import NEAR, borderline
 from opscope.core.analysis.light_diagnosis import FINDINGS
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.trace import Trace
@@ -34,6 +35,8 @@ COMPILING: Final = 0.05
 WORTH: Final = 0.1
 #: Time of a CPU's steps outside any op: some is normal, as Python runs between ops (as in light mode).
 OUTSIDE: Final = 0.3
+#: It is surely more than that if the steps differ so little that it is after so many standard errors.
+ERRORS: Final = 2
 #: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
 #: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
@@ -76,7 +79,7 @@ class Facts:
 def diagnosis(facts: Facts) -> pl.DataFrame:
     """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns)."""
     one = _Diagnosis(facts)
-    found = sorted(one.findings(), key=lambda row: -row["lost"]) if one.too_little is None else []
+    found = one.surely(one.findings()) if one.too_little is None else []
     pressure = list(one.memory())
     told: list[dict[str, Any]] = list(one.not_told())
     if one.too_little is not None:
@@ -100,6 +103,8 @@ class _Diagnosis:
             for name, part in one.parts.items():
                 self.parts[name] = self.parts.get(name, 0) + part
         self.on_gpu = facts.work is not None
+        #: How far below its threshold a part is borderline.
+        self.near = 1.0 if self.on_gpu else NEAR
         self.say = words.Words(facts.framework, self.on_gpu)
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
@@ -121,7 +126,43 @@ class _Diagnosis:
             return "the processes that made steps ran nothing on a device", run
         return "no ops and no kernels were recorded", run
 
+    def surely(self, found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the findings, what costs most first. Those near their threshold are borderline;
+        beside a clear one, those below their threshold are left out."""
+        rows = sorted(found, key=lambda row: -row["lost"])
+        clear = any(row["sure"] for row in rows)
+        told = []
+        for row in rows:
+            limit, over, sure = row.pop("limit"), row.pop("over"), row.pop("sure")
+            if sure:
+                told.append(row)
+            elif over or not clear:
+                told.append(row | borderline(row["finding"], row["text"], limit))
+        return told
+
     # ------------------------------------------------------------------ sentences
+
+    def _judged(
+        self,
+        finding: str,
+        lost: float,
+        measured: float,
+        limit: float,
+        *rest: Any,
+        sure: bool = True,
+    ) -> dict[str, Any]:
+        """Return the row of a finding whose part of the time, ``measured``, is over ``limit`` or near it;
+        ``sure``: whether the steps agree that it is over it."""
+        row = self._row(finding, lost, *rest)
+        return row | {
+            "limit": limit,
+            "over": measured > limit,
+            "sure": sure and measured > NEAR * limit,
+        }
+
+    def _within(self, part: float, limit: float) -> bool:
+        """Return whether a part (ns) is too small for a finding, even one near its limit."""
+        return part * self.near <= limit * self.time
 
     def _row(
         self,
@@ -184,7 +225,7 @@ class _Diagnosis:
 
     def _input(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["input"]
-        if lost <= INPUT * self.time:
+        if self._within(lost, INPUT):
             return
         timed = self.facts.loaders.filter("timed")
         by = timed.group_by("loader", "source", "workers").agg(
@@ -192,20 +233,24 @@ class _Diagnosis:
         )
         loader, source, workers, _ = by.sort("time", "loader", descending=[True, False]).row(0)
         where = f", from {loader}{f' at {source}' if source else ''}"
-        yield self._row(
+        yield self._judged(
             "input-bound",
             lost,
+            lost / self.time,
+            INPUT,
             self._while(lost, "waited for its input") + where,
             self.say.input(workers),
         )
 
     def _compiling(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["compiling"]
-        if lost > COMPILING * self.time:
+        if not self._within(lost, COMPILING):
             text = self._while(lost, "compiled")
             if self.steps:
                 text += f", in {self.facts.steps.compiled:,} of {self.steps:,} steps"
-            yield self._row("compilation", lost, text, self.say.compiling())
+            yield self._judged(
+                "compilation", lost, lost / self.time, COMPILING, text, self.say.compiling()
+            )
 
     def _communication(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["communication"]
@@ -215,11 +260,17 @@ class _Diagnosis:
             worst = late.row(0, named=True)
             mine = [one.time for one in self.facts.divided if one.process == worst["process"]]
             behind = int(worst["lateness"])
-            if worst["caused_waiting"] >= CAUSES * caused and mine and behind > WORTH * max(mine):
+            if (
+                worst["caused_waiting"] >= CAUSES * caused
+                and mine
+                and behind * self.near > WORTH * max(mine)
+            ):
                 gained = behind * len(self.facts.divided)
-                yield self._row(
+                yield self._judged(
                     "straggler",
                     min(gained, self.time),
+                    behind / max(mine),
+                    WORTH,
                     f"it came last to {worst['last']:,} of {worst['compared']:,} collectives,"
                     f" {ns(behind)} later than the first rank in all ({share(behind / max(mine))} of its"
                     " time); the others waited for it",
@@ -228,11 +279,13 @@ class _Diagnosis:
                     int(worst["process"]),
                 )
                 lost = max(0, lost - int(worst["caused_waiting"]))
-        if lost > WORTH * self.time:
+        if not self._within(lost, WORTH):
             beside = "while nothing was computed" if self.on_gpu else "in no op but collectives"
-            yield self._row(
+            yield self._judged(
                 "communication-bound",
                 lost,
+                lost / self.time,
+                WORTH,
                 f"{self._part(lost)} went into communication {beside}",
                 self.say.communication(),
             )
@@ -240,7 +293,7 @@ class _Diagnosis:
     def _copies(self) -> Iterator[dict[str, Any]]:
         staging = self.parts["staging"]
         lost = self.parts["copying"] + staging
-        if lost <= WORTH * self.time:
+        if self._within(lost, WORTH):
             return
         memops = self.facts.trace["memops"]
         kinds = (
@@ -258,15 +311,19 @@ class _Diagnosis:
         memory = f" {'from' if source == 'pageable' else 'to'} pageable memory" if pageable else ""
         text = f"{self._part(lost)} went into copies and sets that nothing hides; most of it {what}{memory}"
         text += f" ({many:,} in all)"
-        yield self._row("copy-bound", lost, text, self.say.copies(kind, pageable))
+        yield self._judged(
+            "copy-bound", lost, lost / self.time, WORTH, text, self.say.copies(kind, pageable)
+        )
 
     def _synchronising(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["synchronising"]
-        if lost > WORTH * self.time:
+        if not self._within(lost, WORTH):
             reads = self._reads()
-            yield self._row(
+            yield self._judged(
                 "synchronising calls",
                 lost,
+                lost / self.time,
+                WORTH,
                 f"the device was idle for {self._part(lost)} after the program had waited for it to"
                 " finish, and"
                 f" before the next work was launched{reads}",
@@ -282,7 +339,7 @@ class _Diagnosis:
 
     def _launches(self) -> Iterator[dict[str, Any]]:
         lost, starting = self.parts["host"], self.parts["starting"]
-        if lost + starting <= WORTH * self.time:
+        if self._within(lost + starting, WORTH):
             return
         work = self.facts.work
         assert work is not None
@@ -305,16 +362,23 @@ class _Diagnosis:
         begins = not self.steps and longest > CAUSES * self.time
         if begins:
             text += f"; one gap alone took {ns(longest)}, as when a program starts"
-        yield self._row(
-            "host-bound", lost + starting, text, self.say.launches(0 < median < SHORT, begins)
+        yield self._judged(
+            "host-bound",
+            lost + starting,
+            (lost + starting) / self.time,
+            WORTH,
+            text,
+            self.say.launches(0 < median < SHORT, begins),
         )
 
     def _waits(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["queued"]
-        if lost > WORTH * self.time:
-            yield self._row(
+        if not self._within(lost, WORTH):
+            yield self._judged(
                 "waiting on other streams",
                 lost,
+                lost / self.time,
+                WORTH,
                 f"the device was idle for {self._part(lost)} although its next work was launched: it"
                 " waited for an"
                 " event, another stream or another device",
@@ -323,10 +387,12 @@ class _Diagnosis:
                 " of a whole stream",
             )
         lost = self.parts["unknown"]
-        if lost > WORTH * self.time:
-            yield self._row(
+        if not self._within(lost, WORTH):
+            yield self._judged(
                 "idle device",
                 lost,
+                lost / self.time,
+                WORTH,
                 f"the device was idle for {self._part(lost)}; the trace does not record the launches that"
                 " would tell"
                 " what it waited for",
@@ -335,14 +401,18 @@ class _Diagnosis:
 
     def _outside(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["outside"]
-        if not self.steps or lost <= OUTSIDE * self.time:
+        if not self.steps or self._within(lost, OUTSIDE):
             return
         host = self.facts.host
         text = f"the program spent {self._part(lost)} outside any op: its own code, and Python between ops"
         short = bool(host.many) and lost < host.many * BETWEEN
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
-        yield self._row("host-bound", lost, text, self.say.outside(short))
+        error = sum(one.error**2 for one in self.facts.divided) ** 0.5
+        yield self._judged(
+            "host-bound", lost, lost / self.time, OUTSIDE, text, self.say.outside(short),
+            sure=lost - ERRORS * error > OUTSIDE * self.time,
+        )  # fmt: skip
 
     def _rated(self) -> tuple[dict[str, tuple[float, float]], float]:
         """Return by bound the time and the ideal time (ns) of what has a roof; and the time of all."""
@@ -375,13 +445,13 @@ class _Diagnosis:
     def _kernels(self) -> Iterator[dict[str, Any]]:
         found = self._bounds()
         computed = self.parts["computation"]
-        if found is None or computed <= WORTH * self.time:
+        if found is None or self._within(computed, WORTH):
             return
         name, _, attained, said = found
         lost = computed * max(0.0, 1 - attained / ATTAINED)
-        if lost > WORTH * self.time:
+        if not self._within(lost, WORTH):
             text = f"{self._part(computed)} went into {'kernels' if self.on_gpu else 'ops'}; {said}"
-            yield self._row(name, lost, text, self.say.kernels(name))
+            yield self._judged(name, lost, lost / self.time, WORTH, text, self.say.kernels(name))
 
     def memory(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each device whose memory was nearly full."""

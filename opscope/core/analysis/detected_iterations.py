@@ -17,6 +17,7 @@ from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_st
 from opscope.core.tables.columns import compact
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
 
 #: What repeats where something is trained may be a part of a step: gradients may be accumulated.
 TRAINED: Final = 0.7
@@ -31,6 +32,8 @@ UNSURE: Final = (
     "steps detected from what repeats ({by}; confidence {confidence:.2f}): they are steps here because a "
     "range of them was selected, and nowhere else"
 )
+#: Threads that look at a process each: NumPy and Polars release the GIL.
+_THREADS: Final = 2
 #: process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt or why there are none.
 Detected = tuple[int, pl.DataFrame | None, str | None]
 
@@ -47,15 +50,15 @@ def detected(ops: Ops, processes: list[int]) -> Iterator[Detected]:
     if any(part.get("times") for part in trace.origin.get("parts") or [trace.origin]):
         yield from ((number, None, MADE_UP) for number in processes)
         return
-    for number in processes:
+
+    def found_in(number: int) -> Detected:
         mine = of == number
         found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"
         if found == NO_OPS:
             found, by = _by_kernels(ops, number), "kernels"
         if isinstance(found, str):
-            yield number, None, found
-            continue
+            return number, None, found
         one, thread = found
         confidence, doubts = one.confidence, [one.doubt]
         if by == "kernels":
@@ -66,7 +69,10 @@ def detected(ops: Ops, processes: list[int]) -> Iterator[Detected]:
         if confidence < HIGH and not any(doubts):
             doubts.append(FEW)
         why = "; ".join(doubt for doubt in doubts if doubt) or None
-        yield number, frame_of(Found(one.bounds, confidence, by), number, thread), why
+        return number, frame_of(Found(one.bounds, confidence, by), number, thread), why
+
+    with Pool(min(_THREADS, len(processes))) as pool:
+        yield from pool.map(found_in, processes)
 
 
 def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:

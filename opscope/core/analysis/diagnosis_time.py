@@ -50,6 +50,8 @@ class Stretch:
     spans: Spans
     #: How many steps they are; 0 where no steps are known.
     steps: int
+    #: When each step begins and ends (ns): steps that touch are one stretch.
+    each: Spans = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Divided:
     parts: dict[str, int]
     #: The longest gap (ns) in which the device waited for the host; 0 on a CPU.
     longest: int = 0
+    #: On a CPU: the standard error (ns) of the time ``outside``, from how its part of a step differs.
+    error: float = 0.0
 
 
 def steps_to_judge(
@@ -108,9 +112,8 @@ def steps_to_judge(
     kept = later if len(later) else rows
     of, compiled = {}, 0
     for (process,), part in kept.group_by("process", maintain_order=True):
-        held = merge(part["begin"].to_numpy(), part["end"].to_numpy())
-        of[int(process)] = Stretch(held, len(part))
         begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
+        of[int(process)] = Stretch(merge(begins, ends), len(part), (begins, ends))
         spent = covered(host.compiling.get(int(process), _NOTHING), begins, ends)
         compiled += int(np.count_nonzero(spent))
     starting = float((first["time"] - first["usual"]).sum() or 0) if len(first) else 0.0
@@ -302,8 +305,24 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
         sums = [0 if part is None else int(part.sum()) for part in split(kinds, start, end)]
         time = int((end - start).sum())
         parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
-        found.append(Divided(process, None, time, stretch.steps, parts))
+        error = _error(stretch.each, _all([one for one in kinds if one is not None]))
+        found.append(Divided(process, None, time, stretch.steps, parts, error=error))
     return found
+
+
+def _error(steps: Spans, known: Spans) -> float:
+    """Return the standard error (ns) of the steps' time outside ``known``, as a ratio of sums has it
+    (Cochran, Sampling Techniques, 1977, 6.3); infinite for one step."""
+    start, end = steps
+    many = len(start)
+    if not many:
+        return 0.0
+    length = (end - start).astype(np.float64)
+    outside = length - covered(known, start, end)
+    if many < 2 or not length.sum():
+        return float("inf")
+    off = outside - outside.sum() / length.sum() * length
+    return float(np.sqrt(many / (many - 1) * (off**2).sum()))
 
 
 def _until_run(compiling: Spans, others: Spans) -> Spans:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core import progress
 from opscope.core.analysis.windows import captured
 from opscope.core.tables.columns import ahead
 from opscope.core.tables.intervals import NONE, Ints
@@ -56,11 +57,13 @@ def identities(ops: Ops) -> Identities:
     # compute the cached properties that all pieces need before threads use them
     identify_part(slice(0, 0))
     row = np.empty(0, np.int64)
-    for _, (rows, columns) in ahead(identify_part, many):
-        number[rows] = found = numbering.of(*columns)
-        if numbering.many > len(row):
-            row = np.append(row, np.zeros(numbering.many - len(row), np.int64))
-        row[found] = rows
+    with progress.stage("telling ops apart", many, progress.ROWS) as stage:
+        for part, (rows, columns) in ahead(identify_part, many):
+            number[rows] = found = numbering.of(*columns)
+            if numbering.many > len(row):
+                row = np.append(row, np.zeros(numbering.many - len(row), np.int64))
+            row[found] = rows
+            stage.add(part.stop - part.start)
     if numbering.many <= np.iinfo(np.int16).max:
         number = number.astype(np.int16)
     return Identities(number, row, None if inside is None else seen[row].astype(bool))

@@ -17,7 +17,7 @@ from opscope.core.light_format import PHASES
 from opscope.core.schema import MACHINE_CPU, PROCESS_MEMORY
 from opscope.core.tables.trace import Trace
 
-from .in_words import ns, size
+from .in_words import NEAR, borderline, ns, size
 from .in_words import share as said
 from .light import is_light, quantile, ranks
 
@@ -125,6 +125,12 @@ def _row(finding: str, share: float | None, lost: float | None, text: str) -> di
     }
 
 
+def _sure(row: dict[str, Any], limit: float) -> dict[str, Any]:
+    """Return a row whose share is over its limit, as borderline if it is so by little."""
+    near = row["share"] <= NEAR * limit
+    return row | borderline(row["finding"], row["text"], limit) if near else row
+
+
 class _One:
     """One process."""
 
@@ -171,16 +177,17 @@ class _One:
                     if busy > 90
                     else ": there is room for more workers"
                 )
-            yield _row("input-bound", wait / self.total, wait, text)
+            yield _sure(_row("input-bound", wait / self.total, wait, text), BOUND)
         wait = self.sums["collective"]
         if wait > BOUND * self.total:
-            yield _row(
+            row = _row(
                 "waiting for other ranks",
                 wait / self.total,
                 wait,
                 f"the steps spent {said(wait / self.total)} of their time in collectives that the program"
                 " called itself: the transfer, and waiting for other ranks",
             )
+            yield _sure(row, BOUND)
 
     def _uneven(self) -> Iterator[dict[str, Any]]:
         if self.steps < LEAST or not self.median:
@@ -311,13 +318,14 @@ class _One:
     def _outside(self) -> Iterator[dict[str, Any]]:
         rest, known = self.sums["other"], self.total - self.sums["other"]
         if known and self.sums["backward"] and rest > OUTSIDE * self.total:
-            yield _row(
+            row = _row(
                 "time outside of phases",
                 rest / self.total,
                 None,
                 f"{said(rest / self.total)} of the steps' time was in no phase: the program's own code"
                 " between them, such as reading a loss, logging or writing a checkpoint",
             )
+            yield _sure(row, OUTSIDE)
 
     def not_told(self) -> Iterator[dict[str, Any]]:
         say = "cannot tell"

@@ -316,24 +316,33 @@ class Ops:
     def outline(self, rows: Ints) -> list[NDArray[Any]]:
         """Return numbers (-1: none) such that rows with equal numbers have equal columns in ``identify``.
 
-        They are the numbers of the reading, the forward op's reading if that gives the shapes, the
-        direction, the layer, and the source.
+        They are those of ``outline_without_source``, and the source.
         """
-        reading = at(self.attribution.meaning.reading, rows)
-        forward = self.forward_of(rows)
-        bare = ~self.readings["shaped"].fill_null(False).to_numpy()
-        theirs = np.where(at(bare, reading, False), forward, NONE)
-        layer, source = self.layer_numbers(rows, forward), self._line_numbers(rows, "source")
+        reading, theirs, direction, layer, forward = self._outline(rows)
+        source = self._line_numbers(rows, "source")
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
             forward_source = self._line_numbers(forward[paired], "source")
             source[paired] = np.where(source[paired] >= 0, source[paired], forward_source)
+        own = at(self._names_line["source"], reading, False)
+        return [reading, theirs, direction, layer, np.where(own, NONE, source)]
+
+    def outline_without_source(self, rows: Ints) -> list[NDArray[Any]]:
+        """Return the numbers of the reading, the forward op's reading if that gives the shapes, the direction
+        and the layer (-1: none)."""
+        return self._outline(rows)[:4]
+
+    def _outline(self, rows: Ints) -> list[NDArray[Any]]:
+        reading = at(self.attribution.meaning.reading, rows)
+        forward = self.forward_of(rows)
+        bare = ~self.readings["shaped"].fill_null(False).to_numpy()
+        theirs = np.where(at(bare, reading, False), forward, NONE)
         return [
             reading,
             at(self.attribution.meaning.reading, theirs),
             self.direction(rows),
-            layer,
-            np.where(at(self._names_line["source"], reading, False), NONE, source),
+            self.layer_numbers(rows, forward),
+            forward,
         ]
 
     def layer_numbers(self, rows: Ints, forward: Ints) -> Ints:

@@ -95,19 +95,9 @@ def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
     waiting of all other ranks in these. A collective in which no rank waited longer than a microsecond has
     no last rank. Only collectives of which the times of at least two ranks are known are compared.
     """
-    kind = pl.col("kind").cast(pl.String)
-    compared = exchanged.filter(
-        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
-    ).with_columns(kind.alias("kind"))
-    if compared.is_empty():
+    marked = _marked(exchanged)
+    if marked.is_empty():
         return pl.DataFrame(schema=STRAGGLERS)
-    one = list(_ONE)
-    shortest = pl.col("duration") == pl.col("shortest")
-    marked = compared.with_columns(
-        (pl.col("duration").max().over(one) - pl.col("shortest")).alias("late"),
-        pl.col("waiting").sum().over(one).alias("caused"),
-        (shortest & (shortest.sum().over(one) == 1)).alias("last"),
-    ).with_columns(pl.col("last") & (pl.col("late") > NOISE))
     last = pl.col("last")
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
     return (
@@ -128,6 +118,37 @@ def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
         .sort("caused_waiting", "process", descending=[True, False])
         .select(*STRAGGLERS)
     )
+
+
+def waits_for(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per pair of processes: ``late``, which alone entered last, ``process``, which waited
+    for it, and its ``waiting`` (ns). The waiting of a ``late`` adds up to its ``caused_waiting``."""
+    marked = _marked(exchanged)
+    if marked.is_empty():
+        return pl.DataFrame(schema={"late": pl.Int32, "process": pl.Int32, "waiting": pl.Int64})
+    late = pl.col("process").filter(pl.col("last")).first().over(list(_ONE)).alias("late")
+    return (
+        marked.with_columns(late)
+        .filter(pl.col("late").is_not_null() & ~pl.col("last"))
+        .group_by("late", "process", maintain_order=True)
+        .agg(pl.col("waiting").sum().cast(pl.Int64))
+    )
+
+
+def _marked(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives of each rank that can be compared, with ``late`` (ns: how much the last came
+    after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process alone was last)."""
+    kind = pl.col("kind").cast(pl.String)
+    compared = exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
+    ).with_columns(kind.alias("kind"))
+    one = list(_ONE)
+    shortest = pl.col("duration") == pl.col("shortest")
+    return compared.with_columns(
+        (pl.col("duration").max().over(one) - pl.col("shortest")).alias("late"),
+        pl.col("waiting").sum().over(one).alias("caused"),
+        (shortest & (shortest.sum().over(one) == 1)).alias("last"),
+    ).with_columns(pl.col("last") & (pl.col("late") > NOISE))
 
 
 def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:

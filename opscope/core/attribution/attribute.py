@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core import progress
 from opscope.core.attribution.known import Known, Launched, Note
 from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.attribution.op_ranges import RUNTIME
@@ -106,8 +107,10 @@ def attribute(trace: Trace) -> Attribution:
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
     """
     known = Known.of(trace)
-    for rule in RULES:
-        known = rule.apply(known)
+    with progress.stage("linking kernels to ops", sum(rule.weight for rule in RULES)) as stage:
+        for rule in RULES:
+            known = rule.apply(known)
+            stage.add(rule.weight)
     _add_notes(trace, known.notes)
     return Attribution(
         known.trace,

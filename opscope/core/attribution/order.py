@@ -55,6 +55,8 @@ class Rule:
     needs: tuple[str, ...]
     gives: tuple[str, ...]
     after: str
+    #: Its share of the time that all take, in ms on a trace of 400,000 kernels and 1.2 million ranges.
+    weight: int = 1
 
 
 def _launches(known: Known) -> Known:
@@ -176,6 +178,7 @@ RULES: Final = (
         needs=("trace",),
         gives=("links",),
         after="it comes first: it needs only ids",
+        weight=30,
     ),
     Rule(
         "0",
@@ -192,6 +195,7 @@ RULES: Final = (
         needs=("trace",),
         gives=("meaning",),
         after="the ranges of rule 0 have texts too; the next rule that adds ranges adds the steps",
+        weight=100,
     ),
     Rule(
         "4a",
@@ -208,6 +212,7 @@ RULES: Final = (
         needs=("trace", "meaning", "named"),
         gives=("is_op", "nested"),
         after="a range that gets its call from a spec becomes an op",
+        weight=12,
     ),
     Rule(
         "5",
@@ -216,6 +221,7 @@ RULES: Final = (
         needs=("trace", "links"),
         gives=("replays", "used"),
         after="it needs no op; it comes before rule 2, which also looks up the ops of captured calls",
+        weight=6,
     ),
     Rule(
         "2",
@@ -224,6 +230,7 @@ RULES: Final = (
         needs=("trace", "nested", "replays", "used"),
         gives=("parent", "call_op", "nests"),
         after="it looks up only calls that launched something or were captured",
+        weight=90,
     ),
     Rule(
         "2",
@@ -240,6 +247,7 @@ RULES: Final = (
         needs=("trace", "links", "is_op", "used", "call_op", "nests"),
         gives=("why", "launched"),
         after="a call has a reason if no range of either kind encloses it",
+        weight=5,
     ),
     Rule(
         "results",
@@ -288,5 +296,6 @@ RULES: Final = (
         needs=("trace", "meaning", "is_op", "parent", "notes"),
         gives=("trace", "meaning", "is_op", "parent", "notes"),
         after="it compares all ops, also those that only kernels name; its ranges come after all others",
+        weight=100,
     ),
 )

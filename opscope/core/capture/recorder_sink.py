@@ -32,7 +32,7 @@ from opscope.core.recording_format import (
     VERSION,
 )
 
-from . import cpu_samples
+from . import cpu_samples, source_files
 from . import process as processes
 from .idle import IdleWriter
 from .living_threads import living_threads
@@ -343,6 +343,8 @@ class Recorder:
             self._fact(stop=perf_counter_ns())
             self._clock()
             self._fact(versions=processes.versions())
+            for fact in source_files.facts():
+                self._fact(**fact)
             for source in self.sources:
                 for severity, what, how_many in source.notes():
                     self._fact(note=what, severity=severity, how_many=how_many)

@@ -42,6 +42,8 @@ _LEAST_FACTS: Final = 256 << 10
 _MOST_FACTS: Final = 1024
 #: The first keys of facts that belong to a segment.
 _OF_A_SEGMENT: Final = frozenset(("clock", "samples", "cost", "in_steps", "setup", "probe"))
+#: The first keys of facts of which there may be several.
+_SEVERAL: Final = frozenset(("note", "domain", "memory", "onnxruntime", "source_file"))
 #: A step that has been open for longer than this many times the ring's length is not kept from its begin.
 _MOST_TIMES: Final = 10
 #: A slow step is written this long after it, if the steps that should follow do not come.
@@ -598,7 +600,7 @@ class RingRecorder(Recorder):
                 shared.append(line)
             else:
                 # one of each of these; a note or a domain may be several, each once
-                key = line if first in ("note", "domain", "memory", "onnxruntime") else first
+                key = line if first in _SEVERAL else first
                 if self._kept.get(key) != line and (
                     key in self._kept or len(self._kept) < _MOST_FACTS
                 ):

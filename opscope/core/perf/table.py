@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any, Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.schema import OpCall
 
 from . import tensorcore
@@ -34,6 +36,8 @@ SCHEMA = {
     "tc_reason": pl.String,
     "tc_unused": pl.String,
 }
+#: How many calls are priced between two words on the progress.
+_TOLD: Final = 256
 
 
 def columns(
@@ -49,9 +53,22 @@ def columns(
     ``tc_reason`` says what prevents the use of Tensor Cores; ``tc_unused`` is the likeliest reason if no
     kernel of the call is found to use them.
     """
-    rows = []
     target = target or tensorcore.Target()
+    with progress.stage("working out the ops' cost", len(calls), progress.CALLS) as stage:
+        rows = _rows(calls, forwards, target, stage)
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _rows(
+    calls: Sequence[OpCall],
+    forwards: Sequence[OpCall | None] | None,
+    target: tensorcore.Target,
+    stage: progress.Stage,
+) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
     for number, call in enumerate(calls):
+        if not number % _TOLD:
+            stage.add(_TOLD if number else 0)
         forward = forwards[number] if forwards is not None else None
         found, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
@@ -81,7 +98,7 @@ def columns(
                 else None,
             )
         )
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return rows
 
 
 def _main_dtype(found: Cost, call: OpCall) -> str | None:

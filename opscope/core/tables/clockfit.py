@@ -25,10 +25,10 @@ MIN_SPAN_NS: Final = 10_000_000
 class ClockFit:
     """``ours = theirs + offset + drift · (theirs - origin)``, all in ns, drift without unit.
 
-    ``error_ns`` bounds how far that may be off between the readings, given that each call really ran inside
-    its bracket. ``slack_ns`` is the room that the fit leaves. It is negative if no offset and drift fit all
-    brackets, so some reading is not what it was taken for; the error is then the distance from the far end
-    of the bracket that fits worst.
+    ``error_ns`` bounds how far that may be off from the first reading's begin to the last one's end, given
+    that each call really ran inside its bracket. ``slack_ns`` is the room that the fit leaves. It is negative
+    if no offset and drift fit all brackets, so some reading is not what it was taken for; the error is then
+    the distance from the far end of the bracket that fits worst.
     """
 
     origin: int
@@ -88,10 +88,13 @@ def fit(
         error = float(np.maximum(high - line, line - low).max())
     else:
         edges = np.concatenate((drifts[space >= 0], _zeros(drifts, space), [drift]))
+        # a last bracket that was interrupted ends long after its call began
+        first = min(float(at.min()), float(before.min() - base - origin))
+        last = max(float(at.max()), float(after.max() - base - origin))
         error = max(
             float(np.abs(bound - offset + (edges - drift) * when).max())
             for bound in room(edges)
-            for when in (at.min(), at.max())
+            for when in (first, last)
         )
     return ClockFit(
         origin, base + round(offset), drift, int(np.ceil(error)), int(np.floor(slack)), len(before)

@@ -221,6 +221,34 @@ def pairs(
     return one + low, other + least, number
 
 
+def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
+    """Return how many distinct combinations the rows of integer columns have, and the number of each row's.
+
+    The numbers are in the order of the combinations. Columns are put into one number as long as 62 bits
+    hold it, as each step of ``pairs`` sorts all rows.
+    """
+    key: NDArray[np.int64] | None = None
+    size = 1
+    for column in columns:
+        if not len(column):
+            return 0, np.empty(0, np.int32)
+        least = int(column.min())
+        wide = int(column.max()) - least + 1
+        if key is not None and size * wide >= 1 << 62:
+            distinct, number = _numbered(key, size)
+            key, size = number.astype(np.int64), len(distinct)
+        if size * wide >= 1 << 62:
+            distinct, inverse = np.unique(column, return_inverse=True)
+            column, least, wide = inverse.reshape(-1), 0, len(distinct)
+        shifted = column.astype(np.int64) - least
+        key = shifted if key is None else key * wide + shifted
+        size *= wide
+    if key is None:
+        raise ValueError("combinations of no columns")
+    distinct, number = _numbered(key, size)
+    return len(distinct), number
+
+
 def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return the distinct keys, all less than ``size``, in order, and the place of each row's key in them."""
     if size > 4 * len(key) + (1 << 20):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core import redaction
+from opscope.core import progress, redaction
 
 from .trace import Trace
 
@@ -30,13 +30,15 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
     folders of absolute paths. Names of ops, layers and kernels stay.
     """
     text = redaction.private_text if private else redaction.redact_text
-    tables = {
-        table: _changed(trace[table], columns, text)
-        for table, columns in _TEXTS.items()
-        if trace.has(table)
-    }
-    if trace.has("ranges"):
-        tables["ranges"] = _ranges(tables["ranges"], text, private)
+    there = [table for table in _TEXTS if trace.has(table)]
+    rows = {table: len(trace[table]) for table in there}
+    tables: dict[str, pl.DataFrame] = {}
+    with progress.stage("redacting texts", sum(rows.values()), progress.ROWS) as stage:
+        for table in there:
+            tables[table] = _changed(trace[table], _TEXTS[table], text)
+            if table == "ranges":
+                tables["ranges"] = _ranges(tables["ranges"], text, private)
+            stage.add(rows[table])
     if trace.has("specs") and private:
         tables["specs"] = trace["specs"].with_columns(_without_folders("text"))
     if private:
@@ -100,7 +102,11 @@ def _numbered(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
 def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
     """Return a value of the origin redacted, to any depth."""
     if isinstance(value, dict):
-        return {key: _entry(key, one, text, private) for key, one in value.items()}
+        return {
+            key: _entry(key, one, text, private)
+            for key, one in value.items()
+            if not (private and key == "source_files")  # paths and what they hold
+        }
     if isinstance(value, (list, tuple)):
         return [_origin(one, text, private) for one in value]
     return text(value) if isinstance(value, str) else value

@@ -21,6 +21,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 
 from .events import decode_events, repair
@@ -64,7 +65,7 @@ class KinetoFile:
 
     def blocks(self) -> Iterator[list[Any]]:
         """Yield the events, a block at a time. Raises BadInput if the file is not such a trace."""
-        source = _Prefetched(lambda: read_blocks(self.path))
+        source = _Prefetched(self.path)
         try:
             yield from self._blocks(source)
         finally:
@@ -221,6 +222,13 @@ def _scan(path: Path, text: bytes) -> tuple[int, bool]:
 
 def read_blocks(path: Path) -> Iterator[bytes]:
     """Yield the file's bytes, decompressed from gzip or zstd. Raises BadInput."""
+    for block, position in _blocks_at(path):
+        yield block
+        progress.read_to(path, position)
+
+
+def _blocks_at(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield the blocks, each with the position in the file that was read for it. Raises BadInput."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -231,12 +239,12 @@ def read_blocks(path: Path) -> Iterator[bytes]:
                 yield from _unzstd(path, file)
             else:
                 while block := file.read(BLOCK):
-                    yield block
+                    yield block, file.tell()
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
 
 
-def _gunzip(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _gunzip(path: Path, file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     # not gzip.open: it works in 8 KB steps and holds the interpreter's lock in each
     stream = zlib.decompressobj(31)
     data = b""
@@ -253,19 +261,19 @@ def _gunzip(path: Path, file: IO[bytes]) -> Iterator[bytes]:
             block = stream.decompress(data, BLOCK)
             data = stream.unused_data if stream.eof else stream.unconsumed_tail
             if block:
-                yield block
+                yield block, file.tell() - len(data)
     except zlib.error as error:
         raise BadInput(path, f"damaged gzip ({error})") from error
     if not stream.eof:
         raise BadInput(path, "truncated gzip: the file ends before its data does")
 
 
-def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _unzstd(path: Path, file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     zstd: Any = import_module(_ZSTD_MODULE)
     try:
         with zstd.open(file) as stream:
             while block := stream.read(BLOCK):
-                yield block
+                yield block, file.tell()
     except EOFError as error:
         raise BadInput(path, "truncated zstd: the file ends before its data does") from error
     except zstd.ZstdError as error:
@@ -275,23 +283,25 @@ def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 class _Prefetched(Iterator[bytes]):
     """Blocks that another thread reads while this one decodes (zlib releases the interpreter's lock)."""
 
-    def __init__(self, source: Callable[[], Iterator[bytes]]) -> None:
-        self._ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._used = 0
+        self._ready: queue.Queue[tuple[bytes, int] | BaseException | None] = queue.Queue(maxsize=2)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _run(self, source: Callable[[], Iterator[bytes]]) -> None:
+    def _run(self) -> None:
         last: BaseException | None = None
         try:
-            for block in source():
+            for block in _blocks_at(self._path):
                 if not self._put(block):
                     return
         except Exception as error:  # noqa: BLE001 - raised again in the thread that reads
             last = error
         self._put(last)
 
-    def _put(self, item: bytes | BaseException | None) -> bool:
+    def _put(self, item: tuple[bytes, int] | BaseException | None) -> bool:
         while not self._stop.is_set():
             try:
                 self._ready.put(item, timeout=0.1)
@@ -303,9 +313,11 @@ class _Prefetched(Iterator[bytes]):
     def __next__(self) -> bytes:
         if self._stop.is_set():
             raise StopIteration
+        progress.read_to(self._path, self._used)  # the block before is decoded
         item = self._ready.get()
-        if isinstance(item, bytes):
-            return item
+        if isinstance(item, tuple):
+            block, self._used = item
+            return block
         self._stop.set()
         if item is None:
             raise StopIteration

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.dialects.mindspore import DOMAIN
 from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
@@ -106,7 +107,10 @@ def tables_of(folder: Path) -> Trace:
     paths = find(folder)
     if not paths:
         raise BadInput(folder, f"no {TIMES}*.txt of MindSpore's profiler here, and no {VIEW}")
-    parts = [executions(path) for path in paths]
+    parts = []
+    for path in paths:
+        parts.append(executions(path))
+        progress.read_whole(path)
     tables: dict[str, list[pl.DataFrame]] = {
         name: [] for name in ("processes", "threads", "ranges")
     }

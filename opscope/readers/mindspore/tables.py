@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 
 from . import nodes
@@ -49,7 +50,9 @@ def text(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST:
             raise BadInput(path, f"over {LARGEST >> 30} GiB")
-        return path.read_bytes().decode("utf-8-sig")
+        found = path.read_bytes().decode("utf-8-sig")
+        progress.read_whole(path)
+        return found
     except UnicodeDecodeError:
         raise BadInput(path, "not UTF-8 text") from None
     except OSError as error:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.rows import frame_of
 
@@ -111,6 +112,7 @@ def read(path: Path, device: int) -> Timeline:
     """Return what the timeline ``path`` tells of ``device``. Raises BadInput."""
     events = _events(path, _Event)
     if any(event.ph == "M" and event.name == "process_name" for event in events):
+        progress.read_whole(path)
         return _of(path, events, device)
     del events  # MindSpore writes no more than 20 MB of the other kind
     return _of(path, _events(path, _Full), device)

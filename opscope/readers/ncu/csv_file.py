@@ -13,6 +13,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.counter_permission import REMEDY, denied
 from opscope.readers.errors import BadInput
 
@@ -44,6 +45,7 @@ def read_csv(path: Path) -> Measured:
     """Return the launches in ncu's CSV. Raises BadInput, with what ncu said if it measured nothing."""
     try:
         text = _decoded(path.read_bytes())
+        progress.read_whole(path)
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
     return parse(text, path)

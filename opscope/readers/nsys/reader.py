@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.tables.amended import amended
 from opscope.core.tables.columns import pairs
 from opscope.core.tables.pool import Pool
@@ -98,20 +99,21 @@ def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
         )
     with tempfile.TemporaryDirectory(prefix="opscope-nsys-") as folder:
         target = Path(folder) / "report.sqlite"
-        done = subprocess.run(
-            [tool, "export", "--type", "sqlite", "--output", str(target), str(path)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        with progress.stage("exporting the report by nsys"):
+            done = subprocess.run(
+                [tool, "export", "--type", "sqlite", "--output", str(target), str(path)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
         if done.returncode or not target.exists():
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise BadInput(
                 path, f"nsys export failed: {lines[-1][:300] if lines else 'no message'}"
             )
-        with Database(target) as database:
+        with progress.stage("reading what nsys exported"), Database(target) as database:
             trace = _read(database, gpu, lean)
     trace.origin["paths"] = [str(path)]
     return trace

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.sqlite import PIECE, ROW, Column, Kind, fault_notes
 
@@ -63,6 +64,7 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._frames: dict[str, pl.LazyFrame] = {}
+        self._files: dict[str, Path] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
         #: Number of values of the wrong type by (table, column, offset of the rows that were read).
         self._faults: dict[tuple[str, str, int], int] = {}
@@ -70,6 +72,7 @@ class Folder:
             if file.suffix.lower() in _SUFFIXES and file.is_file():
                 frame = self._open(file)
                 self._frames[file.stem] = frame
+                self._files[file.stem] = file
                 self.tables[file.stem] = tuple(frame.collect_schema().names())
         if not self.tables:
             raise BadInput(self.path, "no Parquet or Arrow table in this folder")
@@ -100,7 +103,10 @@ class Folder:
             frame = context.execute(f"SELECT * FROM it WHERE {where}")
         else:
             frame = self._frames.get(table, pl.LazyFrame())
-        return self._collect(table, frame, columns)
+        found = self._collect(table, frame, columns)
+        if table in self._files:
+            progress.read_whole(self._files[table])
+        return found
 
     def scan(
         self,
@@ -112,14 +118,14 @@ class Folder:
         """Return ``convert`` of each piece of the table, in row order; see ``sqlite.Database.scan``."""
         if not self.has(table):
             return []
-        frame = self._frames[table]
+        frame, file = self._frames[table], self._files[table]
         try:
             height = frame.select(pl.len()).collect().item()
         except _DAMAGE as error:
             raise BadInput(
                 self.path, f"table {table} cannot be read ({_first_line(error)})"
             ) from error
-        results = []
+        results: list[T] = []
         for offset in range(0, max(height, 1), PIECE):
             piece = frame.slice(offset, PIECE)
             seldom = self._collect(table, piece, rare or {}, offset)
@@ -130,6 +136,7 @@ class Folder:
                 )
                 found = seldom if seldom.height else None
             results.append(convert(self._collect(table, piece, columns, offset), found))
+            progress.read_share(file, min(1, (offset + PIECE) / max(height, 1)))
         return results
 
     def mostly(self, table: str, column: str) -> bool:

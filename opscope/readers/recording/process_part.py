@@ -25,6 +25,8 @@ from .light import light_tables
 from .memory import allocations
 from .ranges import Texts, ranges
 from .samples import Sampled, samples
+from .source_files import MOST as MOST_FILES
+from .source_files import source_file
 from .told_backends import backend_fact
 
 #: Largest size in bytes of meta.json, and of one line of the other files.
@@ -120,6 +122,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         "onnxruntime": facts.sessions,
         "backend": facts.backend,
         "began": facts.start,
+        "source_files": facts.source_files,
     }
     if facts.ring is not None:
         origin["ring"] = facts.ring
@@ -231,6 +234,8 @@ class _Facts:
     samples: Sampled = field(default_factory=dict)
     #: the names of light mode's samples, by their numbers
     light_names: dict[int, str] = field(default_factory=dict)
+    #: the user's files that were hashed as the recording ended
+    source_files: list[dict[str, str]] = field(default_factory=list)
     #: what is said of a ring that was written: where it begins (Unix ns), why it was written
     ring: dict[str, Any] | None = None
     #: the cost of a ring's parts, and its steps, up to its first segment
@@ -328,6 +333,9 @@ class _Facts:
                         "began": None if began is None else _int(began),
                         "full": line.get("full") is True,
                     }
+                elif "source_file" in line:
+                    if len(facts.source_files) < MOST_FILES:
+                        facts.source_files.append(source_file(line))
                 elif "versions" in line:
                     facts.versions = _texts_of(line["versions"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core import recording_format
+from opscope.core import progress, recording_format
 from opscope.core.cupti import counter_files, files
 from opscope.core.process_specs import PRIVATE
 from opscope.core.tables.ranks import with_ranks
@@ -19,6 +19,7 @@ from opscope.readers.errors import BadInput, NoneReadable
 from opscope.readers.kineto import reader as kineto
 from opscope.readers.mindspore import graph_nodes as mindspore
 from opscope.readers.recording import (
+    source_files,
     with_counters,
     with_cupti,
     with_kineto,
@@ -71,6 +72,7 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         parent_pids[host, pid] = trace.origin.pop("parent_pid")
+    files = source_files.merged([trace.origin.pop("source_files", ()) for trace in traces])
     # a set, not any(): it pops the entry of every part
     private = True in {trace.origin.pop("private") for trace in traces}
     # with a GPU but no kernels, device time is unknown: CPU time never stands in for it
@@ -78,6 +80,8 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     whole = with_ranks(_with_parents(concat(traces), parent_pids))
     if gpu:
         whole.origin["gpu"] = True
+    if files:
+        whole.origin["source_files"] = files
     if told:
         whole.origin["backends"] = told
     if failed:
@@ -114,8 +118,10 @@ def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
 def _whole(part: Path, failed: list[BadInput]) -> Trace:
     """Read a part with its profiler's trace; if that trace is damaged, the part's ranges are still read."""
     trace = read_part(part)
+    progress.read_whole(part, without=[part / name for name, _, _ in _PROFILERS])
     sessions = trace.origin.pop("onnxruntime")
     trace = _with_profiler(part, trace, failed)
+    progress.read_whole(part)
     return with_onnxruntime.merge(trace, part, sessions, failed) if sessions else trace
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import PACKED
 from opscope.readers.kineto.json_events import read_blocks
@@ -140,5 +141,6 @@ def _read(path: Path, data: bytes | None, header: Header) -> pl.DataFrame:
         )
     except (pl.exceptions.PolarsError, ValueError, OSError) as error:
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0][:120]}") from error
+    progress.read_whole(path)
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).alias("blank")).to_series()
     return frame.filter(~blank) if blank.any() else frame  # rocprofv2 has one after its header

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import PACKED
 from opscope.readers.kineto.json_events import read_blocks
@@ -22,6 +23,7 @@ _LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|[EWIV]\] )")
 def decode(path: Path) -> Part:
     """Return what the file says. Raises BadInput, which says what is wrong with it."""
     body = _bytes(path)
+    progress.read_whole(path)
     text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] not in (b"{", b"[") or _LINE.match(text):
         return log.read(path, body)

@@ -19,6 +19,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.core.hlo.wire import WireError
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
@@ -133,11 +134,12 @@ def _process(
                 raise BadInput(
                     file_path, f"a plane of device {found.group(1):.20}, which cannot be"
                 )
-            _device(space, plane, int(found.group(1)), programs, tables, counts)
+            _device(file_path, space, plane, int(found.group(1)), programs, tables, counts)
         elif plane.name.startswith("/host:") and plane.name != "/host:metadata":
             for line in plane.lines:
                 for events in space.batches(plane, line, HOST_STATS):
                     host.add(plane, line, events)
+                _told(file_path, space, line)
     low = min((line.time for plane in planes for line in plane.lines), default=0)
     made: dict[str, pl.DataFrame] = {
         "processes": _process_row(space, programs, _pid(planes) if pid is None else pid),
@@ -216,7 +218,14 @@ def _pid(planes: Sequence[Plane]) -> int | None:
     return pids[-1] if pids and isinstance(pids[-1], int) and 0 <= pids[-1] < 1 << 31 else None
 
 
+def _told(file_path: Path, space: Space | JsonSpace, line: Line) -> None:
+    """Tell whoever listens how far the file is decoded: up to the end of this line."""
+    if len(line.ends) and space.data:
+        progress.read_share(file_path, int(line.ends[-1]) / len(space.data))
+
+
 def _device(
+    file_path: Path,
     space: Space | JsonSpace,
     plane: Plane,
     number: int,
@@ -234,6 +243,7 @@ def _device(
         if id(line) not in taken and len(line.starts):
             counts[_REST.get(line.name, _REST_ELSE)] += len(line.starts)
     for line, stream in used:
+        _told(file_path, space, line)
         for events in space.batches(plane, line, DETAILS):
             rows = executed(events, plane, line, number, stream, programs)
             if not len(events.number):

@@ -138,3 +138,51 @@ def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
         type(loaded), "_schema", classmethod(lambda cls, name: profile.diagnosis().schema)
     )
     assert loaded.diagnosis().equals(profile.diagnosis())
+
+
+def on_a_cpu(outside: float) -> Profile:
+    """A training on a CPU whose steps are outside any op for this part of their time."""
+    ops = []
+    for number in range(STEPS):
+        begin = number * STEP
+        ops.append(
+            {
+                **OP,
+                "start": begin,
+                "end": begin + round((1 - outside) * STEP),
+                "text": "aten::mm(f32[8,8], f32[8,8])",
+                "category": "forward",
+            }
+        )
+    tables = {name: pl.DataFrame(rows) for name, rows in {"ranges": [*steps(), *ops]}.items()}
+    return Profile(Trace.of(tables))
+
+
+@pytest.mark.parametrize(
+    ("outside", "finding"),
+    [
+        (0.20, "healthy"),
+        (0.26, "borderline host-bound"),
+        (0.30, "borderline host-bound"),
+        (0.36, "borderline host-bound"),
+        (0.40, "host-bound"),
+    ],
+)
+def test_a_part_near_its_limit_is_borderline_on_either_side(outside, finding):
+    row = first(on_a_cpu(outside))
+    assert row["finding"] == finding
+    if finding != "healthy":  # the evidence and the advice are the same on both sides
+        assert f"({outside * 100:.3g} %) outside any op" in row["text"]
+        assert row["lost"] == pytest.approx(outside * STEPS * STEP, abs=STEPS)
+    assert ("30 %" in row["text"]) is finding.startswith("borderline")
+
+
+def test_what_is_just_over_its_limit_on_a_device_is_borderline_and_a_clear_cause_comes_alone():
+    # of each 1,000 µs the device waits for the host for 110 µs: more than a tenth, by little
+    row = first(
+        each_step(Ran(0, 880 * US, 0, 1 * US), Ran(990 * US, 1000 * US, 985 * US, 986 * US))
+    )
+    assert row["finding"] == "borderline host-bound"
+    assert 0.1 < row["share"] < 0.125
+    told = on_a_cpu(0.5).diagnosis()["finding"].to_list()
+    assert [one for one in told if one != "cannot tell"] == ["host-bound"]

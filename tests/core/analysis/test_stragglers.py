@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opscope.core.analysis.stragglers import waits_for
 from opscope.profile import Profile
 
 US = 1_000
@@ -152,3 +153,17 @@ def test_collectives_of_a_device_without_launches_are_those_of_its_ops(trace_of)
     assert (row["communication_part"], row["kernel_part"]) == (60, 40)
     assert profile.collective_waits()["time"].to_list() == [60]
     assert profile.communication()["communication_time"].to_list() == [60]
+
+
+def test_who_waited_for_whom(trace_of):
+    """Rank 2 lets both others wait, then rank 0 lets them wait; together they make up what each caused."""
+    first, second = (0, 10, 40), (25, 0, 5)
+    rows = [all_reduce(rank, (100 + first[rank]) * US, 200 * US) for rank in range(3)]
+    rows += [all_reduce(rank, (300 + second[rank]) * US, 400 * US) for rank in range(3)]
+    profile = job(trace_of, *rows, ranks=3)
+    pairs = {pair[:2]: pair[2] for pair in waits_for(profile._exchanged).rows()}
+    assert pairs == {(2, 0): 40 * US, (2, 1): 30 * US, (0, 1): 25 * US, (0, 2): 20 * US}
+    caused = dict(profile.stragglers().select("process", "caused_waiting").rows())
+    for late in (0, 2):
+        assert caused[late] == sum(time for (one, _), time in pairs.items() if one == late)
+    assert caused[1] == 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opscope.core.capture.probes import GAP_S, PROBES
@@ -120,6 +120,7 @@ def test_the_programs_own_calls_of_that_name_do_no_harm() -> None:
     st.sets(st.integers(0, 200), max_size=20),
     st.sampled_from([EVEN, IRREGULAR, (0, 50_000)]),
 )
+@example(513, 0, 0, [(31, 1_044_942)], set(), (0, 50_000))  # the last bracket ends 1 ms late
 def test_a_match_is_right_or_none(
     seed: int,
     seconds: int,

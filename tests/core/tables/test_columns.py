@@ -38,6 +38,26 @@ def test_rows_of_texts_have_the_number_of_their_combination(rows):
     assert len(set(told)) == len(told) == len(set(rows))
 
 
+@given(
+    st.integers(1, 4).flatmap(
+        lambda wide: st.lists(
+            st.tuples(*[st.sampled_from([-1, 0, 1, 7, 1 << 40, (1 << 62) + 5])] * wide), min_size=1
+        )
+    )
+)
+def test_combinations_are_numbered_in_order(rows):
+    table = np.array(rows, np.int64)
+    many, number = columns.combinations(*table.T)
+    distinct = sorted(set(rows))
+    assert many == len(distinct)
+    assert [distinct[one] for one in number] == rows
+
+
+def test_no_rows_have_no_combinations():
+    many, number = columns.combinations(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert (many, len(number)) == (0, 0)
+
+
 @given(st.lists(st.tuples(_INT, _INT), max_size=20))
 def test_pairs_are_numbered_in_order(rows):
     left, right = (np.array([row[side] for row in rows], np.int64) for side in (0, 1))

@@ -38,15 +38,33 @@ class Pieces:
     time: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What the events of a class have of the units: per piece its ``unit``, the ``row`` of the event, and
+    ``time`` (ns)."""
+
+    place: int
+    events: Events
+    unit: Ints
+    row: Ints
+    time: Ints
+
+
 def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pieces, Ints]:
     """Return the pieces of the units [start, end) and the rest (ns) of each unit.
 
     ``classes``: by priority; None is one of which nothing is known. Per unit, the pieces and the rest add
     up to its length.
     """
+    found, rest = cut(classes, start, end)
+    return labelled(found), rest
+
+
+def cut(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[list[Cut], Ints]:
+    """Like ``split``, before anything is given a label."""
     free = merge(start, end)
     rest = (end - start).astype(np.int64)
-    found: list[Pieces] = []
+    found: list[Cut] = []
     for place, events in enumerate(classes):
         if events is None or not len(events.start) or not len(free[0]):
             continue
@@ -55,11 +73,17 @@ def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pie
         time = covered(free, first, last)
         held = np.flatnonzero(time)
         unit, row, time = unit[held], row[held], time[held]
-        label = _labelled(events, row)
         np.subtract.at(rest, unit, time)
-        found.append(_summed(unit, place, label, time))
+        found.append(Cut(place, events, unit, row, time))
         free = subtract(free, merge(events.start, events.end))
-    return _joined(found), rest
+    return found, rest
+
+
+def labelled(found: Sequence[Cut]) -> Pieces:
+    """Return the pieces, each with its label, added up per unit, class and label."""
+    return _joined(
+        [_summed(one.unit, one.place, _labelled(one.events, one.row), one.time) for one in found]
+    )
 
 
 def _labelled(events: Events, row: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.ops import Ops
 from opscope.core.once import once
-from opscope.core.tables.columns import at, compact, pairs
+from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
 #: What identifies an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or range.
@@ -102,15 +102,11 @@ class Keys:
         if not len(rows):
             return np.empty(0, np.int64)
         ops = self._ops
-        reading, theirs, direction, layer, _ = ops.outline(rows)
-        numbers = [theirs, direction, layer]
-        if inherit:
-            around = self._attribution.climb(rows, self._shaped)
-            numbers.append(at(self._attribution.meaning.reading, around))
-        label: NDArray[np.int32] = pairs(reading, numbers[0])[2]
-        for other in numbers[1:]:
-            label = pairs(label, other)[2]
-        many = int(label.max()) + 1
+        parts = [
+            made for _, made in ahead(lambda part: self._numbers(rows[part], inherit), len(rows))
+        ]
+        many, label = combinations(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        del parts
         first, row = np.full(many, _NEVER, np.int64), np.zeros(many, np.int64)
         np.minimum.at(first, label, start)
         row[label[::-1]] = rows[::-1]
@@ -129,6 +125,14 @@ class Keys:
         )
         return self._added(frame) + label.astype(np.int64)
 
+    def _numbers(self, rows: Ints, inherit: bool) -> list[NDArray[Any]]:
+        """Return numbers that are equal for op rows with equal labels."""
+        numbers = self._ops.outline_without_source(rows)
+        if inherit:
+            around = self._attribution.climb(rows, self._shaped)
+            numbers.append(at(self._attribution.meaning.reading, around))
+        return numbers
+
     def _added(self, frame: pl.DataFrame) -> int:
         """Keep what new labels stand for; return the first of them."""
         held = [name for name in _SCHEMA if name in frame.columns]
@@ -142,16 +146,25 @@ class Keys:
 
     def numbered(self) -> tuple[pl.DataFrame, Ints]:
         """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
-        every = pl.concat([pl.DataFrame(schema=_SCHEMA), *self._parts]).with_row_index("label")
-        distinct = (
-            every.group_by(COLUMNS)
-            .agg(pl.col("first").min(), pl.col("label").min())
-            .sort("first", "label")
-            .drop("first", "label")
-            .with_row_index("key")
-            .with_columns(pl.col("key").cast(pl.Int64))
-        )
-        number = every.join(
-            distinct, on=list(COLUMNS), how="left", nulls_equal=True, maintain_order="left"
-        )["key"]
-        return distinct.select("key", *COLUMNS), number.to_numpy().astype(np.int64)
+        every = pl.concat([pl.DataFrame(schema=_SCHEMA), *self._parts])
+        if every.is_empty():
+            return every.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS), np.empty(0, np.int64)
+        many, number = combinations(*(codes(every[name]) for name in COLUMNS))
+        first = np.full(many, _NEVER, np.int64)
+        np.minimum.at(first, number, every["first"].to_numpy())
+        label = np.empty(many, np.int64)
+        label[number[::-1]] = np.arange(len(every) - 1, -1, -1)  # of equal ones the first stays
+        order = np.lexsort((label, first))
+        place = np.empty(many, np.int64)
+        place[order] = np.arange(many)
+        distinct = every.select(COLUMNS)[label[order]]
+        key = pl.Series("key", np.arange(many, dtype=np.int64))
+        return distinct.insert_column(0, key), place[number]
+
+
+def codes(column: pl.Series) -> NDArray[np.int64]:
+    """Return numbers of a Categorical or Boolean column that are equal where the values are; -1: null."""
+    if column.dtype == pl.Categorical:
+        column = column.to_physical()
+    numbers: NDArray[np.int64] = column.cast(pl.Int64).fill_null(NONE).to_numpy()
+    return numbers

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.tables.columns import compact
+from opscope.core.analysis.diff.keys import codes
+from opscope.core.tables.columns import combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
 #: How a layer's path is written the same in all frameworks: its parts, without what numbers a wrapper.
@@ -53,76 +54,75 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
 
     A column's text is null where it is not known; two unknown inputs match, two unknown kinds do not.
     """
-    sides = _described(a, b)
-    group = [np.full(len(one), NONE, np.int64) for one in sides]
+    both = _described(a, b)
+    group = np.full(len(a) + len(b), NONE, np.int64)
     rules: list[int] = []
     for number, (_, columns, across) in enumerate(RULES):
         if across and not other_framework:
             continue
-        left = [
-            one.filter(pl.Series(group[side] < 0)).filter(
-                pl.all_horizontal(
-                    pl.lit(True),
-                    *(pl.col(name).is_not_null() for name in columns if name in _NEEDED),
-                )
-            )
-            for side, one in enumerate(sides)
-        ]
-        if not len(left[0]) or not len(left[1]):
+        left = group < 0
+        for name in _NEEDED.intersection(columns):
+            left &= both[name] != NONE
+        rows = np.flatnonzero(left)
+        from_a = int(np.searchsorted(rows, len(a)))
+        if not from_a or from_a == len(rows):
             continue
-        found = _paired(left[0], left[1], list(columns))
-        for side, rows in enumerate(found[:2]):
-            group[side][rows["row"].to_numpy()] = rows["group"].to_numpy() + len(rules)
-        rules += [number] * found[2]
-    for side in range(2):
-        alone = np.flatnonzero(group[side] < 0)
-        group[side][alone] = np.arange(len(alone)) + len(rules)
+        found, many = _paired([both[name][rows] for name in columns], from_a)
+        group[rows] = np.where(found >= 0, found + len(rules), NONE)
+        rules += [number] * many
+    for side in (group[: len(a)], group[len(a) :]):
+        alone = np.flatnonzero(side < 0)
+        side[alone] = np.arange(len(alone)) + len(rules)
         rules += [NONE] * len(alone)
-    return Matched(group[0], group[1], np.array(rules, np.int64))
+    return Matched(group[: len(a)], group[len(a) :], np.array(rules, np.int64))
 
 
-def _described(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the keys of both by row, texts as numbers that both share, with the layer's other names."""
+def _described(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, NDArray[np.int64]]:
+    """Return the columns of the keys of A, then of B, as numbers, with the layer's other names; -1: null."""
     both = pl.concat([a, b]).with_columns(
         pl.when(~pl.col("named")).then("op_type").alias("op_type")
     )
-    codes, texts = compact(both["layer"].cast(pl.Categorical))
+    numbers, texts = compact(both["layer"].cast(pl.Categorical))
     layers = pl.DataFrame({"layer": pl.Series(texts, dtype=pl.String)}).select(
         _SAME_LAYER.alias("same_layer"),
         _SAME_LAYER.str.split(".").list.last().alias("layer_name"),
     )
-    places = codes.astype(np.uint32)
-    other = [layers[name].cast(pl.Categorical).gather(places) for name in layers.columns]
-    both = both.with_columns(*other)
-    words = ["op", "op_type", "direction", "layer", "inputs", *layers.columns]
-    both = both.select(pl.col(words).cast(pl.Categorical).to_physical(), "named")
-    return tuple(  # type: ignore[return-value]
-        one.with_row_index("row") for one in (both[: len(a)], both[len(a) :])
-    )
+    other = {name: codes(layers[name].cast(pl.Categorical))[numbers] for name in layers.columns}
+    words = ("op", "op_type", "direction", "layer", "inputs")
+    held = {name: codes(both[name].cast(pl.Categorical)) for name in words}
+    return held | other | {"named": codes(both["named"])}
 
 
-def _paired(
-    a: pl.DataFrame, b: pl.DataFrame, columns: list[str]
-) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-    """Return row and group (from 0) of what is equal in ``columns`` on both sides, and how many groups."""
-    counts = [one.group_by(columns).len() for one in (a, b)]
-    both = counts[0].join(counts[1], on=columns, how="inner", nulls_equal=True)
-    both = both.with_row_index("set").with_columns(
-        (pl.col("len") == pl.col("len_right")).alias("in_order")
-    )
-    sides = [
-        one.join(both, on=columns, how="inner", nulls_equal=True, maintain_order="left")
-        .with_columns(pl.int_range(pl.len()).over("set").alias("place"))
-        .select(
-            "row", "set", pl.when("in_order").then("place").otherwise(0).cast(pl.Int64).alias("nth")
-        )
-        for one in (a, b)
-    ]
-    groups = sides[0].select("set", "nth").unique(maintain_order=True).with_row_index("group")
-    made = [
-        one.join(groups, on=["set", "nth"], how="left", maintain_order="left").select(
-            "row", pl.col("group").cast(pl.Int64)
-        )
-        for one in sides
-    ]
-    return made[0], made[1], len(groups)
+def _paired(columns: list[NDArray[np.int64]], from_a: int) -> tuple[Ints, int]:
+    """Return the group of each row (from 0; NONE: the other side has none) and how many groups there are.
+
+    The first ``from_a`` rows are of A. Groups are numbered in the order of A's rows.
+    """
+    many, number = combinations(*columns)
+    counts = [np.bincount(one, minlength=many) for one in (number[:from_a], number[from_a:])]
+    in_order = counts[0] == counts[1]
+    held = np.flatnonzero(((counts[0] > 0) & (counts[1] > 0))[number])
+    set_of = number[held]
+    nth = np.where(in_order[set_of], _nth(set_of, int(np.searchsorted(held, from_a))), 0)
+    groups, found = combinations(set_of, nth)
+    first = np.empty(groups, np.int64)
+    first[found[::-1]] = np.arange(len(found) - 1, -1, -1)
+    place = np.empty(groups, np.int64)
+    place[np.argsort(first)] = np.arange(groups)
+    group = np.full(len(number), NONE, np.int64)
+    group[held] = place[found]
+    return group, groups
+
+
+def _nth(set_of: NDArray[np.int32], from_a: int) -> Ints:
+    """Return how many rows of the same set and side come before each row."""
+    nth = np.empty(len(set_of), np.int64)
+    for part in (slice(0, from_a), slice(from_a, None)):
+        mine = set_of[part]
+        order = np.argsort(mine, kind="stable")
+        sizes = np.bincount(mine)
+        begin = np.cumsum(sizes) - sizes
+        rank = np.empty(len(mine), np.int64)
+        rank[order] = np.arange(len(mine))
+        nth[part] = rank - begin[mine]
+    return nth

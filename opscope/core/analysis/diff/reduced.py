@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.diff.about import about
-from opscope.core.analysis.diff.exclusive import Events, split
+from opscope.core.analysis.diff.exclusive import Cut, Events, cut, labelled
 from opscope.core.analysis.diff.keys import Keys
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_times import (
@@ -32,6 +32,7 @@ from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, pairs
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
 
 #: What is compared: steps that the program marks, iterations that repeat, or the whole run.
 STEP, ITERATION, RUN = "step", "iteration", "run"
@@ -103,8 +104,10 @@ def reduce(
         parts = trace.origin.get("parts") or [trace.origin]
         reason = NO_TIMES if any(part.get("times") for part in parts) else NOTHING
     keys = Keys(ops)
-    work, kernels = _work(ops, units, keys)
-    spent, known = _spent(ops, units, keys, exchanged)
+    with Pool(1) as pool:  # NumPy and Polars release the GIL; only this thread gives labels
+        cutting = pool.submit(_cut, ops, units, keys, exchanged)
+        work, kernels = _work(ops, units, keys)
+        spent, known = _spent(*cutting.result())
     units, spent, work, known, bare = _recorded(units, spent, work, known)
     distinct, number = keys.numbered()
     spent = _by_key(spent, number, "unit", "part")
@@ -159,21 +162,32 @@ def _runs(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([units, rest.sort("process").cast(dict(UNITS.items()))])
 
 
-def _spent(
+def _cut(
     ops: Ops, units: pl.DataFrame, keys: Keys, exchanged: Callable[[], pl.DataFrame]
-) -> tuple[pl.DataFrame, tuple[bool, ...]]:
-    """Return the time that each unit spent by part and label, and which parts any process knows."""
+) -> tuple[list[tuple[Ints, list[Cut], Ints]], tuple[bool, ...]]:
+    """Return per process its rows of ``units``, what each class of events has of these, and the rest (ns);
+    and which parts any process knows. Nothing is given a label yet."""
     process = processes_of(units["process"])
     known = np.zeros(len(PART_NAMES), bool)
-    parts = []
+    found = []
     classes = _Classes(ops, keys, exchanged)
     for number in np.unique(process).tolist():
         rows = np.flatnonzero(process == number)
         start, end = (units[name].gather(rows).to_numpy() for name in ("start", "end"))
         events = classes.of(number)
-        pieces, rest = split(events, start, end)
+        found.append((rows, *cut(events, start, end)))
         known[:-1] |= [one is not None for one in events]
         known[-1] = True
+    return found, tuple(known.tolist())
+
+
+def _spent(
+    found: list[tuple[Ints, list[Cut], Ints]], known: tuple[bool, ...]
+) -> tuple[pl.DataFrame, tuple[bool, ...]]:
+    """Return the time that each unit spent by part and label, and which parts any process knows."""
+    parts = [pl.DataFrame(schema=_PIECES)]
+    for rows, cuts, rest in found:
+        pieces = labelled(cuts)
         parts.append(
             pl.DataFrame(
                 {
@@ -185,9 +199,7 @@ def _spent(
                 schema=_PIECES,
             )
         )
-    if not parts:
-        return pl.DataFrame(schema=_PIECES), (False,) * len(PART_NAMES)
-    return pl.concat(parts), tuple(known.tolist())
+    return pl.concat(parts), known
 
 
 def _recorded(
@@ -243,18 +255,19 @@ class _Classes:
         said, computed = kernels[self._talks[kernels]], kernels[~self._talks[kernels]]
         memops = np.flatnonzero(mine["memops"])
         copies, sets = memops[~self._sets[memops]], memops[self._sets[memops]]
-        labels = keys.of_kernels()
         loading = np.flatnonzero(mine["ranges"] & self._loads)
         own = np.flatnonzero(mine["ranges"] & attribution.is_op & self._on_host)
         speaks = bool((mine["ranges"] & self._speaks).any())
-        communication: Events | None = self._events("kernels", said, lambda n: labels[said[n]])
+        communication: Events | None = self._events(
+            "kernels", said, lambda places: keys.of_kernels()[said[places]]
+        )
         if not len(said) and speaks:
             communication = self._collectives(process)
         elif not trace.has("kernels") and (trace.used_gpu or not len(own)):
             communication = None
         found: list[Events | None] = [
             communication,
-            self._events("kernels", computed, lambda n: labels[computed[n]])
+            self._events("kernels", computed, lambda places: keys.of_kernels()[computed[places]])
             if trace.has("kernels")
             else None,
             *(self._copies(rows) if trace.has("memops") else None for rows in (copies, sets)),
@@ -263,12 +276,12 @@ class _Classes:
         return [*found, *(self._ranges(rows) if len(rows) else None for rows in (loading, own))]
 
     def _copies(self, rows: Ints) -> Events:
-        labels = self._keys.of_memops()
-        return self._events("memops", rows, lambda places: labels[rows[places]])
+        keys = self._keys
+        return self._events("memops", rows, lambda places: keys.of_memops()[rows[places]])
 
     def _called(self, rows: Ints) -> Events:
-        labels = self._keys.of_calls()
-        return self._events("calls", rows, lambda places: labels[rows[places]], True)
+        keys = self._keys
+        return self._events("calls", rows, lambda places: keys.of_calls()[rows[places]], True)
 
     def _ranges(self, rows: Ints) -> Events:
         keys = self._keys
@@ -284,8 +297,8 @@ class _Classes:
         if ran.is_empty() and len(self._exchanged().filter(pl.col("process") == process)):
             return None
         start, end = (ran[name].to_numpy() for name in ("start", "end"))
-        labels = self._keys.of_texts(ran["kind"])
-        return Events(start, end, lambda places: labels[places], True)
+        keys, kinds = self._keys, ran["kind"]
+        return Events(start, end, lambda places: keys.of_texts(kinds.gather(places)), True)
 
     def _events(
         self, table: str, rows: Ints, label: Callable[[Ints], Ints], nested: bool = False

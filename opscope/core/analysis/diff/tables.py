@@ -21,6 +21,7 @@ from opscope.core.analysis.diff.reduced import PART_NAMES, RUN, Reduced
 from opscope.core.once import once
 from opscope.core.tables.columns import at, pairs
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
 
 STEP: Final = {
     "unit": pl.String,
@@ -138,8 +139,10 @@ class Difference:
         if reasons:
             return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
         a, b = (int(one.sum()) // len(one) for one in sides)
-        held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
-        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held, whole=self.whole)
+        held = None
+        if not self.whole:
+            held = [_typical(np.zeros(len(one), np.int64), one, 1) for one in sides]
+        frame = _judged(pl.DataFrame({"a": [a], "b": [b]}), held)
         lone = self.whole or min(len(self.a.units), len(self.b.units)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
         return frame.with_columns(
@@ -147,6 +150,26 @@ class Difference:
             _ratio(),
             pl.lit(reason, pl.String).alias("reason"),
         ).select(pl.col(name).cast(kind) for name, kind in STEP.items())
+
+    def make(self) -> None:
+        """Make all tables, two at a time: Polars releases the GIL."""
+        if not len(self._described):  # all need it, so nothing waits for it in a thread
+            return
+        with Pool(2) as pool:
+            for made in [
+                pool.submit(getattr, self, name) for name in ("ops", "causes", "kernels", "parts")
+            ]:
+                made.result()
+
+    def _typical(self, values: Sequence[pl.DataFrame], many: int) -> list[Typical] | None:
+        """Return what is typical of both runs' ``values`` (group, unit, time) in ``many`` groups; None of
+        whole runs: processes are no sample of steps."""
+        if self.whole:
+            return None
+        return [
+            typical(one.select("group", "unit", "time"), many, side.many)
+            for one, side in zip(values, (self.a, self.b), strict=True)
+        ]
 
     @once
     def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
@@ -181,12 +204,9 @@ class Difference:
             means(_sums(one, many), side.many)
             for one, side in zip(values, (self.a, self.b), strict=True)
         )
-        held = [
-            typical(one, many, side.many)
-            for one, side in zip(values, (self.a, self.b), strict=True)
-        ]
+        held = self._typical(values, many)
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
-        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
+        frame = _judged(frame, held).with_columns(_share())
         both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
         comparable = both.gather(frame["place"])
         frame = frame.with_columns(
@@ -215,12 +235,14 @@ class Difference:
             pl.when(pl.Series(flags)).then(pl.col(name).fill_null(0)).alias(name)
             for name, flags in zip(("a", "b"), known, strict=True)
         )
-        held = [
-            _typical(one.spent["part"].to_numpy(), one.spent["time"].to_numpy(), len(PART_NAMES),
-                     one.spent["unit"].to_numpy(), one.many)
+        sides = [
+            one.spent.select(pl.col("part").alias("group"), "unit", "time")
+            .group_by("group", "unit")
+            .agg(pl.col("time").sum())
             for one in (self.a, self.b)
-        ]  # fmt: skip
-        frame = _judged(frame, held, whole=self.whole).with_columns(_share())
+        ]
+        held = self._typical(sides, len(PART_NAMES))
+        frame = _judged(frame, held).with_columns(_share())
         where = [
             "A and B" if not x and not y else "A" if not x else "B"
             for x, y in zip(*known, strict=True)
@@ -250,19 +272,20 @@ class Difference:
                 .join(counted, on="key", how="left", maintain_order="left")
             )
             alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
-            several = keys.filter(~alone).with_columns(pl.col(texts).cast(pl.String))
+            several = keys.filter(~alone)
             several = several.sort("time", descending=True, nulls_last=True, maintain_order=True)
+            inputs = pl.col("inputs").cast(pl.String).drop_nulls().unique().sort().str.join("; ")
             joined = several.group_by("group", maintain_order=True).agg(
                 pl.col(texts).first(),
-                pl.col("inputs").drop_nulls().unique().sort().str.join("; ").alias("all"),
+                inputs.cast(pl.Categorical).alias("all"),
                 pl.col("inputs").is_null().any().alias("unshaped"),
                 pl.col("named").all(),
                 pl.col("calls").sum(),
             )
             single = keys.filter(alone).select(
                 "group",
-                pl.col(texts).cast(pl.String),
-                pl.col("inputs").cast(pl.String).fill_null("").alias("all"),
+                *texts,
+                pl.col("inputs").fill_null("").alias("all"),
                 pl.col("inputs").is_null().alias("unshaped"),
                 "named",
                 pl.col("calls").fill_null(0),
@@ -276,7 +299,11 @@ class Difference:
         for suffix, side in zip(("_a", "_b"), sides, strict=True):
             renamed = side.rename({name: f"{name}{suffix}" for name in columns})
             frame = frame.join(renamed, on="group", how="left", maintain_order="left")
-        plain = [pl.col(f"all{side}").str.replace_all(_DTYPES, "[") for side in ("_a", "_b")]
+        other = pl.col("all_a") != pl.col("all_b")
+        plain = [
+            pl.when(other).then(pl.col(name).cast(pl.String)).str.replace_all(_DTYPES, "[")
+            for name in ("all_a", "all_b")
+        ]
         same_calls = pl.col("calls_a") * self.b.many == pl.col("calls_b") * self.a.many
         unknown = (pl.col("unshaped_a") | pl.col("unshaped_b")) & ~pl.col("named_a")
         work = (
@@ -284,9 +311,9 @@ class Difference:
             .then(None)
             .when(pl.col("op_a") != pl.col("op_b"))
             .then(pl.lit(OTHER_OP))
-            .when((pl.col("all_a") != pl.col("all_b")) & (plain[0] == plain[1]))
+            .when(other & (plain[0] == plain[1]))
             .then(pl.lit(OTHER_DTYPES))
-            .when(pl.col("all_a") != pl.col("all_b"))
+            .when(other)
             .then(pl.lit(OTHER_SHAPES))
             .when(~same_calls)
             .then(pl.lit(OTHER_CALLS))
@@ -340,12 +367,9 @@ class Difference:
                 },
             }
         )
-        held = [
-            typical(one.select("group", "unit", "time"), many, side.many)
-            for one, side in zip(work, sides, strict=True)
-        ]
+        held = self._typical(work, many)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0), whole=self.whole)
+        frame = _judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
         frame = frame.filter(there).join(
             self._described.drop("calls_a", "calls_b"),
             on="group",
@@ -428,7 +452,7 @@ class Difference:
             return None
         there = [pl.Series([one is not None]) for one in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return _judged(frame, held, (there[0], there[1]), whole=self.whole)
+        return _judged(frame, held if not self.whole else None, (there[0], there[1]))
 
 
 def compared(a: Reduced, b: Reduced) -> bool:
@@ -481,27 +505,24 @@ def _typical(
 
 def _judged(
     frame: pl.DataFrame,
-    held: Sequence[Typical],
+    held: Sequence[Typical] | None,
     there: tuple[pl.Series, pl.Series] | None = None,
-    *,
-    whole: bool = False,
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
 
-    ``whole``: processes are compared, which are no sample of steps, so the noise is not known. A change is
-    called if the typical step changed by more than the noise, and the mean in the same direction.
+    ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical
+    step changed by more than the noise, and the mean in the same direction.
     """
-    a, b = held
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
     frame = frame.with_columns(pl.when(known).then(change).alias("change"))
-    limit = None if whole else noise(a, b)
-    if limit is None:
+    limit = None if held is None else noise(*held)
+    if held is None or limit is None:
         frame = frame.with_columns(
             pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
         )
     else:
-        moved = b.middle - a.middle
+        moved = held[1].middle - held[0].middle
         beyond = np.abs(moved) > limit
         frame = frame.with_columns(
             pl.Series("noise", np.ceil(limit)).cast(pl.Int64),

@@ -1,0 +1,91 @@
+"""``--html`` and ``--to html``: write the viewer's pages with their data into one file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import common, outputs
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the pages of opscope view into one HTML file, at a path or URL; it opens from disk"
+        " and can be sent.",
+        show_default=False,
+    ),
+]
+EmbedSource = Annotated[
+    bool,
+    typer.Option(
+        "--embed-source",
+        "--embed_source",
+        help="With HTML: put the text of the source files that opscope view shows into it; else none is.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def placed(target: str, force: bool) -> Iterator[outputs.Place]:
+    """The place of the file, for the block that reads the profile and writes it.
+
+    Ends the command first if the file cannot be written.
+    """
+    with outputs.file(target, force) as place:
+        _check(place.path, force)
+        yield place
+
+
+def _check(target: Path, force: bool) -> None:
+    from opscope.viewer.bundle import NotBuilt, static_files
+
+    if target.is_dir():
+        common.fail(f"{target} is a folder")
+    if target.exists() and not force:
+        common.fail(f"{target} exists; --force replaces it")
+    if not target.parent.is_dir():
+        common.fail(f"{target}: there is no folder {target.parent}")
+    try:
+        static_files()
+    except NotBuilt as error:
+        common.fail(str(error))
+
+
+def write(
+    target: outputs.Place,
+    profile: Profile,
+    files: list[str],
+    other: Profile | None = None,
+    other_files: tuple[str, ...] = (),
+    sources: bool = False,
+) -> None:
+    """Write the file and say so, with the tables of which it has only the first rows."""
+    from opscope.viewer import single
+    from opscope.viewer.viewed import Viewed
+
+    viewed = Viewed(profile, _names(files), other, _names(other_files))
+    try:
+        left_out = single.write(viewed, target.path, sources=sources)
+    except OSError as error:
+        common.fail(f"{target.named()} was not written: {error.strerror or error}")
+    target.say(f"wrote {target.named()}: {target.path.stat().st_size / 1e6:,.1f} MB")
+    if left_out:
+        most = ", ".join(f"{name} ({rows:,})" for name, rows in left_out.items())
+        target.say(
+            f"to stay small it lacks the last rows of {most}, and says so in each table;"
+            " opscope view shows all"
+        )
+
+
+def _names(files: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    # where the files lie is nobody's business who gets the file
+    return tuple(map(common.base_name, files))

@@ -1,0 +1,125 @@
+"""``opscope view``: look at a profile in a browser."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import common
+
+
+def view(
+    file: common.Files,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            help="Another run to compare with; its difference has a page.",
+            metavar="OTHER",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=1, max=65_535, help="Port to listen at.  [a free one]", show_default=False
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="127.0.0.1, localhost or ::1; others are refused."),
+    ] = "127.0.0.1",
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
+    ] = False,
+    source_root: Annotated[
+        Path | None,
+        typer.Option(
+            "--source-root",
+            help="Folder whose .py files may be shown beside their times.  [recorded files that have not"
+            " changed]",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    editor: Annotated[
+        str | None,
+        typer.Option(
+            "--editor",
+            help="Command with which a page may open a source line, such as 'code --goto {file}:{line}'.",
+            metavar="CMD",
+            show_default=False,
+        ),
+    ] = None,
+    counters: common.CountersFile = None,
+    iter_start: common.IterStart = None,
+    iter_stop: common.IterStop = None,
+    key: common.KeyNode = None,
+    device: common.DeviceNumber = None,
+    rank: common.Rank = None,
+    layer: common.Layer = None,
+    range_: common.Range = None,
+    gpu: common.Gpu = None,
+    model: common.Model = None,
+    strict: common.Strict = False,
+) -> None:
+    """Show a profile as pages in a browser, from a server that only this machine can reach.
+
+    The address that is printed holds a secret: who has it, and an account on this machine, sees the profile.
+    Ctrl-C ends the server.
+    """
+    from opscope.viewer import serve
+    from opscope.viewer.bundle import NotBuilt, static_files
+    from opscope.viewer.viewed import Viewed
+
+    if host not in serve.LOOPBACK:
+        common.fail(
+            f"--host {host} is refused: the pages are for this machine alone (127.0.0.1, localhost or ::1);"
+            " to see them from another one: ssh -L PORT:127.0.0.1:PORT HOST"
+        )
+    if source_root is not None and not source_root.is_dir():
+        common.fail(f"--source-root {source_root}: there is no such folder")
+    if editor is not None:
+        _check_editor(editor)
+    try:  # before what may take long
+        static_files()
+        listening = serve.listen(host, port or 0)
+    except (NotBuilt, serve.Taken) as error:
+        common.fail(str(error))
+    with listening:
+        where = (iter_start, iter_stop, device, rank, layer, range_)
+        profile = common.select(
+            common.load(file, gpu, strict, model=model, counters=counters), *where, key
+        )
+        other = None
+        if compare is not None:
+            other = common.select(common.load([compare], gpu, strict), *where)
+        viewed = Viewed(
+            profile,
+            tuple(map(common.base_name, file)),
+            other,
+            () if compare is None else (common.base_name(compare),),
+            None if source_root is None else source_root.resolve(),
+            editor,
+        )
+        serve.serve(viewed, listening, common.say, browse=not no_browser)
+    if any(thread.name == "opscope-answer" for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)  # an answer that nobody waits for any more is still being made
+
+
+def _check_editor(editor: str) -> None:
+    """End the command if the editor's command cannot be run."""
+    try:
+        words = shlex.split(editor)
+    except ValueError as error:
+        common.fail(f"--editor {editor!r} is no command: {error}")
+    if not words or shutil.which(words[0]) is None:
+        common.fail(f"--editor: there is no program {words[0] if words else ''!r}")

@@ -1,0 +1,248 @@
+"""How far long work has come: readers, attribution, analysis and exports say it, and whoever listens is told.
+
+Work opens a ``stage`` and moves it on. Without a listener, which is the default, a stage costs a microsecond
+and its moves nothing. A listener is set by ``listening`` for a block of code and for what that code calls; a
+stage that is opened within another has it as its ``parent``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias
+
+#: What a person gives: called with the stage's name, how much of it is done, and the whole (None: not known).
+Callback: TypeAlias = Callable[[str, int, "int | None"], object]
+#: Files of a folder that are counted at most; what lies beyond is not in the total.
+_MOST_FILES: Final = 100_000
+#: Units.
+BYTES: Final = "bytes"
+CALLS: Final = "distinct calls"
+ROWS: Final = "rows"
+SLICES: Final = "slices"
+
+
+class Stage:
+    """A part of the work: ``done`` of ``total``, in ``unit`` (None: the total is not known).
+
+    ``done`` never falls and never exceeds ``total``, and is ``total`` once the stage is ``over``, unless it
+    ended by an error. Threads may move it.
+    """
+
+    __slots__ = ("_listener", "_lock", "done", "name", "over", "parent", "total", "unit")
+
+    def __init__(
+        self,
+        name: str,
+        total: int | None = None,
+        unit: str = "",
+        parent: Stage | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self.name, self.total, self.unit, self.parent = name, total, unit, parent
+        self.done, self.over = 0, False
+        self._listener = listener
+        self._lock = threading.Lock()
+
+    def add(self, many: int = 1) -> None:
+        """So much more is done."""
+        if self._listener is not None:
+            with self._lock:
+                self._to(self.done + many)
+
+    def _to(self, done: int) -> None:
+        done = done if self.total is None else min(done, self.total)
+        if done > self.done and not self.over and self._listener is not None:
+            self.done = done
+            self._listener(self)
+
+    def _open(self) -> None:
+        if self._listener is not None:
+            self._listener(self)
+
+    def _end(self, whole: bool) -> None:
+        if self._listener is None:
+            return
+        with self._lock:
+            if whole:
+                self.total = self.done if self.total is None else self.total
+                self.done = self.total
+            self.over = True
+            self._listener(self)
+
+
+Listener: TypeAlias = Callable[[Stage], object]
+
+
+class Reading(Stage):
+    """The stage of reading files: bytes of what they take on disk, compressed as they are there."""
+
+    __slots__ = ("_at", "_sizes")
+
+    def __init__(
+        self, name: str, sizes: dict[str, int], parent: Stage | None, listener: Listener
+    ) -> None:
+        super().__init__(name, sum(sizes.values()), BYTES, parent, listener)
+        self._sizes = sizes
+        self._at: dict[str, int] = {}
+
+    def read(self, path: str, position: int | None, more: int = 0) -> None:
+        """The file is read up to ``position`` (None: to where it was), and ``more`` bytes beyond it."""
+        size = self._sizes.get(path)
+        if size is None:  # a file that the reading is not of, such as a temporary one
+            return
+        with self._lock:
+            before = self._at.get(path, 0)
+            now = min(max(before, before if position is None else position) + more, size)
+            self._at[path] = now
+            self._to(self.done + now - before)
+
+
+#: What is moved where nobody listens.
+_SILENT: Final = Stage("")
+_listener: ContextVar[Listener | None] = ContextVar("opscope_progress", default=None)
+_current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell ``listener`` of every stage in the block: when it opens, moves and ends, with the stage itself.
+
+    It is called by the thread that works, which may not be the one that began. What it raises ends the work.
+    """
+    token, inner = _listener.set(listener), _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(inner)
+        _listener.reset(token)
+
+
+@contextmanager
+def told(callback: Callback | None) -> Iterator[None]:
+    """Call ``callback(name, done, total)`` of every stage in the block; with None, leave it as it is."""
+    if callback is None:
+        yield
+        return
+
+    def listener(stage: Stage) -> None:
+        callback(stage.name, stage.done, stage.total)
+
+    with listening(listener):
+        yield
+
+
+def heard() -> bool:
+    """Whether anyone listens."""
+    return _listener.get() is not None
+
+
+@contextmanager
+def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
+    """Open a stage of the work for the block. An error in the block ends it where it is."""
+    listener = _listener.get()
+    if listener is None:
+        yield _SILENT
+        return
+    with _opened(Stage(name, total, unit, _current.get(), listener)) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(one: Stage) -> Iterator[Stage]:
+    token = _current.set(one)
+    whole = False
+    try:
+        one._open()
+        yield one
+        whole = True
+    finally:
+        _current.reset(token)
+        one._end(whole)
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+@contextmanager
+def reading(
+    paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
+) -> Iterator[None]:
+    """Open the stage of reading files and folders, unless one is open already: it then counts theirs.
+
+    ``without``: leave out the files of a folder whose names begin so. ``named``: what is read, in place of
+    the first path's name.
+    """
+    listener, outer = _listener.get(), _current.get()
+    if listener is None or isinstance(outer, Reading):
+        yield
+        return
+    listed = [os.fspath(path) for path in paths]
+    sizes = dict(_sizes(listed, without))
+    many = len(listed)
+    if named is None and many:
+        more = f" and {many - 1} more" if many > 1 else ""
+        named = os.path.basename(os.path.normpath(listed[0])) + more
+    with _opened(Reading(f"reading {named or 'nothing'}", sizes, outer, listener)):
+        yield
+
+
+def _sizes(paths: Iterable[str], without: str) -> Iterator[tuple[str, int]]:
+    """Yield each file and its size in bytes; a file that cannot be looked at is none here."""
+    left = _MOST_FILES
+    for path in paths:
+        files: Iterable[str] = (path,)
+        if os.path.isdir(path):
+            files = (
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(path)
+                for name in names
+                if not name.startswith(without)
+            )
+        for file in files:
+            left -= 1
+            if left < 0:
+                return
+            try:
+                if os.path.isfile(file):
+                    yield file, os.path.getsize(file)
+            except OSError:
+                continue
+
+
+def reads() -> Reading | None:
+    """Return the stage of reading that is open; None where nobody listens."""
+    found = _current.get()
+    while found is not None and not isinstance(found, Reading):
+        found = found.parent
+    return found
+
+
+def read_to(path: str | os.PathLike[str], position: int) -> None:
+    """The file is read up to the byte ``position``."""
+    if (found := reads()) is not None:
+        found.read(os.fspath(path), position)
+
+
+def read_share(path: str | os.PathLike[str], share: float) -> None:
+    """So much of the file is read, as a fraction: of a packed one, where its positions are not known."""
+    if (found := reads()) is not None:
+        name = os.fspath(path)
+        found.read(name, int(share * found._sizes.get(name, 0)))
+
+
+def read_whole(path: str | os.PathLike[str], without: Any = ()) -> None:
+    """All of the file is read, or all files below the folder but those below ``without``."""
+    if (found := reads()) is None:
+        return
+    name = os.fspath(path)
+    left = tuple(os.fspath(one) for one in without)
+    inner = name + os.sep
+    for file, size in found._sizes.items():
+        if (file == name or file.startswith(inner)) and not any(
+            file == one or file.startswith(one + os.sep) for one in left
+        ):
+            found.read(file, size)

@@ -1,0 +1,36 @@
+"""The built script and style of the pages, which are part of the package."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Final
+
+#: The only files, and all that is served, each with its type.
+STATIC: Final = {
+    "viewer.js": "text/javascript; charset=utf-8",
+    "viewer.css": "text/css; charset=utf-8",
+}
+
+
+class NotBuilt(FileNotFoundError):
+    """The script of the pages is not there; the message says how to build it."""
+
+
+@cache
+def static(name: str) -> bytes:
+    """Return a file of ``STATIC``, or the licences beside them. Raises NotBuilt."""
+    place = resources.files("opscope.viewer") / "static" / name
+    try:
+        return place.read_bytes()
+    except OSError:
+        raise NotBuilt(
+            f"the viewer's pages are not built (opscope/viewer/static/{name} is missing): in a checkout run"
+            " 'npm ci && node build.mjs' in web/; an installed opscope brings them"
+        ) from None
+
+
+def static_files() -> None:
+    """Raise NotBuilt if a file of the pages is missing."""
+    for name in STATIC:
+        static(name)

@@ -1,0 +1,200 @@
+"""The figures on the first page: step time, device busy, Tensor Cores, FLOPs known, utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from opscope.reports import units, vendor_words
+from opscope.reports.registry import reports
+
+from .rows import plain
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+
+def cards(profile: Profile) -> list[dict[str, Any]]:
+    """Return the cards, as ``Card`` of ``web/src/overview.ts``."""
+    row = profile.summary().row(0, named=True)
+    made = [_step_time(profile), _wall(row)]
+    if profile.cpu_only:
+        made.append(_cpu_time(row))
+    else:
+        made += [_busy(profile, row), *_use(profile), _tensor_cores(row)]
+    made += [_attributed(row, profile.cpu_only), _flops_known(row, profile.cpu_only), _mfu(profile)]
+    of = vendor_words.vendor(profile)
+    for card in made:
+        card["title"] = vendor_words.said(card["title"], of)
+    return made
+
+
+def _card(
+    name: str,
+    title: str,
+    value: Any,
+    unit: str,
+    report: str,
+    column: str,
+    page: str,
+    *,
+    detail: str = "",
+    reason: str = "the trace does not tell",
+    share: float | None = None,
+    undetermined: float | None = None,
+) -> dict[str, Any]:
+    value = plain(value)
+    return {
+        "name": name,
+        "title": title,
+        "value": value,
+        "unit": unit,
+        "share": plain(value if unit == "fraction" and share is None else share),
+        "undetermined": plain(undetermined),
+        "detail": detail,
+        "reason": reason if value is None else None,
+        "page": page,
+        "report": report,
+        "column": column,
+    }
+
+
+def _step_time(profile: Profile) -> dict[str, Any]:
+    """The median step; of several processes the longest, as all wait for the slowest."""
+    found = profile.step_summary().filter(
+        (pl.col("part").cast(pl.String) == "step") & pl.col("median").is_not_null()
+    )
+    rows = found.sort("median", descending=True).to_dicts()
+    value, detail = None, ""
+    if rows:
+        row = rows[0]
+        value = row["median"]
+        many = row["steps"] - (row["warm_up_steps"] or 0)
+        spread = f"of ten, eight take {units.time(row['p10'])} to {units.time(row['p90'])}"
+        detail = f"the median of {many:,} steps; {spread}" if many > 1 else "of one step"
+        if len(rows) > 1:
+            detail += f"; the slowest of {len(rows)} processes"
+    return _card(
+        "step_time", "Step time", value, "ns", "step_summary", "median", "steps",
+        detail=detail, reason=reports()["steps"].empty,
+    )  # fmt: skip
+
+
+def _wall(row: dict[str, Any]) -> dict[str, Any]:
+    many = {"step": row["steps"], "process": row["processes"], "device": row["devices"]}
+    plural = {"process": "processes"}
+    said = [
+        f"{n:,} {word if n == 1 else plural.get(word, word + 's')}" for word, n in many.items() if n
+    ]
+    return _card(
+        "wall_time", "Wall time", row["wall_time"], "ns", "summary", "wall_time", "timeline",
+        detail=", ".join(said), reason="nothing in the trace has a time",
+    )  # fmt: skip
+
+
+def _busy(profile: Profile, row: dict[str, Any]) -> dict[str, Any]:
+    wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
+    busy, devices = row["device_busy"], row["devices"]
+    share = busy / (wall * devices) if busy is not None and wall and devices else None
+    of = "wall time" if row["window_time"] is None else "time captured"
+    each = " of each device, on average" if devices and devices > 1 else ""
+    return _card(
+        "device_busy", "Device busy", busy, "ns", "summary", "device_busy", "timeline",
+        share=share, detail=f"{units.share(share)} of the {of}{each}" if share is not None else "",
+        reason="kernels were not captured",
+    )  # fmt: skip
+
+
+def _cpu_time(row: dict[str, Any]) -> dict[str, Any]:
+    return _card(
+        "cpu_time", "CPU time", row["kernel_time"], "ns", "summary", "kernel_time", "operators",
+        detail="no GPU was recorded: time of ops, and of steps outside any op",
+        reason="no ops and no steps were recorded",
+    )  # fmt: skip
+
+
+def _use(profile: Profile) -> Iterator[dict[str, Any]]:
+    """GPU utilisation, SM efficiency and occupancy: of several devices the least used one's."""
+    names = (
+        ("gpu_utilization", "GPU utilisation", "utilization_reason"),
+        ("sm_efficiency", "SM efficiency", "occupancy_reason"),
+        ("achieved_occupancy", "Achieved occupancy", "occupancy_reason"),
+    )
+    frame = profile.device_use()
+    for name, title, why in names:
+        known = frame.filter(pl.col(name).is_not_null()).sort(name)
+        said = frame[why].cast(pl.String).drop_nulls().unique().sort().to_list()
+        first = known.row(0, named=True) if len(known) else None
+        several = f"the least of {len(frame)} devices" if len(frame) > 1 else ""
+        yield _card(
+            name, title, None if first is None else first[name], "fraction", "device_use", name,
+            "timeline",
+            detail=several if first is not None else "",
+            reason="; ".join(said) or "kernels were not captured",
+        )  # fmt: skip
+
+
+def _tensor_cores(row: dict[str, Any]) -> dict[str, Any]:
+    used, whole = row["tensor_core_time"], row["kernel_time"]
+    rest = row["tensor_core_undetermined_time"]
+    share = used / whole if used is not None and whole else None
+    unknown = rest / whole if rest is not None and whole else None
+    detail = ""
+    if share is not None:
+        detail = f"{units.time(used)} of kernel time is in kernels that use them"
+        if rest:
+            detail += f"; for {units.share(unknown)} ({units.time(rest)}) it is not known"
+    return _card(
+        "tensor_cores", "Tensor Cores", share, "fraction", "summary", "tensor_core_time", "kernels",
+        detail=detail, undetermined=unknown, reason="kernels were not captured",
+    )  # fmt: skip
+
+
+def _attributed(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+    part, whole = row["device_attributed_time"], row["device_time"]
+    share = part / whole if part is not None and whole else None
+    of = "CPU time" if on_cpu else "device time"
+    detail = (
+        f"{units.time(part)} of {units.time(whole)} {of} has an op" if share is not None else ""
+    )
+    return _card(
+        "attributed", "Time with an op", share, "fraction", "summary", "device_attributed_time",
+        "operators",
+        detail=detail,
+        reason=f"there is no {of}" if whole == 0 else "kernels were not captured",
+    )  # fmt: skip
+
+
+def _flops_known(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+    of = "op time" if on_cpu else "device time that has a launch record"
+    return _card(
+        "flops_known", "FLOPs known", row["flops_share"], "fraction", "summary", "flops_share",
+        "roofline",
+        detail=f"of {of}",
+        reason=f"there is no {of}",
+    )  # fmt: skip
+
+
+def _mfu(profile: Profile) -> dict[str, Any]:
+    """Model FLOPs utilisation: the median of the steps of all processes."""
+    frame = profile.utilization()
+    known = frame.filter(pl.col("mfu").is_not_null())
+    value, detail = None, ""
+    reason = reports()["utilization"].empty
+    if len(known):
+        value = known["mfu"].median()
+        dtypes = known["dtype"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        detail = f"the median of {len(known):,} steps" if len(known) > 1 else "of one step"
+        detail += f", against the dense peak of {', '.join(dtypes)}"
+        least = known["known"].min()
+        if isinstance(least, float) and least < 0.98:
+            detail += f"; a lower bound: the FLOPs of {units.share(least)} of kernel time are known"
+    elif len(frame):
+        device, why = profile.device
+        reason = why if device is None and why else "no step has an op whose FLOPs are known"
+    return _card(
+        "mfu", "Model FLOPs utilisation", value, "fraction", "utilization", "mfu", "roofline",
+        detail=detail, reason=reason,
+    )  # fmt: skip

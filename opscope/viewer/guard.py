@@ -1,0 +1,155 @@
+"""Refuse what does not come from the viewer's own page: other hosts, other sites, other methods, no token."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Bytes of path and query together.
+ADDRESS: Final = 16_384
+#: Parameters of one question.
+PARAMETERS: Final = 32
+#: A page may load its own script and style and ask its own server; nothing may hold it in a frame.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+_NO_TOKEN: Final = (
+    "This page needs the address that opscope view printed: it ends in ?token=… . Open that one, or start"
+    " opscope view again."
+)
+#: A click in another page (a terminal in the browser) sends no strict cookie to the address that a redirect
+#: names; a page of our own, which goes on by itself, does.
+_GO_ON: Final = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>opscope</title>'
+    '<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">opscope</a></body></html>'
+)
+
+
+class Guard:
+    """ASGI middleware: lets a request through to ``app`` only if it is for this server, from its own page.
+
+    ``token`` is the secret of the address that was printed. With it the answer sets a cookie that the page
+    sends from then on, and leads to the address without it.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or refuse it in words."""
+        if scope["type"] != "http":
+            return  # websockets are refused by not accepting them
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                held = [*message.get("headers", ())]
+                names = {name.lower() for name, _ in held}
+                held += [
+                    (name.encode(), value.encode())
+                    for name, value in HEADERS.items()
+                    if name.encode() not in names
+                ]
+                message["headers"] = held
+            await send(message)
+
+        refused = self._refusal(scope)
+        await (self.app if refused is None else refused)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        port = (scope.get("server") or (None, None))[1]
+        if headers.getlist("host") not in [[host] for host in _hosts(port)]:
+            return _said(400, "This server answers only at its own address on this machine.")
+        if scope["method"] not in ("GET", "HEAD"):
+            return _said(405, "Only GET and HEAD are answered.", {"allow": "GET, HEAD"})
+        query: bytes = scope.get("query_string", b"")
+        if len(scope.get("raw_path") or b"") + len(query) > ADDRESS:
+            return _said(414, f"The address is longer than {ADDRESS:,} bytes.")
+        given = _given(query) if scope["path"] == "/" else {}
+        if isinstance(given, Response):
+            return given
+        token = given.get("token")
+        fetched_from = headers.get("sec-fetch-site", "none")
+        own = fetched_from in ("none", "same-origin")
+        if token is not None and secrets.compare_digest(token.encode(), self._token):
+            navigates = headers.get("sec-fetch-mode", "navigate") == "navigate"
+            if not own and not navigates:
+                return _said(403, "Another site may not ask this server.")
+            answer: Response = RedirectResponse("/", 303) if own else HTMLResponse(_GO_ON)
+            answer.set_cookie(
+                _cookie(port), self._token.decode(), httponly=True, samesite="strict", path="/"
+            )
+            return answer
+        origin = headers.get("origin")
+        if not own or (origin is not None and origin not in _origins(port)):
+            return _said(403, "Another site may not ask this server.")
+        held = cookie_parser(headers.get("cookie", "")).get(_cookie(port), "")
+        if not secrets.compare_digest(held.encode(), self._token):
+            return _said(403, _NO_TOKEN)
+        return None
+
+
+def parameters(query: bytes) -> dict[str, str]:
+    """Return the query's parameters; one without a value counts as not given.
+
+    Raises ValueError in words if there are too many, one is given twice, or it is no UTF-8.
+    """
+    try:
+        found = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict",
+            max_num_fields=PARAMETERS,
+        )  # fmt: skip
+    except UnicodeError:
+        raise ValueError("the parameters are no UTF-8") from None
+    except ValueError:
+        raise ValueError(f"there are more than {PARAMETERS} parameters") from None
+    if len({name for name, _ in found}) < len(found):
+        raise ValueError("a parameter is given twice")
+    return {name: value for name, value in found if value}
+
+
+def _given(query: bytes) -> dict[str, str] | Response:
+    try:
+        return parameters(query)
+    except ValueError as error:
+        return _said(400, str(error))
+
+
+def _hosts(port: int | None) -> Iterable[str]:
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        yield f"{host}:{port}"
+        if port == 80:  # the port that a browser leaves out
+            yield host
+
+
+def _origins(port: int | None) -> list[str]:
+    return [f"http://{host}" for host in _hosts(port)]
+
+
+def _cookie(port: int | None) -> str:
+    """Return the cookie's name: cookies are shared by all ports of a host."""
+    return f"opscope-{port}"
+
+
+def _said(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(what + "\n", status, headers)

@@ -1,0 +1,124 @@
+"""``about``: what there is to look at: files, steps, devices, ranks, and which pages have nothing to show.
+
+The answer is ``About`` of ``web/src/page.ts``; it takes no parameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from opscope.core.analysis.step_times import steps_of
+from opscope.reports.registry import reports
+from opscope.version import __version__
+from opscope.viewer.question import Asked, Question, whole
+from opscope.viewer.rows import plain
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+    from opscope.viewer.viewed import Viewed
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Return what a page's frame needs to know."""
+    made: dict[str, Any] = asked.viewed.tables.get("about", lambda: _about(asked.viewed))
+    return made
+
+
+def _about(viewed: Viewed) -> dict[str, Any]:
+    profile = viewed.profile
+    steps, ranks = _steps(profile), _ranks(profile)
+    return {
+        "files": [whole(name) for name in viewed.names],
+        "other": [whole(name) for name in viewed.other_names],
+        "version": __version__,
+        "steps": steps,
+        "devices": _devices(profile),
+        "ranks": ranks,
+        "cpu_only": profile.cpu_only,
+        "span": _span(profile),
+        "selected": profile.selected,
+        "empty": _empty(viewed, steps, ranks),
+    }
+
+
+def _steps(profile: Profile) -> dict[str, int] | None:
+    if profile._has_steps:
+        numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
+    else:  # steps select the iterations that were found instead
+        iterations = profile.iterations()
+        numbers = iterations["iteration"].drop_nulls().unique()
+    if numbers.is_empty():
+        return None
+    return {
+        "first": int(numbers.min()),  # type: ignore[arg-type]
+        "last": int(numbers.max()),  # type: ignore[arg-type]
+        "count": len(numbers),
+    }
+
+
+def _devices(profile: Profile) -> list[dict[str, Any]]:
+    trace = profile.trace
+    seen = [
+        trace[name]["device"].drop_nulls().unique()
+        for name in ("kernels", "memops")
+        if trace.has(name)
+    ]
+    numbers = sorted(set().union(*(column.to_list() for column in seen))) if seen else []
+    named: dict[int, str] = {}
+    if trace.has("devices"):
+        known = (
+            trace["devices"]
+            .select("device", pl.col("name").cast(pl.String))
+            .drop_nulls()
+            .unique(maintain_order=True)
+        )
+        for number, name in known.rows():
+            named.setdefault(number, name)
+    return [{"device": number, "name": named.get(number, f"GPU {number}")} for number in numbers]
+
+
+def _ranks(profile: Profile) -> list[int]:
+    if not profile.trace.has("processes"):
+        return []
+    return sorted(profile.trace["processes"]["rank"].drop_nulls().unique().to_list())
+
+
+def _span(profile: Profile) -> dict[str, Any] | None:
+    bounds = []
+    for name in ("ranges", "calls", "kernels", "memops", "syncs"):
+        if profile.trace.has(name) and len(profile.trace[name]):
+            table = profile.trace[name]
+            bounds.append((table["start"].min(), table["end"].max()))
+    starts = [low for low, _ in bounds if low is not None]
+    ends = [high for _, high in bounds if high is not None]
+    if not starts or not ends:
+        return None
+    return {"start": plain(min(starts)), "end": plain(max(ends))}
+
+
+def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
+    """Return for each page without content the reason, in the words of the report that it shows."""
+    profile, trace, made = viewed.profile, viewed.profile.trace, dict[str, str]()
+    many = {
+        name: len(trace[name]) if trace.has(name) else 0
+        for name in ("ranges", "kernels", "memops", "allocations", "calls")
+    }
+    if not any(many.values()):
+        nothing = "the profile is empty: no op, kernel or copy was recorded"
+        made |= dict.fromkeys(("overview", "operators", "layers", "timeline", "roofline"), nothing)
+    if not many["kernels"] and not many["memops"]:
+        made["kernels"] = reports()["kernel"].empty
+    if steps is None:
+        made["steps"] = reports()["steps"].empty
+    if not many["allocations"]:
+        made["memory"] = reports()["memory"].empty
+    if len(ranks) < 2 and profile.collectives().is_empty():
+        made["distributed"] = reports()["collectives"].empty
+    if viewed.other is None:
+        made["compare"] = "no second run was given: opscope view FILE --compare OTHER"
+    return made
+
+
+QUESTION = Question(name="about", answer=answer, stored=lambda viewed: [{}])

@@ -1,0 +1,113 @@
+"""``overview``: the figures of the first page, each that of a report; unknown ones are null with a reason.
+
+The answer is ``Overview`` of ``web/src/overview.ts``; with ``part=advice``, ``OverviewAdvice``. Both take
+``steps``, ``device`` and ``rank``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from opscope.reports import advised
+from opscope.reports.registry import reports
+from opscope.viewer.cards import cards
+from opscope.viewer.question import Asked, BadParameter, Question
+from opscope.viewer.rows import plain
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+    from opscope.viewer.viewed import Viewed
+
+#: Ops that the page lists.
+_TOP: Final = 10
+#: The rows of ``step_summary`` that divide a step; the others are the step itself and its phases.
+_STEP: Final = "step"
+_PHASE: Final = "phase: "
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Return the figures, or the advice."""
+    part = asked.text("part", "figures")
+    if part not in _PARTS:
+        raise BadParameter(f"part is {part[:40]!r}; it must be figures or advice")
+    key = ("overview", part, asked.selection)
+    made: dict[str, Any] = asked.viewed.tables.get(key, lambda: _PARTS[part](asked.profile))
+    return made
+
+
+def _figures(profile: Profile) -> dict[str, Any]:
+    steps, no_steps = _steps(profile)
+    ops = profile.totals_by("op")
+    top = ops.head(_TOP)
+    rest = ops["share"].slice(_TOP)
+    return {
+        "selected": profile.selected,
+        "device": "CPU" if profile.cpu_only else "GPU",
+        "cards": cards(profile),
+        "diagnosis": _rows(profile.diagnosis(), "rank finding share lost text to_try"),
+        "steps": steps,
+        "no_steps": no_steps,
+        "top": _rows(top, "op direction kind device_time share calls reason"),
+        "ops": len(ops),
+        "others_share": plain(rest.sum()) if len(rest) else None,
+        "no_ops": reports()["by_op"].empty if ops.is_empty() else None,
+        "unattributed": _unattributed(profile),
+        "warnings": _warnings(profile),
+    }
+
+
+def _steps(profile: Profile) -> tuple[list[dict[str, Any]], str | None]:
+    found = profile.step_summary()
+    counted = found.filter(pl.col("steps") > 0)
+    if counted.is_empty():
+        return [], reports()["step_summary"].empty
+    part = pl.col("part").cast(pl.String)
+    parts = counted.filter((part != _STEP) & ~part.str.starts_with(_PHASE))
+    return _rows(parts, "process rank part total share median"), None
+
+
+def _unattributed(profile: Profile) -> dict[str, Any]:
+    row = profile.summary().row(0, named=True)
+    return {
+        "time": plain(row["device_unattributed_time"]),
+        "whole": plain(row["device_time"]),
+        "reasons": _rows(profile.unattributed(), "reason kernels copies time share"),
+    }
+
+
+def _warnings(profile: Profile) -> list[str]:
+    notes = profile.notes().filter(pl.col("severity") != "info")
+    return list(dict.fromkeys(f"{row['severity']}: {row['what']}" for row in notes.to_dicts()))
+
+
+def _advice(profile: Profile) -> dict[str, Any]:
+    frame = profile.advice()
+    found = frame.filter(pl.col("outcome") == "found")
+    names = (
+        "number detector finding recommendation time saving saving_share saving_least saving_most"
+        " confidence"
+    )
+    made = _rows(found, names)
+    for row, whole in zip(made, found.to_dicts(), strict=True):
+        row["saving_text"] = advised.saving(whole)
+    combined = profile.advice_combined()
+    together = len(found) and len(combined)
+    return {
+        "advice": made,
+        "together": advised.together(combined.row(0, named=True)) if together else None,
+        "rest": list(advised.rest(frame)),
+    }
+
+
+def _rows(frame: pl.DataFrame, names: str) -> list[dict[str, Any]]:
+    return [plain(row) for row in frame.select(names.split()).to_dicts()]
+
+
+def _stored(viewed: Viewed) -> list[dict[str, str]]:
+    return [{}, {"part": "advice"}]
+
+
+_PARTS: Final = {"figures": _figures, "advice": _advice}
+QUESTION = Question(name="overview", answer=answer, stored=_stored)

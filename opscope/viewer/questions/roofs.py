@@ -1,0 +1,56 @@
+"""The question of the roofs: the device's peaks, the dtypes of its work, and what is not known of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from opscope.core.perf.devices.peaks import Device
+from opscope.reports.roofs import about
+from opscope.viewer.question import Asked, Question
+from opscope.viewer.viewed import Viewed
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Return the peaks (FLOP/s by unit and dtype) and the memory's bandwidth (bytes/s).
+
+    ``device`` is null if it is not known, with ``reason``. ``worked`` has the device time (ns) by dtype of
+    what ran, ``cached`` the size (bytes) of the largest cache, whose bandwidth no table holds; ``notes`` are
+    the lines below the report's table.
+    """
+    profile = asked.profile
+    device, reason = profile.device
+    times = (
+        profile.efficiency()
+        .group_by(pl.col("dtype").cast(pl.String), maintain_order=True)
+        .agg(pl.col("duration").sum())
+        .drop_nulls("dtype")
+        .sort("duration", descending=True)
+    )
+    return {
+        "device": None if device is None else device.name,
+        "reason": reason,
+        "worked": dict(times.rows()),
+        "notes": [] if device is None else about(device),
+        **_peaks(device),
+    }
+
+
+def _peaks(device: Device | None) -> dict[str, Any]:
+    if device is None:
+        return {"tensor": {}, "vector": {}, "bandwidth": None, "cache": None}
+    return {
+        "tensor": dict(device.tensor),
+        "vector": dict(device.vector),
+        "bandwidth": device.bandwidth,
+        "cache": device.cache(),
+    }
+
+
+def stored(viewed: Viewed) -> list[dict[str, str]]:
+    """Return that a single file holds it."""
+    return [{}]
+
+
+QUESTION = Question(name="roofs", answer=answer, stored=stored)

@@ -1,0 +1,99 @@
+"""``source``: the files that ops were called from, with their time; with ``file``, its lines and its text.
+
+The answers are ``SourceFiles`` and ``SourceText`` of ``web/src/source_files.ts``. Parameters: ``file`` (as
+the profile names it), ``steps``, ``device``, ``rank``. Text is given only where ``source_text`` allows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.reports.registry import reports
+from opscope.viewer import source_text
+from opscope.viewer.lines import Line, Lines, lines_of
+from opscope.viewer.question import Asked, Question, Unanswered
+
+if TYPE_CHECKING:
+    from opscope.viewer.viewed import Viewed
+
+
+#: Files that are looked for on the disk when all are listed.
+_LOOKED_AT: Final = 500
+_UNSEEN: Final = "not looked for yet: there are many files"
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Return the files, or one file. Raises Unanswered for a file that the profile does not name."""
+    found = lines_of(asked)
+    file = asked.text("file", "", most=5_000)
+    if not file:
+        return _files(asked, found)
+    if file not in found.by_file:
+        raise Unanswered("nothing that is selected was called from a file of this name")
+    return _one(asked, found, file)
+
+
+def _files(asked: Asked, found: Lines) -> dict[str, Any]:
+    names = sorted(found.files, key=lambda file: (-found.files[file].time, file))
+    made = []
+    for place, file in enumerate(names):
+        whole = found.files[file]
+        made.append(
+            {
+                "file": file,
+                "lines": len(found.by_file[file]),
+                "self_time": whole.self_time,
+                "time": whole.time,
+                "calls": whole.calls,
+                "share": whole.time / found.whole if found.whole else None,
+                "reason": _why_not(asked.viewed, file) if place < _LOOKED_AT else _UNSEEN,
+            }
+        )
+    empty = None
+    if not made:
+        empty = "the profile names no source lines" if found.whole else reports()["by_source"].empty
+    return {
+        "files": made,
+        "whole": found.whole,
+        "without": found.without,
+        "empty": empty,
+        "editor": asked.viewed.editor is not None,
+    }
+
+
+def _one(asked: Asked, found: Lines, file: str) -> dict[str, Any]:
+    lines: list[tuple[int, Line]] = sorted(found.by_file[file].items())
+    text, reason, note = None, None, None
+    try:
+        shown = source_text.found(asked.viewed, file)
+        text, note = shown.text, shown.note
+    except source_text.NotShown as error:
+        reason = str(error)
+    return {
+        "file": file,
+        "line": [number for number, _ in lines],
+        "self_time": [line.self_time for _, line in lines],
+        "time": [line.time for _, line in lines],
+        "calls": [line.calls for _, line in lines],
+        "op": [line.op for _, line in lines],
+        "whole": found.whole,
+        "text": text,
+        "reason": reason,
+        "note": note,
+    }
+
+
+def _why_not(viewed: Viewed, file: str) -> str | None:
+    reason: str | None = viewed.tables.get(("shown", file), lambda: (_reason(viewed, file),))[0]
+    return reason
+
+
+def _reason(viewed: Viewed, file: str) -> str | None:
+    try:
+        source_text.found(viewed, file)
+    except source_text.NotShown as error:
+        return str(error)
+    return None
+
+
+QUESTION = Question(name="source", answer=answer, stored=lambda viewed: [{}])

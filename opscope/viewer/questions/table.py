@@ -1,0 +1,134 @@
+"""``table``: some rows of a table, after search, conditions and sorting, with what all of them add up to.
+
+Parameters: ``name`` (a report; ``each_op``, ``each_kernel``, ``each_copy``: a row for each that ran;
+``diff_part`` … of Compare), ``from``, ``rows`` (at most 1,000), ``sort`` (a column; ``-column``: the largest
+first), ``q`` (text that some text column holds, in any case), ``where`` (a JSON object: column → value or
+null), ``steps``, ``device``, ``rank``. The answer is ``TablePage`` of ``web/src/parts``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.reports import suggest
+from opscope.viewer import rows, tables
+from opscope.viewer.additive import additive
+from opscope.viewer.question import Asked, BadParameter, Question
+
+#: Rows of one answer, conditions of one question.
+ROWS: Final = 1_000
+CONDITIONS: Final = 8
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Return the page of the table. Raises BadParameter, and Unanswered without a second run."""
+    kind = tables.kind(asked.text("name", most=80))
+    start = asked.number("from", 0, least=0, most=2**31)
+    many = asked.number("rows", 100, least=0, most=ROWS)
+    search = asked.text("q", "")
+    where = _where(asked.text("where", "{}", most=20_000))
+    sort = asked.text("sort", "", most=200)
+    place = _place(kind, asked)
+    kept = asked.viewed.tables
+    frame = frame_of(kind, asked)
+    column, descending = sort.removeprefix("-"), sort.startswith("-")
+    for name in (*where, *([column] if column else [])):
+        if name not in frame.columns:
+            raise BadParameter(suggest.unknown("column", name[:80], frame.columns))
+    if column and frame.schema[column].is_nested():
+        raise BadParameter(f"sort: {column} holds lists, which have no order")
+    summed = [name for name in frame.columns if additive(kind.name, name)]
+
+    def find() -> rows.Found:
+        conditions = rows.equal(frame, where)
+        found = rows.containing(frame, search)
+        if found is not None:
+            conditions.append(found)
+        by = None
+        if column:
+            by = kept.get(
+                ("order", place, column, descending),
+                lambda: rows.order(frame, column, descending),
+                lambda made: made.nbytes,
+            )
+        return rows.find(frame, conditions, by, summed)
+
+    key = ("found", place, sort, search, json.dumps(where, sort_keys=True))
+    found: rows.Found = kept.get(key, find, lambda made: made.size)
+    whole = kept.get(("sums", place), lambda: rows.sums(frame, summed), lambda made: 64 * len(made))
+    if found.rows is None:
+        page = frame.slice(start, many)
+    else:
+        page = frame[found.rows[start : start + many]]
+    return {
+        "name": kind.name,
+        "title": kind.title,
+        "row": kind.holds.row,
+        "empty": kind.empty,
+        "columns": [
+            {
+                "name": one.name,
+                "unit": one.unit,
+                "meaning": one.meaning,
+                "kind": _kind(frame.schema[one.name]),
+            }
+            for one in kind.columns
+        ],
+        "shown": list(kind.shown) or frame.columns,
+        "total": len(frame),
+        "matching": found.matching,
+        "sums": dict(found.sums),
+        "sums_all": whole,
+        "from": start,
+        "values": {name: rows.values(page[name]) for name in page.columns},
+    }
+
+
+def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
+    """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+    made: pl.DataFrame = asked.viewed.tables.get(
+        ("frame", _place(kind, asked)),
+        lambda: _text(kind.frame(asked)),
+        lambda made: int(made.estimated_size()),
+    )
+    return made
+
+
+def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
+    """Return what the table is kept by; an analysis may add to the notes, which are another table then."""
+    notes = len(asked.profile.notes()) if kind.name == "notes" else None
+    return (kind.name, asked.selection, notes)
+
+
+def _text(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def _kind(dtype: pl.DataType) -> str:
+    if dtype == pl.Boolean:
+        return "yes/no"
+    if dtype.is_nested():
+        return "list"
+    return "number" if dtype.is_numeric() else "text"
+
+
+def _where(text: str) -> Mapping[str, Any]:
+    try:
+        made = json.loads(text)
+        json.dumps(made, ensure_ascii=False).encode()  # half a character is no text
+    except (ValueError, RecursionError):
+        raise BadParameter("where is no JSON") from None
+    if not isinstance(made, dict):
+        raise BadParameter("where is no JSON object: a column's name with the value it must have")
+    if len(made) > CONDITIONS:
+        raise BadParameter(f"where has {len(made)} conditions; at most {CONDITIONS} are taken")
+    if any(isinstance(value, (dict, list)) for value in made.values()):
+        raise BadParameter("where: a value is a text, a number, true, false or null")
+    return made
+
+
+QUESTION = Question(name="table", answer=answer)

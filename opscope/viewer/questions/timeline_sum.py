@@ -1,0 +1,17 @@
+"""What runs in a span: ``start``, ``end`` (ns), ``lanes``; in all, by category, by name.
+``viewer/timeline/find.py`` describes the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opscope.viewer.question import Asked, Question
+from opscope.viewer.timeline import asked as given
+from opscope.viewer.timeline.find import sums
+
+
+def _answer(asked: Asked) -> dict[str, Any]:
+    return sums(given.timeline(asked), given.lanes(asked), *given.window(asked))
+
+
+QUESTION = Question(name="timeline_sum", answer=_answer)

@@ -1,0 +1,103 @@
+"""Run the viewer's server on loopback until it is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from .bundle import static_files
+from .server import make_app
+
+if TYPE_CHECKING:
+    from .viewed import Viewed
+
+#: The hosts that are this machine alone.
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+#: Connections at one time; a browser opens six.
+_CONNECTIONS: Final = 128
+
+
+class Taken(OSError):
+    """The port cannot be listened at; the message says why."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at ``port`` (0: a free one) of loopback. Raises Taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(("127.0.0.1" if host == "localhost" else host, port))
+        made.listen(_CONNECTIONS)
+    except OSError as error:
+        made.close()
+        raise Taken(
+            f"port {port} of {host} cannot be used: {error.strerror or error}"
+            " (without --port a free one is taken)"
+        ) from None
+    return made
+
+
+def address(listening: socket.socket, token: str) -> str:
+    """Return the address to open, with the token."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+
+
+def serve(
+    viewed: Viewed,
+    listening: socket.socket,
+    say: Callable[[str], object],
+    *,
+    browse: bool = True,
+) -> None:
+    """Serve the pages at ``listening`` until Ctrl-C. ``say`` prints a line.
+
+    The address is printed, and opened in a browser if there is one. Raises NotBuilt.
+    """
+    static_files()
+    token = secrets.token_urlsafe(32)
+    config = uvicorn.Config(
+        make_app(viewed, token),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=1,
+    )
+    _show(address(listening, token), say, browse)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _show(url: str, say: Callable[[str], object], browse: bool) -> None:
+    say(f"the pages are at {url}")
+    remote = bool(os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"))
+    if remote:
+        port = url.partition("/?")[0].rpartition(":")[2]
+        say(f"from your own machine: ssh -L {port}:127.0.0.1:{port} HOST, then open that address")
+    say("Ctrl-C ends it")
+    if browse and not remote and _has_display():
+        webbrowser.open(url)
+
+
+def _has_display() -> bool:
+    """Whether a window can be opened: on Linux only a display server shows one."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,134 @@
+"""The viewer's server: one page with its script and style, and the answers to its questions.
+
+``make_app`` returns an ASGI application; ``serve.py`` runs it.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from opscope.readers.errors import BadInput
+
+from .bundle import STATIC, NotBuilt, static
+from .guard import Guard, parameters
+from .question import Asked, BadParameter, Question, Unanswered, whole
+from .registry import questions
+from .work import Busy, Work
+
+if TYPE_CHECKING:
+    from .viewed import Viewed
+
+_log: Final = logging.getLogger("opscope.viewer")
+#: What the browser reads for the address's picture: none, and no request that fails.
+_ICON: Final = "data:,"
+
+
+def page(names: tuple[str, ...]) -> str:
+    """Return the page: its script draws everything."""
+    title = html.escape(whole(", ".join(names)[:200]))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<title>{title} – opscope</title>\n<link rel="icon" href="{_ICON}">\n'
+        '<link rel="stylesheet" href="viewer.css">\n<script src="viewer.js" defer></script>\n'
+        '</head>\n<body>\n<div id="viewer"></div>\n'
+        "<noscript>These pages are drawn by JavaScript; opscope report shows the same as text.</noscript>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def make_app(viewed: Viewed, token: str) -> Starlette:
+    """Return the application that shows ``viewed`` to who has the ``token``."""
+    work = Work()
+    told: set[tuple[str, str]] = set()
+
+    async def shell(request: Request) -> Response:
+        return Response(page(viewed.names), media_type="text/html")
+
+    async def file(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            return _plain(404, "There is no such file.")
+        try:
+            return Response(static(name), headers={"content-type": STATIC[name]})
+        except NotBuilt as error:
+            return _plain(503, str(error))
+
+    async def api(request: Request) -> Response:
+        question = questions().get(request.path_params["question"])
+        if question is None:
+            return _plain(404, "There is no such question.")
+        try:
+            asked = Asked(viewed, parameters(request.scope["query_string"]))
+        except ValueError as error:
+            return _plain(400, str(error))
+        try:
+            answer = await work.do(lambda: _encoded(question, asked))
+        except (BadParameter, BadInput) as error:
+            return _plain(400, str(error))
+        except Unanswered as error:
+            return _plain(404, str(error.args[0]) if error.args else "not there")
+        except Busy as error:
+            return _plain(503, str(error), {"retry-after": "5"})
+        except MemoryError:
+            return _plain(503, "the memory does not suffice: select fewer steps")
+        except Exception as error:  # noqa: BLE001 - the page shows it, and the terminal says where
+            return _failed(question, error, told)
+        body, kind = answer
+        return Response(body, media_type=kind)
+
+    app = Starlette(
+        routes=[
+            Route("/", shell),
+            Route("/api/{question}", api),
+            Route("/{name}", file),
+        ],
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={404: _missing},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    return _plain(404, "There is nothing at this address.")
+
+
+def _encoded(question: Question, asked: Asked) -> tuple[bytes, str]:
+    answer: Any = question.answer(asked)
+    if isinstance(answer, (bytes, bytearray, memoryview)):
+        return bytes(answer), "application/octet-stream"
+    return msgspec.json.encode(answer), "application/json"
+
+
+def _failed(question: Question, error: Exception, told: set[tuple[str, str]]) -> Response:
+    """Say in the terminal, once, what failed and where, and to the page that it failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+    key = (question.name, place)
+    if key not in told:
+        told.add(key)
+        _log.error(
+            "the question %r could not be answered: %s: %s (%s). This is a fault of opscope.",
+            question.name,
+            type(error).__name__,
+            error,
+            place,
+        )
+    return _plain(500, f"opscope failed to answer {question.name!r}; its terminal says why")
+
+
+def _plain(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
+    # what was asked may hold half of a character, which UTF-8 does not have
+    return PlainTextResponse(f"{what}\n".encode(errors="backslashreplace"), status, headers)

@@ -1,0 +1,124 @@
+"""One file to send: the viewer's pages with their data, which opens from disk and asks nothing of anybody.
+
+The script and the style are allowed by their hashes and nothing else is: no request, no other script, no
+picture. The same profile makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from opscope.profile_html import page as words
+
+from .bundle import static
+from .embedded import Embedded, embed
+from .question import whole
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+    from .viewed import Viewed
+
+#: Bytes of a whole file; tables keep their first rows where they are larger.
+MOST: Final = 1_500_000
+#: Bytes of the data where the pages, or stored answers, take nearly all.
+_LEAST: Final = 300_000
+#: Bytes of the frame around script, style and data, with the licences.
+_FRAME: Final = 12_000
+#: What ends a script or a style, or changes how it is read.
+_ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
+
+
+def write(viewed: Viewed, path: Path, *, sources: bool = False) -> dict[str, int]:
+    """Write the file; it appears when it is whole, and replaces one that exists.
+
+    ``sources``: the text of source files is in it. Returns how many rows were left out of tables, by name.
+    Raises OSError if the file cannot be written.
+    """
+    text, left_out = page(viewed, sources=sources)
+    # on the same disk, and with the rights that any new file has; it is gone if writing fails
+    with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
+        made = Path(scratch) / path.name
+        made.write_bytes(text)
+        made.replace(path)
+    return left_out
+
+
+def page(
+    viewed: Viewed, *, most: int = MOST, sources: bool = False
+) -> tuple[bytes, dict[str, int]]:
+    """Return the file's bytes, about ``most``, and how many rows were left out of tables, by name."""
+    script, style = _code("viewer.js"), _code("viewer.css")
+    room = most - len(script) - len(style) - _FRAME
+    # base64 has 4 bytes for 3
+    data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_title(viewed)}</title>\n"
+    )
+    # the packages in the script are given away with their licences only
+    notices = b'<script type="text/plain" id="opscope-licences">%s</script>\n' % _code(
+        "THIRD_PARTY.txt"
+    )
+    body = (
+        '</head>\n<body>\n<div id="viewer">\n'
+        f"{static_words(viewed.profile, styled=False)}\n"
+        "<p>This page is drawn by JavaScript; without it, this is all. "
+        "opscope report shows the rest as text.</p>\n</div>\n"
+    )
+    return b"".join(
+        (
+            head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices, *_blocks(data),
+            b"<script>", script, b"</script>\n</body>\n</html>\n",
+        )
+    ), data.left_out  # fmt: skip
+
+
+def static_words(profile: Profile, styled: bool = True) -> str:
+    """Return the summary and the first ops as HTML that needs no script; ``styled``: cells are aligned."""
+    summary = profile.summary().row(0, named=True)
+    device = "the CPU" if profile.cpu_only else "the GPU"
+    return whole(words(repr(profile), summary, profile.op_totals(), device, styled))
+
+
+def _title(viewed: Viewed) -> str:
+    names = ", ".join(Path(name).name or name for name in viewed.names)
+    return html.escape(whole(names[:200])) + " – opscope"
+
+
+def _code(name: str) -> bytes:
+    """Return a file of the bundle as it may stand in a page. Raises ValueError if it may not."""
+    code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # as a browser reads it
+    found = _ENDS.search(code)
+    if found:
+        raise ValueError(f"opscope/viewer/static/{name} holds {found[0]!r}: it cannot be embedded")
+    return code
+
+
+def _hash(code: bytes) -> str:
+    """Return the source expression of a content policy that allows this code alone."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code).digest()).decode()}'"
+
+
+def _blocks(data: Embedded) -> list[bytes]:
+    """Return the elements that hold the data. Base64 has no character that ends one."""
+    named = [("index", data.index), *((str(n), block) for n, block in enumerate(data.blocks))]
+    return [
+        b'<script type="application/octet-stream" id="opscope-%s">%s</script>\n'
+        % (name.encode(), base64.b64encode(block))
+        for name, block in named
+    ]

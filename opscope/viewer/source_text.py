@@ -1,0 +1,129 @@
+"""The text of source files: only ``.py`` files that the profile names, and only where it is allowed.
+
+Allowed are files below the folder that the user gave, links resolved; and without one, the files of an own
+recording whose recorded hash still matches. A profile is a stranger's: the names in it may be anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .viewed import Viewed
+
+#: Bytes of a file that is shown.
+_LARGEST: Final = 4 << 20
+_LONGEST: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that may be shown: where it is, its text with lines ended by ``\\n``, what is doubtful of it."""
+
+    path: Path
+    text: str
+    note: str | None
+
+
+class NotShown(Exception):
+    """The text of the file is not shown; the message says why."""
+
+
+def found(viewed: Viewed, file: str) -> Found:
+    """Return the file that the profile names ``file``. Raises NotShown."""
+    if "\0" in file or len(file) > _LONGEST:
+        raise NotShown("this is no name of a file")
+    if file.startswith(("In [", "stdin")):
+        raise NotShown("a notebook's cell is no file")
+    if not file.endswith(".py"):
+        raise NotShown("only .py files are shown")
+    if viewed.source_root is not None:
+        return _below(viewed, viewed.source_root, file)
+    return _recorded(viewed, file)
+
+
+def _recorded(viewed: Viewed, file: str) -> Found:
+    """Return the file if it is what it was as the recording ended."""
+    known = _hashes(viewed).get(file)
+    if known is None:
+        raise NotShown(
+            "its text is shown if it lies in a folder that is allowed: opscope view FILE --source-root DIR"
+        )
+    path, digest = known
+    if not os.path.isabs(path):
+        raise NotShown("the recording does not say where it is")
+    place = Path(os.path.realpath(path))
+    data = _read(place)
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise NotShown("the file has changed since it was recorded, so its lines may be others")
+    return Found(place, _text(data), None)
+
+
+def _below(viewed: Viewed, root: Path, file: str) -> Found:
+    """Return the file below ``root``: by its whole name, else by the longest end of it that is there."""
+    parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
+    if ".." in parts or (parts and ":" in parts[0]):
+        parts = parts[-1:]
+    whole = root.resolve()
+    for first in range(len(parts)):
+        path = whole.joinpath(*parts[first:])
+        try:
+            resolved = path.resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):  # not there; a circle of links
+            continue
+        if not resolved.is_relative_to(whole):
+            raise NotShown(f"it leads out of {whole}")
+        if resolved.suffix != ".py":
+            raise NotShown("it leads to a file that is no .py file")
+        data = _read(resolved)
+        note = None
+        known = _hashes(viewed).get(file)
+        if known is not None and hashlib.sha256(data).hexdigest() != known[1]:
+            note = "the file has changed since it was recorded: its lines may be others"
+        elif known is None and first:
+            note = f"taken for {'/'.join(parts[first:])} below the folder: the profile names {file}"
+        return Found(resolved, _text(data), note)
+    raise NotShown(f"there is no such file below {whole}")
+
+
+def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
+    """Return the path and the hash of each file that the recording stored, by its name in the profile."""
+    return {
+        str(one["file"]): (str(one["path"]), str(one["sha256"]))
+        for one in viewed.profile.trace.origin.get("source_files") or ()
+        if isinstance(one, dict) and {"file", "path", "sha256"} <= one.keys()
+    }
+
+
+def _read(path: Path) -> bytes:
+    """Return what is in the file. Raises NotShown; a pipe or device is no file and is not waited for."""
+    try:
+        if path.suffix != ".py":
+            raise NotShown("a link leads to a file that is no .py file")
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        number = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise NotShown(f"it cannot be read: {why}") from None
+    try:
+        about = os.fstat(number)
+        if not stat.S_ISREG(about.st_mode):
+            raise NotShown("it is no regular file")
+        if about.st_size > _LARGEST:
+            raise NotShown(f"it is larger than {_LARGEST >> 20} MB")
+        with os.fdopen(os.dup(number), "rb") as opened:
+            return opened.read(_LARGEST)
+    except OSError as error:
+        raise NotShown(f"it cannot be read: {error.strerror or error}") from None
+    finally:
+        os.close(number)
+
+
+def _text(data: bytes) -> str:
+    text = data.decode("utf-8-sig", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,139 @@
+"""The tables that pages show: every report, each op and kernel alone, and the difference of two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from opscope.frames import FRAMES, Column, Frame
+from opscope.profile.difference import difference_of as differs
+from opscope.reports import difference, registry, suggest
+
+from .question import BadParameter
+
+if TYPE_CHECKING:
+    from opscope.core.analysis.diff.tables import Difference
+    from opscope.profile import Profile
+
+    from .question import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A table: its words, and how its frame is made of what was asked."""
+
+    name: str
+    title: str
+    holds: Frame
+    empty: str
+    shown: tuple[str, ...]
+    frame: Callable[[Asked], pl.DataFrame]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The documented columns, in order."""
+        return self.holds.columns
+
+
+def _of_profile(make: Callable[[Profile], pl.DataFrame]) -> Callable[[Asked], pl.DataFrame]:
+    return lambda asked: make(asked.profile)
+
+
+def _each(name: str, title: str, call: str, empty: str, shown: str) -> Kind:
+    """A table with a row for each op, kernel or copy that ran."""
+    frame = FRAMES[call]
+    return Kind(
+        name,
+        title,
+        frame,
+        empty,
+        tuple(shown.split()),
+        _of_profile(lambda profile: getattr(profile, frame.method)()),
+    )
+
+
+#: Rows that no report has, as there may be millions: pages ask for some of them.
+_EACH: Final = (
+    _each(
+        "each_op",
+        "Ops, each call",
+        "ops()",
+        "no ops were recorded",
+        "op direction device_time self_time cpu_time start layer inputs flops kernels source",
+    ),
+    _each(
+        "each_kernel",
+        "Kernels, each execution",
+        "kernels()",
+        "no kernels in this profile: no GPU was used, or kernels were not captured",
+        "name duration start stream op layer step direction flops bytes tensor_core reason",
+    ),
+    _each(
+        "each_copy",
+        "Copies and sets, each",
+        "memops()",
+        "no copies or sets in this profile",
+        "kind bytes duration start stream op layer step reason",
+    ),
+)
+
+
+def difference_of(asked: Asked) -> Difference:
+    """Return the difference between what was asked for and the other profile, the same selected in it.
+
+    Raises Unanswered if no other profile was given.
+    """
+    other = asked.other
+    key = ("difference", asked.selection)
+    made: Difference = asked.viewed.tables.get(
+        key, lambda: differs(asked.profile, other), lambda _: 1 << 20
+    )
+    return made
+
+
+def _differing(by: str) -> Kind:
+    frame = FRAMES["diff(other)" if by == "part" else f'diff(other, "{by}")']
+    return Kind(
+        f"diff_{by}",
+        difference.TITLES[by].format(unit="step"),
+        frame,
+        "nothing that the profiles tell" if by == "run" else "nothing changed",
+        tuple(difference.SHOWN[by]),
+        lambda asked: difference.frame(difference_of(asked), by),
+    )
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Return every table by its name."""
+    made = [
+        Kind(
+            one.name,
+            one.title,
+            one.holds,
+            one.empty,
+            _known(one.shown, one.holds),
+            _of_profile(one.frame),
+        )
+        for one in registry.reports().values()
+    ]
+    made += [*_EACH, *map(_differing, difference.TITLES)]
+    return MappingProxyType({one.name: one for one in made})
+
+
+def _known(shown: Iterable[str], holds: Frame) -> tuple[str, ...]:
+    """Return the columns to show that the frame has: the terminal adds some of its own."""
+    names = {column.name for column in holds.columns}
+    return tuple(name for name in shown if name in names)
+
+
+def kind(name: str) -> Kind:
+    """Return the table of this name. Raises BadParameter with the nearest name."""
+    if name not in kinds():
+        raise BadParameter(suggest.unknown("table", name[:80], kinds()))
+    return kinds()[name]

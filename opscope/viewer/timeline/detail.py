@@ -1,0 +1,192 @@
+"""What a slice is: its op, layer, step, shapes and cost, and the slices that it is tied to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.tables.trace import range_ids
+from opscope.viewer.question import BadParameter
+
+from .device_lanes import own_columns
+from .index import Timeline
+from .lane import CALLS, CATEGORIES, STREAM, THREAD, Lane
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: So many flows of a slice are drawn.
+FLOWS: Final = 200
+#: Longer texts are cut in what is told of a slice.
+_LONGEST: Final = 4_000
+_OF_KERNELS: Final = (
+    *("op", "op_type", "direction", "layer", "step", "range", "source", "inputs", "outputs"),
+    *("dtypes", "params", "flops", "bytes", "tensor_core", "tc_reason", "reason"),
+    *("grid", "block", "registers", "shared_memory", "correlation", "graph"),
+)
+_OF_COPIES: Final = (
+    *("op", "direction", "layer", "step", "range", "source", "src_kind", "dst_kind", "peer"),
+    *("bytes", "reason", "correlation"),
+)
+_OF_OPS: Final = (
+    *("op", "op_type", "direction", "layer", "step", "range", "source", "inputs", "outputs"),
+    *("dtypes", "params", "flops", "bytes", "self_time", "device_time", "kernels", "reason"),
+)
+_TIES: Final = ("process", "start", "op_id", "call_start")
+
+
+def detail(timeline: Timeline, lane_id: str, level: int, index: int) -> dict[str, Any]:
+    """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
+    ``kind``, ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or
+    that it launched, at most 200, and ``more``: how many flows there are beyond. Raises BadParameter.
+    """
+    lane = timeline.lane(lane_id)
+    if level >= len(lane.strips) or index >= len(lane.strips[level]):
+        raise BadParameter(f"lane {lane_id} has no slice {index} at depth {level}")
+    strip = lane.strips[level]
+    start, lasted = int(strip.start[index]), int(strip.lasted(index))
+    row = int(strip.row[index])
+    about = lane.about
+    found: dict[str, Any] = {
+        "lane": lane_id,
+        "level": level,
+        "index": index,
+        "name": timeline.names[int(strip.name[index])],
+        "kind": CATEGORIES[int(strip.kind[index])],
+        "where": f"{about.group}: {about.title}",
+        "start": str(start),
+        "end": str(start + lasted),
+        "time": lasted,
+    }
+    if about.kind == STREAM:
+        told, ties = _of_device(timeline, lane, row)
+    elif about.kind == CALLS:
+        told, ties = _of_call(timeline, lane, row)
+    else:
+        told, ties = _of_range(timeline, lane, level, index)
+    flows = [one for one in (_located(timeline, *tie) for tie in ties[:FLOWS]) if one is not None]
+    return {**found, "told": told, "flows": flows, "more": max(0, len(ties) - FLOWS)}
+
+
+#: A slice that another is tied to: what it is, its process, its start (ns) and its row of its table.
+_Tie = tuple[str, int, int, int]
+
+
+def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], list[_Tie]]:
+    profile, copy = timeline.profile, row >= lane.about.copies
+    table, place = ("memops", row - lane.about.copies) if copy else ("kernels", row)
+    wanted = _OF_COPIES if copy else _OF_KERNELS
+    frame = _row(profile, table, place, (*wanted, "op_id", "call_start", "call_end"))
+    one = frame.to_dicts()[0]
+    told = _told(one, wanted)
+    process = lane.about.process
+    ties: list[_Tie] = []
+    if one["call_start"] is not None:
+        told["launched_before"] = int(own_columns(profile, table, ["start"])["start"][place]) - int(
+            one["call_start"]
+        )
+        calls = profile.attribution.trace["calls"]
+        rows = np.flatnonzero(
+            ((calls["start"] == one["call_start"]) & (calls["process"] == process)).fill_null(False)
+        )
+        ties += [("call", process, int(one["call_start"]), int(call)) for call in rows[:1]]
+    if one["op_id"] is not None:
+        ties += _ops_with(profile, process, one["op_id"])
+    return told, ties
+
+
+def _ops_with(profile: Profile, process: int, op_id: int) -> list[_Tie]:
+    ranges = profile.attribution.trace["ranges"]
+    rows = np.flatnonzero((range_ids(ranges) == op_id).fill_null(False))
+    return [("op", process, int(ranges["start"][int(row)]), int(row)) for row in rows[:1]]
+
+
+def _of_call(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], list[_Tie]]:
+    profile = timeline.profile
+    call = profile.attribution.trace["calls"][row].to_dicts()[0]
+    ties: list[_Tie] = []
+    for table, launched in (
+        ("kernels", profile.attribution.kernels),
+        ("memops", profile.attribution.memops),
+    ):
+        rows = np.flatnonzero(launched.call == row)
+        start = own_columns(profile, table, ["start"])["start"]
+        ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in rows]
+    return _told(call, ("correlation",)), ties
+
+
+def _of_range(
+    timeline: Timeline, lane: Lane, level: int, index: int
+) -> tuple[dict[str, Any], list[_Tie]]:
+    profile, strip = timeline.profile, lane.strips[level]
+    attribution = profile.attribution
+    row = int(strip.row[index])
+    if not attribution.is_op[row]:
+        text = attribution.trace["ranges"]["text"][row]
+        return ({} if text is None else {"text": _cut(text)}), []
+    ops = profile._ops_frame
+    place = int(np.count_nonzero(attribution.is_op[:row]))
+    told: dict[str, Any] = {}
+    if len(ops) == int(np.count_nonzero(attribution.is_op)):
+        one = ops[place].cast({pl.Categorical: pl.String}).to_dicts()[0]
+        told = _told(one, _OF_OPS)
+    # what the op and the ops inside it launched
+    inside = [np.array([row])]
+    low, high = int(strip.start[index]), int(strip.start[index] + strip.lasted(index))
+    for deeper in lane.strips[level + 1 :]:
+        first, after = deeper.part(low, high)
+        inside.append(deeper.row[first:after])
+    rows = np.concatenate(inside)
+    ties: list[_Tie] = []
+    for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+        mine = np.flatnonzero(np.isin(launched.op, rows))
+        start = own_columns(profile, table, ["start"])["start"]
+        ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in mine]
+    return told, ties
+
+
+def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> pl.DataFrame:
+    """Return columns of one row of the frame ``kernels`` or ``memops``; of a saved one only they are read."""
+    frame = profile._passing(table, wanted)
+    return frame.select(one for one in wanted if one in frame.columns)[place].cast(
+        {pl.Categorical: pl.String}
+    )
+
+
+def _told(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _cut(row[name]) for name in wanted if row.get(name) is not None}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"{value[:_LONGEST]} … ({len(value):,} characters)"
+    return value
+
+
+def _located(
+    timeline: Timeline, what: str, process: int, start: int, row: int
+) -> dict[str, Any] | None:
+    """Return where the slice of a table's row is; None if no lane has it."""
+    on_device = what in ("kernels", "memops")
+    wanted = {"op": THREAD, "call": CALLS}.get(what, STREAM)
+    for lane_id, lane in timeline.part("device" if on_device else "host"):
+        about = lane.about
+        if about.kind != wanted or about.process != process:
+            continue
+        sought = row + about.copies if what == "memops" else row
+        for level, strip in enumerate(lane.strips):
+            first, after = np.searchsorted(strip.start, [start, start + 1]).tolist()
+            for index in range(first, min(after, first + FLOWS)):
+                if strip.row[index] == sought:
+                    return {
+                        "what": {"kernels": "kernel", "memops": "copy"}.get(what, what),
+                        "lane": lane_id,
+                        "level": level,
+                        "index": index,
+                        "name": timeline.names[int(strip.name[index])],
+                        "start": str(int(strip.start[index])),
+                        "end": str(int(strip.start[index] + strip.lasted(index))),
+                    }
+    return None

@@ -1,0 +1,113 @@
+"""The timeline of a profile: its lanes, made when they are first asked for and kept while it is looked at."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from opscope.core.once import lock_of, once
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.intervals import merge as merged
+from opscope.viewer.question import BadParameter
+
+from .device_lanes import device_lanes
+from .host_lanes import host_lanes
+from .lane import Lane, Names
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+__all__ = ["DEVICE", "HOST", "Timeline", "timeline_of"]
+
+#: The parts of a timeline, and the letter with which the ids of their lanes begin.
+DEVICE, HOST = "device", "host"
+_LETTER: Final = {DEVICE: "d", HOST: "h"}
+#: Timelines of so many selections are kept: one of ten million kernels takes half a GB.
+_KEPT: Final = 2
+
+
+class Timeline:
+    """The lanes of a profile by id (``d0``, ``h3``) and the names of their slices."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.names = Names()
+        told = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
+        self._titles: dict[int, str] = {}
+        for row in told.to_dicts():
+            rank = row.get("rank")
+            said = [row.get("name"), None if rank is None else f"rank {rank}"]
+            words = ", ".join(str(one) for one in said if one) or f"process {row['process']}"
+            self._titles[row["process"]] = words
+
+    @once
+    def device(self) -> list[Lane]:
+        """The lanes of devices."""
+        return device_lanes(self.profile, self.names, self._title)
+
+    @once
+    def host(self) -> list[Lane]:
+        """The lanes of the host."""
+        return host_lanes(self.profile, self.names, self._title)
+
+    @once
+    def busy(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+        """Per process and device the starts of the times in which it was busy, and ns of busy time before
+        each and in all: what ran on several streams at once counts once."""
+        lanes: dict[tuple[int, int], list[Lane]] = {}
+        for lane in self.device:
+            about = lane.about
+            lanes.setdefault((about.process, about.device or 0), []).append(lane)
+        found = {}
+        for key, parts in lanes.items():
+            if len(parts) == 1 and len(parts[0].strips) == 1:
+                only = parts[0].strips[0]
+                found[key] = only.start, only.before
+                continue
+            unions = [part.union() for part in parts]
+            start, end = merged(*(np.concatenate(side) for side in zip(*unions, strict=True)))
+            before = np.zeros(len(start) + 1, np.int64)
+            np.cumsum(end - start, out=before[1:])
+            found[key] = start, before
+        return found
+
+    def part(self, name: str) -> list[tuple[str, Lane]]:
+        """Return the ids and lanes of a part of the timeline. Raises BadParameter."""
+        if name not in _LETTER:
+            raise BadParameter(f"part is {name!r}; it must be {DEVICE} or {HOST}")
+        lanes: list[Lane] = getattr(self, name)
+        return [(f"{_LETTER[name]}{number}", lane) for number, lane in enumerate(lanes)]
+
+    def lane(self, lane_id: str) -> Lane:
+        """Return the lane with this id. Raises BadParameter."""
+        for part, letter in _LETTER.items():
+            number = lane_id[1:]
+            if lane_id[:1] == letter and number.isascii() and number.isdigit() and len(number) < 9:
+                lanes: list[Lane] = getattr(self, part)
+                if int(number) < len(lanes):
+                    return lanes[int(number)]
+        raise BadParameter(f"no lane is called {lane_id[:20]!r}")
+
+    def all_lanes(self) -> list[tuple[str, Lane]]:
+        """Return the ids and lanes of the whole timeline, the host's first."""
+        return [*self.part(HOST), *self.part(DEVICE)]
+
+    def _title(self, process: int) -> str:
+        return self._titles.get(process, f"process {process}")
+
+
+_timelines: OrderedDict[int, Timeline] = OrderedDict()
+
+
+def timeline_of(profile: Profile) -> Timeline:
+    """Return the timeline of a profile; those of the last few profiles are kept."""
+    with lock_of(timeline_of, "kept"):
+        held = _timelines.get(id(profile))
+        if held is None:  # a timeline holds its profile, so no other has the same id
+            _timelines[id(profile)] = held = Timeline(profile)
+        _timelines.move_to_end(id(profile))
+        while len(_timelines) > _KEPT:
+            _timelines.popitem(last=False)
+        return held

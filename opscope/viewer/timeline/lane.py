@@ -1,0 +1,118 @@
+"""Lanes: the rows of the timeline with their titles, and the dictionary of the names that slices have."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.perf import kinds
+from opscope.core.tables.intervals import Ints, merge
+
+from .strip import Strip, strips_of
+
+#: Kinds of lanes.
+STEPS, THREAD, PYTHON, CALLS, STREAM = "steps", "thread", "python", "calls", "stream"
+#: Categories of slices: kinds of work, then what else a slice may be.
+CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
+CATEGORY: Final = {name: place for place, name in enumerate(CATEGORIES)}
+
+
+class Names:
+    """The distinct names of slices by number; a name keeps its number as long as the timeline lives."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._adding = threading.Lock()
+
+    def add(self, texts: Sequence[str | None], otherwise: str) -> int:
+        """Add names; return the number of the first. A missing one is called ``otherwise``."""
+        with self._adding:
+            first = len(self._texts)
+            self._texts.extend(text or otherwise for text in texts)
+            return first
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, number: int) -> str:
+        return self._texts[number]
+
+    def matching(self, text: str) -> NDArray[np.bool_]:
+        """Return for each name whether it contains ``text``, whatever the case."""
+        wanted = text.casefold()
+        return np.array([wanted in one.casefold() for one in list(self._texts)], bool)
+
+
+@dataclass(slots=True)
+class Slices:
+    """Slices of a lane, in any order: times in ns, rows of their table, numbers
+    of their names, places in CATEGORIES."""
+
+    start: Ints
+    end: Ints
+    row: NDArray[np.int32]
+    name: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+
+    def at(self, rows: Ints) -> Slices:
+        """Return some of them."""
+        return Slices(
+            self.start[rows], self.end[rows], self.row[rows], self.name[rows], self.kind[rows]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a lane is: its kind, the process, the heading that it stands under, its own title, and the table
+    that its rows are of. ``copies``: from this row on, rows are of ``memops``."""
+
+    kind: str
+    process: int
+    group: str
+    title: str
+    table: str
+    thread: int | None = None
+    device: int | None = None
+    copies: int = 0
+
+
+@dataclass(slots=True)
+class Lane:
+    """A lane: strips by depth. ``left``: slices that lie too deep to be in a strip."""
+
+    about: About
+    strips: list[Strip]
+    left: Slices
+
+    @classmethod
+    def of(cls, about: About, slices: Slices) -> Lane:
+        """Return the lane of these slices."""
+        strips, left = strips_of(slices.start, slices.end, slices.row, slices.name, slices.kind)
+        return cls(about, strips, slices.at(left))
+
+    @property
+    def slices(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.strips)) + len(self.left.start)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first start and the last end, ns; every lane has a slice."""
+        found = [
+            (int(one.start[0]), int(one.start[-1] + one.lasted(len(one) - 1)))
+            for one in self.strips
+        ]
+        lows, highs = zip(*found, strict=True)
+        deep = [int(self.left.end.max())] if len(self.left.end) else []
+        return min(lows), max(*highs, *deep) if deep else max(highs)
+
+    def union(self) -> tuple[Ints, Ints]:
+        """Return the times in which at least one slice runs, as disjoint intervals."""
+        parts = [(one.start, one.start + np.diff(one.before)) for one in self.strips]
+        parts.append((self.left.start, self.left.end))
+        return merge(*(np.concatenate(side) for side in zip(*parts, strict=True)))

@@ -1,0 +1,40 @@
+"""What the page is told of the lanes before it draws them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .index import Timeline
+from .lane import CATEGORIES
+
+
+def said(timeline: Timeline, part: str) -> dict[str, Any]:
+    """Return the lanes of a part of the timeline, ``span`` (first start and last end in ns, as text; null
+    without lanes) and the names of the categories by number.
+
+    Of a lane: ``id``, ``kind``, ``process``, ``device``, ``group``, ``title``, ``levels``, ``slices``, and
+    ``left``: how many of them lie too deep to be drawn.
+    """
+    lanes = timeline.part(part)
+    spans = [lane.span for _, lane in lanes]
+    span = None
+    if spans:
+        span = [str(min(low for low, _ in spans)), str(max(high for _, high in spans))]
+    return {
+        "span": span,
+        "categories": list(CATEGORIES),
+        "lanes": [
+            {
+                "id": lane_id,
+                "kind": lane.about.kind,
+                "process": lane.about.process,
+                "device": lane.about.device,
+                "group": lane.about.group,
+                "title": lane.about.title,
+                "levels": len(lane.strips),
+                "slices": lane.slices,
+                "left": len(lane.left.start),
+            }
+            for lane_id, lane in lanes
+        ],
+    }

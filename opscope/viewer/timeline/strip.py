@@ -1,0 +1,250 @@
+"""A strip: slices of which no two overlap, and exact answers about any window of them.
+
+All times are ns, as in the trace. Of n slices a strip keeps 33 bytes each. Every answer costs
+binary searches for the edges of the columns; only the longest slice looks at each slice in the window, with
+one pass of ``maximum.reduceat``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.lanes import lanes_of
+
+__all__ = ["LEVELS", "Strip", "busy_before", "edges_of", "groups_of", "strips_of"]
+
+#: Slices that lie deeper on one another are in no strip.
+LEVELS: Final = 64
+#: A packed key holds a duration of up to 2^40 ns (18 minutes) and the number of one of 2^24 slices.
+_BITS: Final = 24
+_MOST_SLICES: Final = 1 << _BITS
+_LONGEST: Final = 1 << (64 - _BITS)
+#: Sums by category are kept for every so many slices.
+_BLOCK: Final = 64
+_PIECE: Final = 1 << 20
+#: Float64 adds up a block of shorter slices (39 hours) exactly.
+_EXACT: Final = (1 << 53) // _BLOCK
+_Codes = NDArray[np.int32]
+_Kinds = NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Strip:
+    """Slices in order. ``before``: ns of all slices before each, and of all as the last. ``row``: where each
+    is in its table; ``name``: its number in the dictionary; ``kind``: its category. ``kinds``: the categories
+    that occur; ``sums``: ns by category before every 64th slice."""
+
+    start: Ints
+    before: Ints
+    row: _Codes
+    name: _Codes
+    kind: _Kinds
+    kinds: NDArray[np.intp]
+    sums: Ints
+    packed: NDArray[np.uint64] | None
+
+    @classmethod
+    def of(cls, start: Ints, end: Ints, row: _Codes, name: _Codes, kind: _Kinds) -> Strip:
+        """Return the strip of slices that are in order and do not overlap."""
+        many = len(start)
+        lasted = end - start
+        before = np.zeros(many + 1, np.int64)
+        np.cumsum(lasted, out=before[1:])
+        kinds = np.flatnonzero(np.bincount(kind, minlength=1)) if many else np.zeros(0, np.intp)
+        packed = None
+        if many < _MOST_SLICES and (not many or int(lasted.max()) < _LONGEST):
+            packed = lasted.astype(np.uint64)
+            packed <<= np.uint64(_BITS)
+            packed |= np.arange(many, dtype=np.uint64)
+        sums = _block_sums(lasted, kind, kinds)
+        return cls(start, before, row, name, kind, kinds, sums, packed)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def lasted(self, rows: Any) -> Any:
+        """Return the durations (ns) of slices, given as one number or an array of them."""
+        return self.before[rows + 1] - self.before[rows]
+
+    def part(self, low: int, high: int) -> tuple[int, int]:
+        """Return the first slice that has a moment in ``[low, high)``, and the one after the last; a slice of
+        length 0 is in it if it begins there."""
+        first, last = np.searchsorted(self.start, np.array([low, high])).tolist()
+        if first and self.start[first - 1] + self.lasted(first - 1) > low:
+            first -= 1
+        return first, max(first, last)
+
+    def busy(self, times: Ints) -> Ints:
+        """Return for each time the ns of slices before it."""
+        return busy_before(self.start, self.before, times)
+
+    def busy_by_kind(self, times: Ints) -> Ints:
+        """Return for each category of ``kinds`` (rows) and time (columns) the ns of slices before it."""
+        found = np.zeros((len(self.kinds), len(times)), np.int64)
+        if not len(self):
+            return found
+        place = np.searchsorted(self.start, times, side="right") - 1
+        here = np.maximum(place, 0)
+        if len(self.kinds) == 1:
+            found[0] = self.busy(times)
+            return found
+        block = here // _BLOCK
+        found[:] = self.sums[:, block]
+        # what lies between the head of the block and the slice, and the begun part of the slice itself
+        many = here - block * _BLOCK + 1
+        many[place < 0] = 0
+        owner = np.repeat(np.arange(len(times)), many)
+        rows = np.arange(len(owner)) - np.repeat(np.cumsum(many) - many, many)
+        rows += np.repeat(block * _BLOCK, many)
+        length = np.minimum(self.lasted(rows), times[owner] - self.start[rows])
+        place_of = np.zeros(256, np.intp)
+        place_of[self.kinds] = np.arange(len(self.kinds))
+        np.add.at(found, (place_of[self.kind[rows]], owner), length)
+        return found
+
+    def longest(self, edges: Ints) -> _Codes:
+        """Return for each column between two edges the longest slice that has a moment in it, -1 for none; of
+        several equally long ones the last."""
+        columns = len(edges) - 1
+        best = np.full(columns, -1, np.int64)
+        if not len(self):
+            return best.astype(np.int32)
+        first = np.searchsorted(self.start, edges)
+        low, high = first[:-1], first[1:]
+        filled = np.flatnonzero(high > low)
+        if len(filled):
+            at, last = low[filled], int(high[filled[-1]])
+            if self.packed is not None:
+                found = np.maximum.reduceat(self.packed[:last], at)
+                best[filled] = (found & np.uint64(_MOST_SLICES - 1)).astype(np.int64)
+            else:
+                for column, begin, end in zip(
+                    filled.tolist(), at.tolist(), high[filled].tolist(), strict=True
+                ):
+                    lasted = np.diff(self.before[begin : end + 1])
+                    best[column] = end - 1 - int(np.argmax(lasted[::-1]))
+        # the slice that was running at the column's edge is longer than any of it may be
+        around = np.maximum(low - 1, 0)
+        runs = (low > 0) & (self.start[around] + self.lasted(around) > edges[:-1])
+        runs &= edges[1:] > edges[:-1]
+        longer = self.lasted(around) > np.where(best >= 0, self.lasted(np.maximum(best, 0)), -1)
+        best = np.where(runs & longer, around, best)
+        return best.astype(np.int32)
+
+
+def busy_before(start: Ints, before: Ints, times: Ints) -> Ints:
+    """Return for each time the ns before it that disjoint intervals cover; ``before`` as of a Strip."""
+    if not len(start):
+        return np.zeros(len(times), np.int64)
+    place = np.searchsorted(start, times, side="right") - 1
+    here = np.maximum(place, 0)
+    inside = np.minimum(times - start[here], before[here + 1] - before[here])
+    return np.where(place >= 0, before[here] + inside, 0)
+
+
+def edges_of(low: int, high: int, columns: int) -> Ints:
+    """Return the ``columns + 1`` edges of equal columns, in whole ns, without overflow."""
+    whole, rest = divmod(high - low, columns)
+    place = np.arange(columns + 1, dtype=np.int64)
+    return low + whole * place + rest * place // columns
+
+
+def _block_sums(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp]) -> Ints:
+    """Return for each of ``kinds`` (rows) the ns of its slices before each block of slices (columns)."""
+    blocks = len(lasted) // _BLOCK + 1
+    sums = np.zeros((len(kinds), blocks), np.int64)
+    if len(kinds) < 2:  # then ``before`` says it
+        return sums
+    place = np.zeros(256, np.int64)
+    place[kinds] = np.arange(len(kinds))
+    used = (blocks - 1) * _BLOCK
+    for begin in range(0, used, _PIECE):  # in pieces: it needs 24 bytes a slice
+        part = slice(begin, min(begin + _PIECE, used))
+        cell = np.arange(part.stop - begin) // _BLOCK * len(kinds) + place[kind[part]]
+        many = (part.stop - begin) // _BLOCK * len(kinds)
+        if lasted[part].max() < _EXACT:
+            found = np.bincount(cell, weights=lasted[part], minlength=many)
+        else:
+            found = np.zeros(many, np.int64)
+            np.add.at(found, cell, lasted[part])
+        first = begin // _BLOCK
+        sums[:, first + 1 : first + 1 + many // len(kinds)] = found.reshape(-1, len(kinds)).T
+    return np.cumsum(sums, axis=1)
+
+
+def strips_of(
+    start: Ints, end: Ints, row: _Codes, name: _Codes, kind: _Kinds
+) -> tuple[list[Strip], Ints]:
+    """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and the
+    places of those that lie more than ``LEVELS`` deep.
+
+    A slice that begins while one of the strip runs goes to the next strip: slices that nest lie by depth.
+    """
+    end = np.maximum(start, end)
+    order = None
+    if _unordered(start, end):
+        order = np.lexsort((start - end, start))  # of slices that begin together the longest first
+        start, end = start[order], end[order]
+        row, name, kind = row[order], name[order], kind[order]
+    strips: list[Strip] = []
+    rest = np.arange(len(start))
+    for _ in range(LEVELS):
+        if not len(rest):
+            break
+        kept = _kept(start if not strips else start[rest], end if not strips else end[rest])
+        if kept is None and not strips:
+            return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
+        here, rest = (rest, rest[:0]) if kept is None else (rest[kept], rest[~kept])
+        strips.append(Strip.of(start[here], end[here], row[here], name[here], kind[here]))
+    return strips, rest if order is None else order[rest]
+
+
+def _unordered(start: Ints, end: Ints) -> bool:
+    before, after = start[:-1], start[1:]
+    if np.any(after < before):
+        return True
+    tied = np.flatnonzero(after == before)
+    return bool(np.any(end[tied + 1] > end[tied]))
+
+
+def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
+    """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
+    None if it takes all.
+
+    Each slice's successor is known by a binary search; the chain of successors is followed by doubling.
+    """
+    many = len(start)
+    marked = np.ones(many + 1, bool)
+    np.greater_equal(start[1:], np.maximum.accumulate(end)[:-1], out=marked[1:-1])
+    if marked.all():
+        return None
+    jump = np.maximum(np.searchsorted(start, end), np.arange(1, many + 1))
+    jump = np.append(jump, many)
+    while True:
+        target = jump[np.flatnonzero(marked)]
+        fresh = target[~marked[target]]
+        if not len(fresh):
+            return marked[:-1]
+        marked[fresh] = True
+        jump = jump[jump]
+
+
+def groups_of(keys: list[NDArray[Any]]) -> list[tuple[tuple[int, ...], Ints]]:
+    """Return each combination of keys that occurs, and its rows in order."""
+    if not len(keys[0]):
+        return []
+    known = lanes_of(keys[0], keys[1])
+    number = known.of
+    parts: list[tuple[int, ...]] = [tuple(one) for one in known.keys]
+    for key in keys[2:]:
+        both = lanes_of(number.astype(np.int64), key)
+        parts = [(*parts[one], other) for one, other in both.keys]
+        number = both.of
+    if len(parts) == 1:
+        return [(parts[0], np.arange(len(keys[0])))]
+    return [(part, np.flatnonzero(number == place)) for place, part in enumerate(parts)]

@@ -1,0 +1,39 @@
+"""What a viewer shows: the profile, the one it is compared with, and what its user allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .kept import Kept
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Selections whose tables are kept: those of the page before, this one and the next.
+_SELECTIONS: Final = 4
+#: Bytes of made tables and sort orders that are kept.
+_TABLES: Final = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """A profile to look at.
+
+    ``names``: the files as the user gave them. ``other``: the profile to compare with, of ``other_names``.
+    ``source_root``: the folder whose ``.py`` files may be shown; None shows only files of an own profile
+    whose recorded hash still matches. ``editor``: the command that opens a line, None if not allowed.
+    ``selections`` and ``tables`` keep what answers have in common; both are bounded.
+    """
+
+    profile: Profile
+    names: tuple[str, ...]
+    other: Profile | None = None
+    other_names: tuple[str, ...] = ()
+    source_root: Path | None = None
+    editor: str | None = None
+    selections: Kept[Profile] = field(
+        default_factory=lambda: Kept(_SELECTIONS), compare=False, repr=False
+    )
+    tables: Kept[Any] = field(default_factory=lambda: Kept(_TABLES), compare=False, repr=False)

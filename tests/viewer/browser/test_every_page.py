@@ -1,0 +1,80 @@
+"""Every page on every real trace, on made ones and on live runs: no error, no request outside, nothing blank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.viewer.browser.conftest import ROOT
+from tests.viewer.browser.looking import PAGES, viewing
+from tests.viewer.browser.traces import DATA, traces
+
+
+def every_page(seen):
+    for page in PAGES:
+        seen.go(page)
+        seen.fine()
+        assert seen.page.locator("h1").count() == 1, page
+        assert seen.page.locator("nav [aria-current=page]").count() == 1, page
+
+
+@pytest.mark.parametrize("name", traces() or [pytest.param(None, id="none")])
+def test_real_traces(name, browser, look, tmp_path):
+    if name is None:
+        pytest.skip(f"no real traces at {DATA} (set OPSCOPE_SHARED)")
+    with viewing(tmp_path, DATA / name) as viewer:
+        every_page(look(viewer))
+
+
+def test_there_are_real_traces_of_every_kind():
+    if not DATA.is_dir():
+        pytest.skip(f"no real traces at {DATA} (set OPSCOPE_SHARED)")
+    kinds = {name.partition("/")[0] for name in traces()}
+    # of ncu there are counters, which go beside a trace
+    assert kinds == {path.name for path in DATA.iterdir() if path.is_dir()} - {"ncu"}
+    assert len(traces()) >= 40
+
+
+@pytest.mark.parametrize("name", ["training", "cpu", "empty", "hostile"])
+def test_made_profiles(name, look, viewing, made):
+    every_page(look(viewing(made(name))))
+
+
+@pytest.mark.parametrize("script", ["torch_lenet.py", "torch_ranks.py", "onnxruntime_cnn.py"])
+def test_a_live_run(script, browser, look, tmp_path):
+    """An example, recorded as people record their own programs."""
+    pytest.importorskip(script.partition("_")[0])
+    command = [
+        sys.executable,
+        "-m",
+        "opscope",
+        "run",
+        "-o",
+        "live.opscope",
+        "--memory",
+        "--",
+        sys.executable,
+    ]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*command, str(ROOT / "examples" / script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with viewing(tmp_path, tmp_path / "live.opscope") as viewer:
+        every_page(look(viewer))
+
+
+def test_several_files_are_one_job(look, viewing):
+    if not DATA.is_dir():
+        pytest.skip(f"no real traces at {DATA} (set OPSCOPE_SHARED)")
+    files = [DATA / "kineto" / f"sampled_rank{rank}.json.gz" for rank in (0, 1)]
+    seen = look(viewing(*files))
+    every_page(seen)
+    assert seen.page.get_by_label("rank").locator("option").count() == 3
+
+
+def test_two_runs_side_by_side(look, viewing, made):
+    every_page(look(viewing(made("training"), "--compare", made("slower"))))

@@ -1,0 +1,207 @@
+"""Using the pages: by keyboard alone, by addresses that are sent, by the global selection, after the server has gone."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+import pytest
+
+from tests.viewer.browser.looking import PAGES, viewing
+
+
+@pytest.fixture(scope="module")
+def viewer(viewing, made):
+    return viewing(made("training"))
+
+
+def asked(place):
+    return parse_qs(place.partition("?")[2])
+
+
+def focused(seen):
+    return seen.page.evaluate(
+        "(document.activeElement?.getAttribute('aria-label') ?? '') + ' ' + (document.activeElement?.textContent ?? '').slice(0, 80)"
+    )
+
+
+def test_tab_reaches_the_pages_the_search_and_the_table(look, viewer):
+    seen = look(viewer, "operators")
+    met = []
+    for _ in range(60):
+        seen.page.keyboard.press("Tab")
+        met.append(
+            (seen.page.evaluate("document.activeElement?.getAttribute('role')"), focused(seen))
+        )
+    assert any("Skip" in text for _, text in met)
+    assert any("Kernels" in text for _, text in met)
+    assert any("Search" in text for _, text in met)
+    assert any(role == "grid" for role, _ in met)
+    seen.fine()
+
+
+def test_g_and_a_letter_goes_to_each_page(look, viewer):
+    seen = look(viewer, "overview")
+    seen.page.keyboard.press("?")
+    keys = seen.page.locator("dialog[open]")
+    assert keys.count() == 1
+    letters = [
+        key.split()[1] for key in keys.locator("kbd").all_inner_texts() if key.startswith("g ")
+    ]
+    assert len(letters) == len(set(letters)) == len(PAGES)
+    seen.page.keyboard.press("Escape")
+    assert seen.page.locator("dialog[open]").count() == 0
+    for page, letter in zip(PAGES, letters, strict=True):
+        seen.page.keyboard.press("g")
+        seen.page.keyboard.press(letter)
+        seen.settle()
+        assert seen.place.partition("?")[0] == page
+    seen.fine()
+
+
+def test_a_search_from_the_keyboard_narrows_the_table_and_goes_along(look, viewer):
+    seen = look(viewer, "operators")
+    seen.page.keyboard.press("/")
+    seen.page.keyboard.type("layer_norm")
+    seen.page.keyboard.press("Enter")
+    seen.settle()
+    assert asked(seen.place)["q"] == ["layer_norm"]
+    grid = seen.page.get_by_role("grid").first
+    assert grid.locator(".body [role=row]").count() == 1
+    assert "layer_norm" in grid.inner_text()
+    seen.page.keyboard.press("Escape")
+    seen.page.keyboard.press("g")
+    seen.page.keyboard.press("k")
+    seen.settle()
+    assert asked(seen.place)["q"] == ["layer_norm"]
+    seen.fine()
+
+
+def test_a_row_is_selected_with_the_keyboard_and_fills_the_next_tables(look, viewer):
+    seen = look(viewer, "operators")
+    grid = seen.page.get_by_role("grid").first
+    grid.focus()
+    seen.page.keyboard.press("ArrowDown")
+    seen.page.keyboard.press("Enter")
+    seen.settle()
+    assert grid.locator("[aria-selected=true]").count() == 1
+    op = grid.locator("[aria-selected=true] [role=gridcell]").first.inner_text()
+    assert op.split("\n")[0][:10] in seen.place.replace("%3A", ":")
+    assert seen.page.get_by_role("grid").count() >= 2
+    again = look(viewer, seen.place)
+    assert again.page.get_by_role("grid").count() >= 2
+    again.fine()
+    seen.fine()
+
+
+def test_a_heading_sorts_with_the_keyboard(look, viewer):
+    seen = look(viewer, "operators")
+    grid = seen.page.get_by_role("grid").first
+    before = grid.locator(".body [role=row]").first.inner_text()
+    grid.focus()
+    for key in ("Home", "ArrowUp", "Enter"):
+        seen.page.keyboard.press(key)
+    seen.settle()
+    ordered = grid.locator("[role=columnheader]").first.get_attribute("aria-sort")
+    assert ordered in ("ascending", "descending")
+    names = [row.split("\n")[0] for row in grid.locator(".body [role=row]").all_inner_texts()]
+    names = [name for name in names if name not in ("–", "unknown")]
+    assert names == sorted(names, reverse=ordered == "descending")
+    assert grid.locator(".body [role=row]").first.inner_text() != before
+    seen.fine()
+
+
+def test_the_timeline_moves_by_keys_and_its_window_is_in_the_address(look, viewer):
+    seen = look(viewer, "timeline")
+    seen.page.locator("canvas").first.focus()
+    windows = []
+    for key in ("w", "w", "d", "a", "s"):
+        seen.page.keyboard.press(key)
+        seen.page.wait_for_timeout(700)  # the address follows when it has come to rest
+        seen.settle()
+        given = asked(seen.place)
+        windows.append((int(given["start"][0]), int(given["end"][0])))
+    widths = [end - start for start, end in windows]
+    assert widths[1] < widths[0]
+    assert windows[2][0] > windows[1][0]
+    assert windows[3][0] < windows[2][0]
+    assert widths[4] > widths[3]
+    again = look(viewer, seen.place)
+    assert asked(again.place)["start"] == asked(seen.place)["start"]
+    again.fine()
+    seen.fine()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_address_with_the_token_opens_the_same_place_elsewhere(page, look, viewer):
+    place = f"{page}?steps=1-3&device=0&rank=0&q=mm"
+    seen = look(f"{viewer.url}#/{place}")
+    assert "token" not in seen.page.url
+    assert {key: value for key, value in asked(seen.place).items() if key in ("steps", "device", "rank", "q")} == {
+        "steps": ["1-3"], "device": ["0"], "rank": ["0"], "q": ["mm"],
+    }  # fmt: skip
+    assert (
+        seen.page.locator("nav [aria-current=page]").get_attribute("href").startswith(f"#/{page}")
+    )
+    assert seen.page.locator("input.steps").input_value() == "1-3"
+    assert seen.page.locator("#search").input_value() == "mm"
+    seen.fine()
+
+
+def test_back_and_forward_go_where_one_was(look, viewer):
+    seen = look(viewer, "operators")
+    for page in ("kernels", "steps"):
+        seen.page.locator("nav").get_by_role("link", name=page.title()).click()
+        seen.settle()
+    seen.page.go_back()
+    assert seen.settle().page.locator("h1").inner_text() == "Kernels"
+    seen.page.go_back()
+    assert seen.settle().page.locator("h1").inner_text() == "Operators"
+    seen.page.go_forward()
+    assert seen.settle().page.locator("h1").inner_text() == "Kernels"
+    seen.fine()
+
+
+def test_steps_and_devices_apply_to_every_page(look, viewer):
+    seen = look(viewer, "overview")
+    for page in PAGES:
+        seen.asked.clear()
+        seen.go(f"{page}?steps=1-2&device=1")
+        wanted = [url for url in seen.asked if "/api/" in url and "/api/about" not in url]
+        assert all("steps=1-2" in url and "device=1" in url for url in wanted), (page, wanted)
+        seen.fine()
+    seen.go("operators")
+    whole = seen.page.locator(".sums").first.inner_text()
+    seen.page.locator("input.steps").fill("1-2")
+    seen.page.keyboard.press("Enter")
+    seen.settle()
+    assert asked(seen.place)["steps"] == ["1-2"]
+    assert seen.page.locator(".sums").first.inner_text() != whole
+    seen.page.locator("nav").get_by_role("link", name="Layers").click()
+    assert asked(seen.settle().place)["steps"] == ["1-2"]
+    seen.fine()
+
+
+@pytest.mark.parametrize(
+    "place", ["nothing", "operators?steps=x", "operators?steps=90-95", "timeline?start=x&end=-1", "timeline?start=9&end=3",
+              "operators?operators_sort=nothing", "operators?operators_where=[", "kernels?device=99", "layers?rank=-1",
+              "operators?q=" + "x" * 900, "%", "operators?%", "__proto__", "constructor?toString=1"]
+)  # fmt: skip
+def test_a_wrong_address_says_so_in_words(place, look, viewer):
+    # the server's refusal is an error to the browser's console, and words on the page
+    seen = look(viewer, place, allowed=("the server responded with a status of 4",))
+    assert not seen.faults, seen.faults
+    assert len(seen.text.split()) > 20
+    assert seen.page.locator("nav a").count() == len(PAGES)
+    assert "could not be drawn" not in seen.text
+
+
+def test_a_server_that_went_away_is_said_in_words(browser, look, made, tmp_path):
+    with viewing(tmp_path, made("training")) as viewer:
+        seen = look(viewer, "overview", allowed=("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE"))
+        assert viewer.stop() == 0
+        for page in ("operators", "timeline", "notes"):
+            seen.go(page)
+            assert seen.page.locator("nav a").count() == len(PAGES)
+            text = seen.page.locator("main").inner_text()
+            assert "opscope view" in text, (page, text)
+        assert not seen.faults, seen.faults

@@ -1,0 +1,36 @@
+"""The page's own code under node: what a single file answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WEB = ROOT / "web"
+
+
+def built(folder: Path) -> Path:
+    """Return ``file.ts`` as a module for node, built in ``folder``; skips without node or web's packages."""
+    program = WEB / "node_modules" / "esbuild" / "bin" / "esbuild"
+    if shutil.which("node") is None or not program.exists():
+        pytest.skip("needs node, and npm ci in web/")
+    made = folder / "file.mjs"
+    command = [str(program), "src/file.ts", "--bundle", "--format=esm", "--target=es2022", f"--outfile={made}"]  # fmt: skip
+    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def answers(module: Path, html: Path, questions: list[tuple[str, dict]]) -> list[dict]:
+    """Return what the file's page would be answered: ``answer``, or ``status`` and ``message``."""
+    given = json.dumps({"html": str(html), "questions": questions})
+    done = subprocess.run(
+        ["node", str(Path(__file__).with_name("ask_file.mjs")), str(module)],
+        input=given, capture_output=True, text=True, check=False, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,153 @@
+// A page that is one file: answers come from the data embedded in it, unpacked when they are asked for.
+import { NoColumn, type Held, rowsOf, unpack } from "./packed";
+import type { LeftOut } from "./parts/left_out";
+import { type Params, Refused, type Source } from "./source";
+
+/** What a file holds, by question; every `block` is the id of an element with its bytes. */
+interface Index {
+  tables: Record<string, { block: string; page: TablePage; left_out?: LeftOut }>;
+  answers: { question: string; params: Record<string, string>; block: string }[];
+}
+
+interface TablePage {
+  columns: { name: string }[];
+  sums_all: Record<string, unknown>;
+  total: number;
+  [key: string]: unknown;
+}
+
+const INDEX = "index";
+const ROWS = 1_000;
+/** What only a server can change; a file was written with its choice. */
+const FIXED = new Set(["steps", "device", "rank"]);
+
+/** Whether this page holds its own data. */
+export function embedded(): boolean {
+  return document.getElementById(`opscope-${INDEX}`) !== null;
+}
+
+export class FileSource implements Source {
+  live = false;
+  private index: Promise<Index> | undefined;
+  private answers = new Map<string, string>();
+  private tables = new Map<string, Promise<Held>>();
+
+  /** `text`: the base64 text of a block by its id; null if there is no such block. */
+  constructor(private text: (id: string) => string | null = (id) => document.getElementById(id)?.textContent ?? null) {}
+
+  async ask<T>(question: string, params: Params = {}, signal?: AbortSignal): Promise<T> {
+    if (question === "table") return (await this.table(params, signal)) as T;
+    const bytes = await this.answer(question, params, signal);
+    return JSON.parse(new TextDecoder().decode(bytes)) as T;
+  }
+
+  async bytes(question: string, params: Params = {}, signal?: AbortSignal): Promise<ArrayBuffer> {
+    const bytes = await this.answer(question, params, signal);
+    return bytes.slice().buffer as ArrayBuffer;
+  }
+
+  private async answer(question: string, params: Params, signal?: AbortSignal): Promise<Uint8Array> {
+    await this.read();
+    const found = this.answers.get(keyOf(question, params));
+    if (found === undefined) {
+      throw new Refused(404, `This file does not hold the answer to this (${question}). "opscope view" with the profile does.`);
+    }
+    const bytes = await this.block(found);
+    signal?.throwIfAborted();
+    return bytes;
+  }
+
+  private async table(params: Params, signal?: AbortSignal): Promise<unknown> {
+    const index = await this.read();
+    const name = String(params.name ?? "");
+    const found = Object.hasOwn(index.tables, name) ? index.tables[name] : undefined;
+    if (found === undefined) throw new Refused(404, `This file has no table ${name}.`);
+    let held = this.tables.get(found.block);
+    if (held === undefined) {
+      held = this.block(found.block).then(unpack);
+      this.tables.set(found.block, held);
+    }
+    const table = await held;
+    signal?.throwIfAborted();
+    const from = whole(params.from, 0, Number.MAX_SAFE_INTEGER, "from");
+    const many = whole(params.rows, 100, ROWS, "rows");
+    let rows: Uint32Array;
+    try {
+      rows = rowsOf(table, {
+        q: params.q === undefined ? undefined : String(params.q),
+        where: whereOf(params.where),
+        sort: params.sort === undefined ? undefined : String(params.sort),
+      });
+    } catch (error) {
+      if (error instanceof NoColumn) throw new Refused(400, error.message);
+      throw error;
+    }
+    const sums: Record<string, unknown> = {};
+    for (const column of Object.keys(found.page.sums_all)) {
+      const all = rows.length === table.rows && !found.left_out;
+      sums[column] = all ? found.page.sums_all[column] : (table.columns.get(column)?.sum(rows) ?? null);
+    }
+    const shown = rows.subarray(from, from + many);
+    const values: Record<string, unknown[]> = {};
+    for (const { name: column } of found.page.columns) {
+      const one = table.columns.get(column);
+      values[column] = Array.from(shown, (row) => one?.value(row) ?? null);
+    }
+    const page = { ...found.page, matching: rows.length, sums, from, values };
+    return found.left_out ? { ...page, left_out: found.left_out } : page;
+  }
+
+  private read(): Promise<Index> {
+    this.index ??= this.block(INDEX).then((bytes) => {
+      const index = JSON.parse(new TextDecoder().decode(bytes)) as Index;
+      for (const one of index.answers) this.answers.set(keyOf(one.question, one.params), one.block);
+      return index;
+    });
+    return this.index;
+  }
+
+  private async block(id: string): Promise<Uint8Array> {
+    const text = this.text(`opscope-${id}`);
+    if (text === null) throw new Refused(404, "This file is damaged: a part of its data is missing.");
+    return unzip(text);
+  }
+}
+
+/** A question with its parameters, but those that are fixed in a file. */
+function keyOf(question: string, params: Params): string {
+  const given = Object.entries(params)
+    .filter(([key, value]) => value !== undefined && !FIXED.has(key))
+    .map(([key, value]) => [key, String(value)] as const)
+    .sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  return JSON.stringify([question, given]);
+}
+
+function whole(value: Params[string], otherwise: number, most: number, name: string): number {
+  if (value === undefined) return otherwise;
+  const number = Number(value);
+  if (!Number.isInteger(number) || number < 0 || number > most) {
+    throw new Refused(400, `${name} is ${value}; it must be from 0 to ${most}`);
+  }
+  return number;
+}
+
+function whereOf(value: Params[string]): Record<string, null> | undefined {
+  if (value === undefined || value === "") return undefined;
+  try {
+    const found: unknown = JSON.parse(String(value));
+    if (found !== null && typeof found === "object" && !Array.isArray(found)) return found as Record<string, null>;
+  } catch {
+    // said below
+  }
+  throw new Refused(400, "where must be a JSON object: column to value");
+}
+
+/** Bytes from base64 text of gzip. */
+async function unzip(text: string): Promise<Uint8Array> {
+  if (typeof DecompressionStream === "undefined") {
+    throw new Refused(500, "This browser is too old to unpack the file: it lacks DecompressionStream (Chrome 80, Firefox 113, Safari 16.4 have it).");
+  }
+  const packed = Uint8Array.from(atob(text.trim()), (one) => one.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}

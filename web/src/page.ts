@@ -1,0 +1,36 @@
+// A page: its name in the address, its title, and its component.
+import type { ComponentType } from "preact";
+import type { Source } from "./source";
+
+export interface About {
+  /** The files, as the user gave them. */
+  files: string[];
+  other: string[];
+  version: string;
+  /** Step numbers there are, first and last; null without steps. */
+  steps: { first: number; last: number; count: number } | null;
+  devices: { device: number; name: string }[];
+  ranks: number[];
+  cpu_only: boolean;
+  /** Its first and last time in ns on the trace's clock; text beyond 2^53. */
+  span: { start: number | string; end: number | string } | null;
+  /** What was selected when a file was written; null for all. */
+  selected: string | null;
+  /** Per page, why it has no content; pages that have some are absent. */
+  empty: Record<string, string>;
+}
+
+export interface PageProps {
+  source: Source;
+  about: About;
+  /** Changes whenever the address does. */
+  params: URLSearchParams;
+}
+
+export interface Page {
+  name: string;
+  title: string;
+  /** A single key after "g" that goes there. */
+  key: string;
+  component: ComponentType<PageProps>;
+}

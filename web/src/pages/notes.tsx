@@ -1,0 +1,43 @@
+// The page Notes: what is doubted, what was left out and why, and what this was made from.
+import type { Page, PageProps } from "../page";
+import { exact, show, visible } from "../parts/format";
+import { DataTable } from "../parts/table";
+
+export const PAGE: Page = { name: "notes", title: "Notes", key: "n", component: Notes };
+
+function Notes({ source, about }: PageProps) {
+  const span = about.span && (BigInt(about.span.end) - BigInt(about.span.start)).toString();
+  return (
+    <>
+      <dl class="facts">
+        <dt>{about.files.length === 1 ? "file" : "files"}</dt>
+        <dd>{about.files.map((file) => visible(file)).join(", ")}</dd>
+        {about.other.length > 0 && (
+          <>
+            <dt>compared with</dt>
+            <dd>{about.other.map((file) => visible(file)).join(", ")}</dd>
+          </>
+        )}
+        <dt>selected</dt>
+        <dd>{about.selected === null ? "everything" : visible(about.selected)}</dd>
+        <dt>span</dt>
+        <dd title={span === null ? undefined : exact(span, "ns")}>{span === null ? "unknown: nothing in the trace has a time" : show(span, "ns")}</dd>
+        <dt>devices</dt>
+        <dd>{about.devices.length ? about.devices.map((one) => `${one.device}: ${visible(one.name)}`).join(", ") : "none were recorded: times are those of ops on the CPU"}</dd>
+        <dt>ranks</dt>
+        <dd>{about.ranks.length ? (about.ranks.length > 16 ? `${about.ranks.length}, from ${about.ranks[0]} to ${about.ranks[about.ranks.length - 1]}` : about.ranks.join(", ")) : "not recorded"}</dd>
+        <dt>steps</dt>
+        <dd>{about.steps ? `${about.steps.count}, from ${about.steps.first} to ${about.steps.last}` : "none were marked or found"}</dd>
+        <dt>opscope</dt>
+        <dd>{visible(about.version)}</dd>
+      </dl>
+      <DataTable source={source} name="notes" title="What the reader and the recorder noted" columns={["what", "severity", "how_many"]} height={320} />
+      <DataTable source={source} name="unattributed" title="Device time without an op, by reason" height={240} />
+      <DataTable source={source} name="gaps" title="Where time without an op lies" height={240} />
+      <DataTable source={source} name="missing" title="Ops whose FLOPs or bytes are not known" height={280} />
+      <DataTable source={source} name="device_use" title="Devices, and what of them is known" height={220} />
+      <DataTable source={source} name="clocks" title="Clocks" height={200} />
+      <DataTable source={source} name="own_costs" title="What opscope itself cost" height={200} />
+    </>
+  );
+}

@@ -1,0 +1,23 @@
+// What a canvas needs of the style sheet: the colours behind CSS variables, and its width.
+import { useEffect, useState } from "preact/hooks";
+
+/** Returns the colour that a CSS variable (`--accent`) or a colour stands for, on this element. */
+export function colour(element: Element, name: string): string {
+  if (!name.startsWith("--")) return name;
+  return getComputedStyle(element).getPropertyValue(name).trim() || "gray";
+}
+
+/** Calls back with the width of an element in CSS pixels, at once and whenever it changes. */
+export function useWidth(place: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return;
+    const measure = () => setWidth(Math.floor(element.clientWidth));
+    const watch = new ResizeObserver(measure);
+    watch.observe(element);
+    measure();
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}

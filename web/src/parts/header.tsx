@@ -1,0 +1,194 @@
+// The top line: what is viewed, the global selection of steps, device, rank and search, the theme.
+import { useEffect, useState } from "preact/hooks";
+import type { About } from "../page";
+import type { Source } from "../source";
+import { setParams } from "../state";
+import { visible } from "./format";
+import { Middle } from "./name";
+import { type Choice, choose, chosen } from "./theme";
+
+/** Typing waits this long, in ms, before the search is asked. */
+const TYPING = 200;
+const FIXED = "A file shows what was selected when it was written. opscope view FILE lets you choose.";
+
+interface Props {
+  source: Source;
+  about: About | undefined;
+  params: URLSearchParams;
+  onHelp: () => void;
+}
+
+export function Header({ source, about, params, onHelp }: Props) {
+  return (
+    <header class="header">
+      <span class="brand">opscope</span>
+      {about && <Files about={about} />}
+      {about && (
+        <div class="selection">
+          {about.selected !== null && (
+            <span class="chip" title={FIXED}>
+              {visible(about.selected)}
+            </span>
+          )}
+          <Steps source={source} about={about} value={params.get("steps") ?? ""} />
+          {about.devices.length > 1 && (
+            <Choose
+              name="device"
+              source={source}
+              value={params.get("device") ?? ""}
+              options={about.devices.map((one) => [String(one.device), `${one.device} ${visible(one.name)}`])}
+            />
+          )}
+          {about.ranks.length > 1 && (
+            <Choose
+              name="rank"
+              source={source}
+              value={params.get("rank") ?? ""}
+              options={about.ranks.map((rank) => [String(rank), String(rank)])}
+            />
+          )}
+          <Search value={params.get("q") ?? ""} />
+        </div>
+      )}
+      <div class="tools">
+        <Theme />
+        <button type="button" class="icon" title="Keys (?)" aria-label="Keys" onClick={onHelp}>
+          ?
+        </button>
+      </div>
+    </header>
+  );
+}
+
+function Files({ about }: { about: About }) {
+  const names = (files: string[]) => files.map((file) => visible(file)).join("\n");
+  const one = (files: string[]) => (files[0] ?? "").split(/[\\/]/).pop() ?? "";
+  const more = (files: string[]) => (files.length > 1 ? ` and ${files.length - 1} more` : "");
+  return (
+    <span class="files" title={[names(about.files), about.other.length ? `compared with\n${names(about.other)}` : ""].filter(Boolean).join("\n")}>
+      <Middle text={one(about.files) + more(about.files)} title="" />
+      {about.other.length > 0 && (
+        <>
+          <span class="quiet">with</span>
+          <Middle text={one(about.other) + more(about.other)} title="" />
+        </>
+      )}
+    </span>
+  );
+}
+
+function Steps({ source, about, value }: { source: Source; about: About; value: string }) {
+  const [text, setText] = useState(value);
+  const [wrong, setWrong] = useState("");
+  useEffect(() => (setText(value), setWrong("")), [value]);
+  if (!about.steps) return null;
+  const { first, last } = about.steps;
+  const send = () => {
+    const range = stepRange(text);
+    if (range === null) setWrong(`Write a step or a range: ${first}, or ${first}-${last}`);
+    else {
+      setWrong("");
+      setParams({ steps: range }, false);
+    }
+  };
+  return (
+    <label class="field" title={source.live ? `Steps ${first} to ${last}: one, or a range` : FIXED}>
+      <span>steps</span>
+      <input
+        class="steps"
+        type="text"
+        inputMode="numeric"
+        autocomplete="off"
+        disabled={!source.live}
+        placeholder={`${first}-${last}`}
+        value={text}
+        aria-invalid={wrong !== ""}
+        aria-label={`Steps, from ${first} to ${last}`}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onChange={send}
+        onKeyDown={(event) => event.key === "Enter" && send()}
+      />
+      {wrong && (
+        <span class="wrong" role="alert">
+          {wrong}
+        </span>
+      )}
+    </label>
+  );
+}
+
+/** "3-8", "3" or "" as the server takes it; null if the text is no range. */
+export function stepRange(text: string): string | null {
+  if (text.trim() === "") return "";
+  const parts = /^\s*(\d{1,18})(?:\s*[-–…:]\s*(\d{1,18}))?\s*$/.exec(text);
+  if (!parts) return null;
+  const from = BigInt(parts[1]!);
+  const to = BigInt(parts[2] ?? parts[1]!);
+  return from <= to ? `${from}-${to}` : `${to}-${from}`;
+}
+
+interface ChooseProps {
+  name: string;
+  source: Source;
+  value: string;
+  options: [string, string][];
+}
+
+function Choose({ name, source, value, options }: ChooseProps) {
+  return (
+    <label class="field" title={source.live ? undefined : FIXED}>
+      <span>{name}</span>
+      <select disabled={!source.live} value={value} onChange={(event) => setParams({ [name]: event.currentTarget.value }, false)}>
+        <option value="">all</option>
+        {options.map(([key, text]) => (
+          <option key={key} value={key} selected={key === value}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Search({ value }: { value: string }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (text === value) return;
+    const timer = setTimeout(() => setParams({ q: text }), TYPING);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return (
+    <label class="field search">
+      <span>search</span>
+      <input
+        id="search"
+        type="search"
+        autocomplete="off"
+        spellcheck={false}
+        maxLength={200}
+        placeholder="op, kernel, layer … ( / )"
+        aria-label="Search in all tables"
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => event.key === "Enter" && setParams({ q: text }, false)}
+      />
+    </label>
+  );
+}
+
+const NEXT: Record<Choice, Choice> = { auto: "light", light: "dark", dark: "auto" };
+const SIGN: Record<Choice, string> = { auto: "◐", light: "☀", dark: "☾" };
+
+function Theme() {
+  const [choice, set] = useState<Choice>(chosen);
+  const next = () => {
+    choose(NEXT[choice]);
+    set(NEXT[choice]);
+  };
+  return (
+    <button type="button" class="icon" title={`Theme: ${choice}`} aria-label={`Theme: ${choice}; change to ${NEXT[choice]}`} onClick={next}>
+      {SIGN[choice]}
+    </button>
+  );
+}

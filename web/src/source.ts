@@ -1,0 +1,44 @@
+// Where answers come from: the server, or the file that the page itself is.
+
+export type Params = Record<string, string | number | undefined>;
+
+/** Asks the questions of opscope/viewer/questions by name. */
+export interface Source {
+  /** Whether the profile can still be asked: selections of steps and devices need a server. */
+  live: boolean;
+  ask<T>(question: string, params?: Params, signal?: AbortSignal): Promise<T>;
+  bytes(question: string, params?: Params, signal?: AbortSignal): Promise<ArrayBuffer>;
+}
+
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Asks `api/QUESTION?…` of the server that the page came from. */
+export class ServerSource implements Source {
+  live = true;
+
+  async ask<T>(question: string, params?: Params, signal?: AbortSignal): Promise<T> {
+    return (await (await this.get(question, params, signal)).json()) as T;
+  }
+
+  async bytes(question: string, params?: Params, signal?: AbortSignal): Promise<ArrayBuffer> {
+    return (await this.get(question, params, signal)).arrayBuffer();
+  }
+
+  private async get(question: string, params: Params = {}, signal?: AbortSignal): Promise<Response> {
+    const given = new URLSearchParams();
+    for (const [key, value] of Object.entries(params)) {
+      if (value !== undefined) given.set(key, String(value));
+    }
+    given.sort();
+    const answer = await fetch(`api/${question}?${given}`, { signal: signal ?? null });
+    if (!answer.ok) throw new Refused(answer.status, await answer.text());
+    return answer;
+  }
+}

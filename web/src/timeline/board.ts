@@ -1,0 +1,333 @@
+// What the timeline shows now: the window, its picture, what is selected; asks for what is missing and draws.
+import type { Detail, Flow, LaneSaid, SliceAt, Timeline } from "./data";
+import { CURVE, laidOut, type Layout, openAtFirst, RULER } from "./layout";
+import { Painter, type Scene, sliceAt, type View } from "./paint";
+import type { CurvePicture, Picture } from "./wire";
+
+/** Kinds of curves, in the order in which they are drawn. */
+const CURVES = ["busy", "use", "memory", "samples"] as const;
+const CURVE_COLUMNS = 600;
+const NAMES_AT_ONCE = 200;
+/** The shortest window, ns. */
+const SHORTEST = 20;
+/** Below this width titles stand above their lanes, px. */
+const NARROW = 640;
+const GUTTER = 190;
+const ROWS_AHEAD = 200;
+
+export interface Told {
+  failed?: string;
+  /** The picture of the window is there. */
+  drawn?: boolean;
+}
+
+export class Board {
+  lanes: LaneSaid[] = [];
+  categories: string[] = [];
+  open = new Set<string>();
+  layout: Layout = { bands: [], height: 0 };
+  base = 0n;
+  whole: View = { low: 0, span: 1 };
+  view: View = { low: 0, span: 1 };
+  width = 0;
+  height = 0;
+  scroll = 0;
+  picture: Picture | null = null;
+  selected: SliceAt | null = null;
+  detail: Detail | null = null;
+  hover: SliceAt | null = null;
+  mark: [number, number] | null = null;
+  query = "";
+  ready = false;
+  private readonly names = new Map<number, string>();
+  private readonly asked = new Set<number>();
+  private readonly curves = new Map<string, CurvePicture>();
+  private readonly painter: Painter;
+  private readonly stop = new AbortController();
+  private frame = 0;
+  private flying = false;
+  private wanted = false;
+  private shown = "";
+  private readonly curvesFlying = new Set<string>();
+  private readonly curvesWanted = new Set<string>();
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly data: Timeline,
+    private readonly tell: (told: Told) => void,
+  ) {
+    this.painter = new Painter(canvas);
+  }
+
+  close(): void {
+    this.stop.abort();
+    cancelAnimationFrame(this.frame);
+  }
+
+  get gutter(): number {
+    return this.width < NARROW ? 0 : GUTTER;
+  }
+
+  get narrow(): boolean {
+    return this.width < NARROW;
+  }
+
+  /** Takes the lanes of one part; the first part to come is drawn while the other is still made. */
+  take(lanes: LaneSaid[], categories: string[], span: [string, string] | null): void {
+    if (span) {
+      const [low, high] = [BigInt(span[0]), BigInt(span[1])];
+      if (!this.ready) {
+        this.base = low;
+        this.whole = { low: 0, span: Math.max(SHORTEST, Number(high - low)) };
+        this.view = { ...this.whole };
+        this.ready = true;
+      } else {
+        const fits = this.view.low === this.whole.low && this.view.span === this.whole.span;
+        // zero is the first start of all lanes, whichever part came first
+        const earlier = Math.max(0, Number(this.base - low));
+        this.base -= BigInt(earlier);
+        this.view = { low: this.view.low + earlier, span: this.view.span };
+        const last = Math.max(this.whole.low + this.whole.span + earlier, Number(high - this.base));
+        this.whole = { low: 0, span: last };
+        if (fits) this.view = { ...this.whole };
+      }
+    }
+    this.lanes = lanes;
+    this.categories = categories;
+    this.open = openAtFirst(lanes);
+    this.painter.theme(categories);
+    this.relay();
+  }
+
+  theme(): void {
+    this.painter.theme(this.categories);
+    this.paint();
+  }
+
+  size(width: number, height: number): void {
+    if (width === this.width && height === this.height) return;
+    this.width = width;
+    this.height = height;
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    this.relay();
+  }
+
+  turn(lane: string): void {
+    if (!this.open.delete(lane)) this.open.add(lane);
+    this.relay();
+  }
+
+  turnAll(open: boolean): void {
+    this.open = new Set(open ? this.lanes.map((one) => one.id) : this.lanes.filter((one) => one.levels === 1).map((one) => one.id));
+    this.relay();
+  }
+
+  private relay(): void {
+    this.layout = laidOut(this.lanes, this.allCurves().flatMap((one) => one.curves), this.open, this.narrow);
+    this.ask();
+    this.paint();
+    this.tell({});
+  }
+
+  private allCurves(): CurvePicture[] {
+    return CURVES.map((of) => this.curves.get(of)).filter((one) => one !== undefined);
+  }
+
+  /** Moves the window; it stays around what there is. */
+  go(low: number, span: number): void {
+    const most = this.whole.span * 1.2;
+    const wide = Math.round(Math.min(most, Math.max(SHORTEST, span)));
+    const margin = wide * 0.5;
+    const first = Math.min(this.whole.low + this.whole.span - wide + margin, Math.max(this.whole.low - margin, low));
+    this.view = { low: Math.round(wide >= this.whole.span ? this.whole.low - (wide - this.whole.span) / 2 : first), span: wide };
+    this.ask();
+    this.askCurves();
+    this.paint();
+    this.tell({});
+  }
+
+  zoom(factor: number, at?: number): void {
+    const part = at === undefined ? 0.5 : Math.min(1, Math.max(0, (at - this.gutter) / (this.width - this.gutter)));
+    const centre = this.view.low + this.view.span * part;
+    const span = Math.min(this.whole.span, Math.max(SHORTEST, this.view.span * factor));
+    this.go(centre - span * part, span);
+  }
+
+  pan(part: number): void {
+    this.go(this.view.low + this.view.span * part, this.view.span);
+  }
+
+  fit(): void {
+    this.go(this.whole.low, this.whole.span);
+  }
+
+  /** Shows a span with some room around it, unless it is in sight. */
+  reveal(low: number, high: number, zoom = false): void {
+    const inside = low >= this.view.low && high <= this.view.low + this.view.span;
+    if (zoom) this.go(low - (high - low) * 0.15, Math.max(SHORTEST, (high - low) * 1.3));
+    else if (!inside) {
+      const span = Math.max(this.view.span, (high - low) * 1.5);
+      this.go((low + high) / 2 - span / 2, span);
+    }
+  }
+
+  offset(time: string | bigint): number {
+    return Number(BigInt(time) - this.base);
+  }
+
+  absolute(offset: number): bigint {
+    return this.base + BigInt(Math.round(offset));
+  }
+
+  scene(): Scene {
+    const flows: Flow[] = this.detail ? [{ ...this.detail, what: "this" }, ...this.detail.flows] : [];
+    return {
+      width: this.width,
+      height: this.height,
+      gutter: this.gutter,
+      scroll: this.scroll,
+      view: this.view,
+      base: this.base,
+      bands: this.layout.bands,
+      picture: this.picture,
+      curves: this.allCurves(),
+      names: this.names,
+      query: this.query.toLowerCase(),
+      hover: this.hover,
+      selected: this.selected,
+      flows,
+      mark: this.mark,
+    };
+  }
+
+  at(x: number, y: number): SliceAt | null {
+    return sliceAt(this.scene(), x, y);
+  }
+
+  timeAt(x: number): number {
+    return this.view.low + ((x - this.gutter) / Math.max(1, this.width - this.gutter)) * this.view.span;
+  }
+
+  paint(): void {
+    if (this.frame || !this.width) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.painter.draw(this.scene());
+      if (this.picture) {
+        // what is on the canvas now, for whoever measures it
+        const board = this.canvas.closest<HTMLElement>(".tl-board")!;
+        board.dataset["drawn"] = `${this.picture.start} ${this.picture.start + BigInt(this.picture.span)}`;
+        board.dataset["window"] = `${this.absolute(this.whole.low)} ${this.absolute(this.whole.low + this.whole.span)}`;
+      }
+      this.askNames();
+    });
+  }
+
+  /** The lanes in sight and near it, with how many of their strips. */
+  private inSight(): string[] {
+    const found: string[] = [];
+    for (const band of this.layout.bands) {
+      if (band.kind !== "lane") continue;
+      const near = band.y < this.scroll + this.height + ROWS_AHEAD && band.y + band.height > this.scroll + RULER - ROWS_AHEAD;
+      if (near) found.push(`${band.lane.id}:${band.strips}`);
+    }
+    return found.slice(0, 500);
+  }
+
+  /** Asks for the picture of the window: one question at a time, the latest window next. */
+  ask(): void {
+    if (!this.ready || this.width - this.gutter < 10) return;
+    const lanes = this.inSight();
+    const columns = Math.round(Math.min(4096, this.width - this.gutter));
+    const key = JSON.stringify([this.view, columns, lanes]);
+    if (!lanes.length || key === this.shown) return;
+    if (this.flying) {
+      this.wanted = true;
+      return;
+    }
+    this.flying = true;
+    const low = this.absolute(this.view.low);
+    const signal = this.stop.signal;
+    this.data
+      .picture(lanes, low, low + BigInt(this.view.span), columns, signal)
+      .then(
+        (picture) => {
+          if (signal.aborted) return;
+          this.shown = key;
+          this.picture = picture;
+          this.paint();
+          this.tell({ drawn: true });
+        },
+        (failure: unknown) => {
+          if (!signal.aborted) this.tell({ failed: failure instanceof Error ? failure.message : String(failure) });
+        },
+      )
+      .finally(() => {
+        this.flying = false;
+        if (this.wanted && !signal.aborted) {
+          this.wanted = false;
+          this.ask();
+        }
+      });
+  }
+
+  askCurves(): void {
+    for (const of of CURVES) this.askCurve(of);
+  }
+
+  private askCurve(of: string): void {
+    if (!this.ready || this.width - this.gutter < 10) return;
+    if (this.curvesFlying.has(of)) {
+      this.curvesWanted.add(of);
+      return;
+    }
+    this.curvesFlying.add(of);
+    const low = this.absolute(this.view.low);
+    const columns = Math.min(CURVE_COLUMNS, Math.round(this.width - this.gutter));
+    const signal = this.stop.signal;
+    this.data
+      .curves(of, low, low + BigInt(this.view.span), columns, signal)
+      .then((found) => {
+        if (signal.aborted) return;
+        const before = this.curves.get(of)?.curves.length ?? 0;
+        this.curves.set(of, found);
+        if (found.curves.length !== before) this.relay();
+        else this.paint();
+      })
+      // without a curve the lanes are still worth seeing
+      .catch(() => undefined)
+      .finally(() => {
+        this.curvesFlying.delete(of);
+        if (this.curvesWanted.delete(of) && !signal.aborted) this.askCurve(of);
+      });
+  }
+
+  private askNames(): void {
+    const ids = [...this.painter.missing].filter((id) => !this.asked.has(id)).slice(0, NAMES_AT_ONCE);
+    if (!ids.length) return;
+    for (const id of ids) this.asked.add(id);
+    this.data.names(ids).then(
+      (found) => {
+        for (const [id, name] of found) this.names.set(id, name);
+        this.paint();
+      },
+      () => ids.forEach((id) => this.asked.delete(id)),
+    );
+  }
+
+  /** The share of the window in which each device was busy, as far as it is known. */
+  busyShare(): { title: string; share: number }[] {
+    const found = this.curves.get("busy");
+    if (!found) return [];
+    return found.curves.map((one) => {
+      let sum = 0;
+      for (const value of one.values) sum += value;
+      return { title: `device ${one.device}`, share: sum / Math.max(1, one.values.length) };
+    });
+  }
+
+  get curveRoom(): number {
+    return this.allCurves().length * CURVE;
+  }
+}

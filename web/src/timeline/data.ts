@@ -1,0 +1,125 @@
+// What the timeline asks, of the server or of the file that the page is.
+import type { Params, Source } from "../source";
+import { selection } from "../state";
+import { LocalTimeline } from "./local";
+import { type CurvePicture, type Picture, readCurves, readPicture } from "./wire";
+
+export interface LaneSaid {
+  id: string;
+  kind: "steps" | "thread" | "python" | "calls" | "stream";
+  process: number;
+  device: number | null;
+  group: string;
+  title: string;
+  levels: number;
+  slices: number;
+  left: number;
+}
+
+export interface Said {
+  span: [string, string] | null;
+  categories: string[];
+  lanes: LaneSaid[];
+}
+
+export interface SliceAt {
+  lane: string;
+  level: number;
+  index: number;
+}
+
+export interface Flow extends SliceAt {
+  what: string;
+  name: string;
+  start: string;
+  end: string;
+}
+
+export interface Detail extends SliceAt {
+  name: string;
+  kind: string;
+  where: string;
+  start: string;
+  end: string;
+  time: number;
+  told: Record<string, unknown>;
+  flows: Flow[];
+  more: number;
+}
+
+export interface Found {
+  total: number;
+  number?: number;
+  found: (SliceAt & { start: string; end: string; name: string }) | null;
+}
+
+export interface Sums {
+  lanes: { lane: string; slices: number; time: number; busy: number }[];
+  time: number;
+  slices: number;
+  kinds: { kind: string; slices: number; time: number }[];
+  names: { name: string; slices: number; time: number }[];
+  more: { names: number; slices: number; time: number };
+}
+
+export interface Timeline {
+  /** What the timeline does not show, in words; "" if it shows everything. */
+  left(): string;
+  lanes(part: "host" | "device", signal?: AbortSignal): Promise<Said>;
+  /** `lanes`: ids, each with how many of its strips are wanted (`h1:2`). */
+  picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture>;
+  curves(of: string, start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<CurvePicture>;
+  names(ids: number[]): Promise<Map<number, string>>;
+  detail(at: SliceAt, signal?: AbortSignal): Promise<Detail>;
+  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found>;
+  sums(start: bigint, end: bigint, lanes: string[], signal?: AbortSignal): Promise<Sums>;
+}
+
+/** Asks the server. */
+class Asked implements Timeline {
+  constructor(private readonly source: Source) {}
+
+  left(): string {
+    return "";
+  }
+  lanes(part: "host" | "device", signal?: AbortSignal): Promise<Said> {
+    return this.source.ask<Said>("timeline_lanes", given({ part }), signal);
+  }
+  async picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture> {
+    const params = { lanes: lanes.join(","), start: String(start), end: String(end), columns };
+    return readPicture(await this.source.bytes("timeline", given(params), signal));
+  }
+  async curves(of: string, start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<CurvePicture> {
+    const params = { of, start: String(start), end: String(end), columns };
+    return readCurves(await this.source.bytes("timeline_curves", given(params), signal));
+  }
+  async names(ids: number[]): Promise<Map<number, string>> {
+    const found = await this.source.ask<Record<string, string>>("timeline_names", given({ ids: ids.join(",") }));
+    return new Map(Object.entries(found).map(([id, name]) => [Number(id), name]));
+  }
+  detail(at: SliceAt, signal?: AbortSignal): Promise<Detail> {
+    return this.source.ask<Detail>("timeline_slice", given({ lane: at.lane, level: at.level, index: at.index }), signal);
+  }
+  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found> {
+    const params = {
+      text,
+      from: String(from),
+      back: back ? "1" : undefined,
+      after: after ? `${after.lane}:${after.level}:${after.index}` : undefined,
+    };
+    return this.source.ask<Found>("timeline_find", given(params), signal);
+  }
+  sums(start: bigint, end: bigint, lanes: string[], signal?: AbortSignal): Promise<Sums> {
+    const params = { start: String(start), end: String(end), lanes: lanes.join(",") };
+    return this.source.ask<Sums>("timeline_sum", given(params), signal);
+  }
+}
+
+function given(params: Params): Params {
+  return { ...selection(), ...params };
+}
+
+/** The timeline of what is selected. */
+export function timelineOf(source: Source): Timeline {
+  return source.live ? new Asked(source) : new LocalTimeline(source.bytes("timeline_all"));
+}

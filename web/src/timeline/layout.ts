@@ -1,0 +1,68 @@
+// Where each lane and curve lies, from top to bottom.
+import type { LaneSaid } from "./data";
+import type { Curve } from "./wire";
+
+export const STRIP = 17;
+export const STREAM = 22;
+export const HEADING = 20;
+export const TITLE = 15;
+export const CURVE = 38;
+export const RULER = 22;
+/** Strips of threads that are open at first. */
+const OPEN_AT_FIRST = 8;
+
+export type Band =
+  | { kind: "heading"; y: number; height: number; text: string }
+  | { kind: "curve"; y: number; height: number; curve: number; title: string }
+  | { kind: "lane"; y: number; height: number; lane: LaneSaid; strips: number; strip: number; top: number };
+
+export interface Layout {
+  bands: Band[];
+  height: number;
+}
+
+/** Lanes process by process: the host's, then what ran on each device. */
+export function ordered(host: LaneSaid[], device: LaneSaid[]): LaneSaid[] {
+  const processes = [...new Set([...host, ...device].map((one) => one.process))];
+  return processes.flatMap((process) => [...host, ...device].filter((one) => one.process === process));
+}
+
+/** The lanes whose every strip is shown at first: streams, and the busiest threads as far as they fit. */
+export function openAtFirst(lanes: LaneSaid[]): Set<string> {
+  const open = new Set<string>();
+  let room = OPEN_AT_FIRST;
+  for (const lane of lanes) {
+    if (lane.kind === "stream" || lane.kind === "steps") open.add(lane.id);
+    else if (lane.kind === "thread" && room > 0) {
+      open.add(lane.id);
+      room -= lane.levels;
+    }
+  }
+  return open;
+}
+
+export function laidOut(lanes: LaneSaid[], curves: Curve[], open: Set<string>, narrow: boolean): Layout {
+  const bands: Band[] = [];
+  let y = RULER;
+  const many = new Set(curves.map((one) => `${one.process}:${one.device}`)).size > 1;
+  curves.forEach((one, curve) => {
+    const where = one.device >= 0 ? ` (device ${one.device}${many ? `, process ${one.process}` : ""})` : "";
+    bands.push({ kind: "curve", y, height: CURVE, curve, title: one.title + where });
+    y += CURVE;
+  });
+  let group = "";
+  for (const lane of lanes) {
+    if (lane.group !== group) {
+      group = lane.group;
+      bands.push({ kind: "heading", y, height: HEADING, text: group });
+      y += HEADING;
+    }
+    const strips = open.has(lane.id) ? lane.levels : Math.min(1, lane.levels);
+    const strip = lane.kind === "stream" && strips === 1 ? STREAM : STRIP;
+    const top = narrow ? TITLE : 2;
+    const height = top + strips * strip + 3;
+    bands.push({ kind: "lane", y, height, lane, strips, strip, top });
+    y += height;
+  }
+  return { bands, height: y + 8 };
+}
