@@ -26,8 +26,8 @@ from opscope.core.light_format import PHASES
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
-#: The only phase that a part of a step is, and the rest of the step.
-_INPUT, _OTHER = PHASES.index("input"), PHASES.index("other")
+#: The only phase that is a part of a step of a profile with ops.
+_INPUT = PHASES.index("input")
 _KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.Boolean}
 
 
