@@ -214,7 +214,15 @@ _TEXT: Final[dict[str, Callable[[Reading], str | None]]] = {
 
 
 def _join_source(outer: str, inner: str) -> str:
-    return " < ".join([*inner.split(" < "), *outer.split(" < ")][:FRAMES_SHOWN])
+    """Return the frames of a range with those of the range around it.
+
+    Kineto's ranges are a frame each. PyProf's markers have the whole stack: of two that begin at the same
+    frame, the inner one has what the outer one has.
+    """
+    frames, around = inner.split(" < "), outer.split(" < ")
+    if inner == outer or (len(frames) > 1 and frames[-1] == around[-1]):
+        return inner
+    return " < ".join([*frames, *around][:FRAMES_SHOWN])
 
 
 def _layer_joiner() -> Callable[[str, str], str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+import opscope
 from opscope.core.analysis.ops import Ops
+from opscope.core.attribution import enclosing
 from opscope.core.attribution.attribute import attribute
 
 
@@ -155,3 +157,26 @@ def test_a_step_that_nothing_ended_is_no_ops_step(trace_of):
         )
     )
     assert [about[name]["step"] for name in "ab"] == [0, None]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "both"),
+    [
+        # PyProf's markers have the whole stack each
+        ("m.py:9 < main.py:3", "m.py:9 < main.py:3", "m.py:9 < main.py:3"),
+        ("clip.py:32 < m.py:9 < main.py:3", "tensor.py:1 < m.py:9 < main.py:3",
+         "tensor.py:1 < m.py:9 < main.py:3"),
+        # Kineto's ranges are a frame each: a recursion through two functions stays
+        ("b.py:7 < a.py:5", "a.py:5", "a.py:5 < b.py:7 < a.py:5"),
+        ("main.py:3", "m.py:9", "m.py:9 < main.py:3"),
+    ],
+)  # fmt: skip
+def test_the_frames_of_nested_ranges_are_not_repeated(outer, inner, both):
+    assert enclosing._join_source(outer, inner) == both
+
+
+def test_no_source_of_a_real_trace_of_markers_repeats_itself(shared):
+    found = opscope.load(shared / "nvprof/language_model.sqlite").ops()["source"].drop_nulls()
+    frames = found.unique().str.split(" < ")
+    assert len(frames)
+    assert (frames.list.n_unique() == frames.list.len()).all()
