@@ -140,7 +140,7 @@ def test_a_sleeping_rank_is_named(tmp_path):
     assert (first["finding"], first["rank"]) == ("straggler", 1), profile.diagnosis().to_dicts()
 
 
-def test_it_is_first_in_json(tmp_path, capsys, monkeypatch):
+def test_it_is_in_json_after_the_summary(tmp_path, capsys, monkeypatch):
     import opscope.cli.app as application
 
     profile, _ = run(
@@ -149,5 +149,5 @@ def test_it_is_first_in_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["opscope", "report", str(tmp_path / "out.opscope"), "--json"])
     assert application.run() == 0
     made = json.loads(capsys.readouterr().out)
-    assert next(iter(made)) == "diagnosis"
+    assert list(made)[:2] == ["summary", "diagnosis"]
     assert made["diagnosis"] == profile.diagnosis().to_dicts()
