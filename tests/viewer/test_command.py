@@ -166,6 +166,21 @@ def test_a_port_that_is_taken_is_told_before_anything_is_read(saved):
     assert "without --port" in said
 
 
+def test_an_answer_does_not_wait_until_its_first_part_is_acknowledged():
+    """asyncio turns Nagle's algorithm off only for sockets whose protocol is named; 40 ms an answer."""
+    from opscope.viewer.serve import listen
+
+    with (
+        listen("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()) as asking,
+    ):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert asking
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org"])
 def test_other_hosts_than_loopback_are_refused(saved, host):
     said = failing(saved, "--host", host)
