@@ -32,7 +32,8 @@ class Taken(OSError):
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at ``port`` (0: a free one) of loopback. Raises Taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # named as TCP, or asyncio leaves Nagle's algorithm on: each answer then waits 40 ms for an acknowledgement
+    # named as TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an
+    # acknowledgement
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
