@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from .core.capture.session import SessionError as SessionError
     from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
     from .readers.errors import BadInput as BadInput
+    from .remote.errors import NotReached as NotReached
 
 #: The module that defines each exception; it is imported at first use.
 _DEFINED: Final = {
     "AdapterError": "adapters",
     "BadInput": "readers.errors",
+    "NotReached": "remote.errors",
     "SessionError": "core.capture.session",
     "UnknownDevice": "core.perf.devices.unnamed",
 }
-__all__ = ["AdapterError", "BadInput", "SessionError", "UnknownDevice"]
+__all__ = ["AdapterError", "BadInput", "NotReached", "SessionError", "UnknownDevice"]
 
 
 def __getattr__(name: str) -> Any:

@@ -85,6 +85,7 @@ def attach(
 
     It must be this user's, and started by `opscope run --attachable` or with opscope.init(attach=True).
     """
+    common.refuse_url(output, "--output")
     if dump + status + stop > 1:
         common.fail("--dump, --status and --stop: choose one")
     if not attach_place.SUPPORTED:

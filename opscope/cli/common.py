@@ -199,6 +199,31 @@ def _print_line(what: str) -> None:
             discard(sys.stderr)
 
 
+def base_name(path: str) -> str:
+    """Return the last part of a path or URL: neither where the file lies nor a signature is in it."""
+    from opscope.remote.urls import is_url, name_of
+
+    return name_of(path) if is_url(path) else os.path.basename(os.path.normpath(path))
+
+
+def stem(path: str) -> str:
+    """Return a name for what is made from the file, folder or pattern at ``path``, without a suffix."""
+    name = base_name(path).partition(".")[0]
+    return "".join(one for one in name if one not in "*?[]") or "profile"
+
+
+def refuse_url(path: Path | str | None, option: str) -> None:
+    """End the command if a path that must be local was given as a URL, which ``Path`` takes for a folder."""
+    from opscope.remote.urls import SCHEMES
+
+    scheme, colon, rest = str(path or "").partition(":")
+    if colon and rest.startswith("/") and scheme.lower() in SCHEMES:
+        fail(
+            f"{option} {scheme}://{rest.lstrip('/')}: a profile is recorded on a local disk only;"
+            " profile.save(URL) writes it to a URL afterwards"
+        )
+
+
 def stream(write: Callable[[TextIO], object]) -> None:
     """Call ``write`` with stdout; if that fails (a full disk), print one line and exit."""
     if sys.stdout is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -79,10 +78,10 @@ def diff(
             common.fail(
                 "--html cannot be combined with --csv, --json, --markdown, --table, --top or --fail-on"
             )
-        html_file.check(html, force)
-        where = (iter_start, iter_stop, device, rank, layer, range_)
-        base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
-        html_file.write(html, base, [a], new, (b,), sources=embed_source)
+        with html_file.placed(html, force) as page:
+            where = (iter_start, iter_stop, device, rank, layer, range_)
+            base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
+            html_file.write(page, base, [a], new, (b,), sources=embed_source)
         return
     if embed_source or force:
         common.fail("--embed-source and --force are options of --html")
@@ -114,7 +113,7 @@ def diff(
         results = [held(limit, difference) for limit in limits]
     except BadLimit as error:
         common.fail(str(error))
-    names = (Path(a).name, Path(b).name)
+    names = (common.base_name(a), common.base_name(b))
     if csv:
         common.raw(shown.frame(difference, table or "cause"), True, top)
     elif json:

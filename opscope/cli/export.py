@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from . import common, html_file
+from . import common, html_file, outputs
 
 #: The viewer's pages in one file; they are no format of ``exports``, which the viewer stands beside.
 _HTML: Final = "html"
@@ -26,9 +24,12 @@ def export(
         ),
     ],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "-o", "--output", help="The file to write.  [the trace's name]", show_default=False
+            "-o",
+            "--output",
+            help="The file to write, at a path or URL.  [the trace's name]",
+            show_default=False,
         ),
     ] = None,
     by: Annotated[
@@ -67,11 +68,12 @@ def export(
     if to == _HTML:
         if by is not None:
             common.fail(f"--by is for --to flamegraph, not {to}")
-        page = output or Path(f"{_stem(file[0])}.html")
-        html_file.check(page, force)
-        profile = common.load(file, gpu, strict, model=model)
-        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
-        html_file.write(page, profile, file, sources=embed_source)
+        with html_file.placed(output or f"{common.stem(file[0])}.html", force) as page:
+            profile = common.load(file, gpu, strict, model=model)
+            profile = common.select(
+                profile, iter_start, iter_stop, device, rank, layer, range_, key
+            )
+            html_file.write(page, profile, file, sources=embed_source)
         return
     if embed_source:
         common.fail("--embed-source is an option of --to html")
@@ -85,23 +87,18 @@ def export(
         if by not in BY:
             common.fail(unknown("--by", by, BY))
         options["by"] = by
-    target = output or Path(_stem(file[0]) + wanted.suffix)
-    if target.is_dir() and not wanted.folder:
-        common.fail(f"{target} is a folder")
-    if target.exists() and not force:
-        common.fail(f"{target} exists; --force replaces it")
-    profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
-    try:
-        counts = write(profile, to, target, **options)
-    except OSError as error:
-        common.fail(f"{target} was not written: {error.strerror or error}")
-    except ImportError as error:  # a package that the format needs
-        common.fail(str(error))
+    with outputs.file(output or common.stem(file[0]) + wanted.suffix, force) as target:
+        if target.path.is_dir() and not wanted.folder:
+            common.fail(f"{target.path} is a folder")
+        if target.path.exists() and not force:
+            common.fail(f"{target.path} exists; --force replaces it")
+        profile = common.load(file, gpu, strict, model=model)
+        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        try:
+            counts = write(profile, to, target.path, **options)
+        except OSError as error:
+            common.fail(f"{target.named()} was not written: {error.strerror or error}")
+        except ImportError as error:  # a package that the format needs
+            common.fail(str(error))
     said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
-    common.say(f"wrote {target}: {said}")
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(os.path.normpath(path))
-    return name.partition(".")[0] or "profile"
+    common.say(f"wrote {target.named()}: {said}")

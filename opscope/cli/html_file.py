@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, outputs
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 Html = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Write the pages of opscope view into one HTML file, which opens from disk and can be sent.",
+        help="Write the pages of opscope view into one HTML file, at a path or URL; it opens from disk"
+        " and can be sent.",
         show_default=False,
     ),
 ]
@@ -32,8 +34,18 @@ EmbedSource = Annotated[
 ]
 
 
-def check(target: Path, force: bool) -> None:
-    """End the command if the file cannot be written; call it before anything is read."""
+@contextlib.contextmanager
+def placed(target: str, force: bool) -> Iterator[outputs.Place]:
+    """The place of the file, for the block that reads the profile and writes it.
+
+    Ends the command first if the file cannot be written.
+    """
+    with outputs.file(target, force) as place:
+        _check(place.path, force)
+        yield place
+
+
+def _check(target: Path, force: bool) -> None:
     from opscope.viewer.bundle import NotBuilt, static_files
 
     if target.is_dir():
@@ -49,7 +61,7 @@ def check(target: Path, force: bool) -> None:
 
 
 def write(
-    target: Path,
+    target: outputs.Place,
     profile: Profile,
     files: list[str],
     other: Profile | None = None,
@@ -62,13 +74,13 @@ def write(
 
     viewed = Viewed(profile, _names(files), other, _names(other_files))
     try:
-        left_out = single.write(viewed, target, sources=sources)
+        left_out = single.write(viewed, target.path, sources=sources)
     except OSError as error:
-        common.fail(f"{target} was not written: {error.strerror or error}")
-    common.say(f"wrote {target}: {target.stat().st_size / 1e6:,.1f} MB")
+        common.fail(f"{target.named()} was not written: {error.strerror or error}")
+    target.say(f"wrote {target.named()}: {target.path.stat().st_size / 1e6:,.1f} MB")
     if left_out:
         most = ", ".join(f"{name} ({rows:,})" for name, rows in left_out.items())
-        common.say(
+        target.say(
             f"to stay small it lacks the last rows of {most}, and says so in each table;"
             " opscope view shows all"
         )
@@ -76,4 +88,4 @@ def write(
 
 def _names(files: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     # where the files lie is nobody's business who gets the file
-    return tuple(os.path.basename(os.path.normpath(name)) for name in files)
+    return tuple(map(common.base_name, files))

@@ -7,15 +7,21 @@ from typing import Annotated
 
 import typer
 
+from opscope.remote.errors import NotReached
+from opscope.remote.urls import is_url
+
 from . import common
 
 
 def redact(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A profile, or any trace.")],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "-o", "--output", help="The profile to write.  [FILE-redacted]", show_default=False
+            "-o",
+            "--output",
+            help="The profile to write, at a path or URL.  [FILE-redacted]",
+            show_default=False,
         ),
     ] = None,
     private: Annotated[
@@ -38,20 +44,29 @@ def redact(
     from opscope.profile import Profile
 
     target = _target(file, output)
-    if target.exists() and not force:
+    if isinstance(target, Path) and target.exists() and not force:
         common.fail(f"{target} exists; --force replaces it")
     profile = Profile(redacted(common.load([file]).trace, private))
     try:
         profile.save(target, force=force)
+    except NotReached as error:
+        common.fail(f"{error.url} was not written: {error.what}")
+    except FileExistsError:
+        common.fail(f"{target} exists; --force replaces it")
     except OSError as error:
         common.fail(f"{target} was not written: {error.strerror or error}")
     common.say(f"wrote {target}")
 
 
-def _target(file: str, output: Path | None) -> Path:
+def _target(file: str, output: str | None) -> Path | str:
+    """Return where to write: a path, or a URL as it was given."""
     if output is None:
-        stem = Path(file).name.partition(".")[0] or "profile"
-        return Path(file).parent / f"{stem}-redacted.opscope"
-    if not output.name:
-        common.fail(f"--output {str(output)!r} is not a file name")
-    return output if output.suffix == ".opscope" else output.with_name(output.name + ".opscope")
+        stem = common.stem(file)
+        folder = Path() if is_url(file) else Path(file).parent
+        return folder / f"{stem}-redacted.opscope"
+    if is_url(output):
+        return output if output.endswith(".opscope") else f"{output.rstrip('/')}.opscope"
+    path = Path(output)
+    if not path.name:
+        common.fail(f"--output {output!r} is not a file name")
+    return path if path.suffix == ".opscope" else path.with_name(path.name + ".opscope")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from . import common, html_file
+from . import common, html_file, outputs
 
 
 class Command(TyperCommand):
@@ -56,8 +55,13 @@ def report(
         typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
     ] = None,
     output_path: Annotated[
-        Path | None,
-        typer.Option("--output-path", "--output_path", help="Folder for the files.", metavar="DIR"),
+        str | None,
+        typer.Option(
+            "--output-path",
+            "--output_path",
+            help="Folder for the files, at a path or URL.",
+            metavar="DIR",
+        ),
     ] = None,
     base_name: Annotated[
         str | None,
@@ -115,10 +119,12 @@ def report(
                 common.fail(
                     f"--html and {name} cannot be combined: the pages have every report whole"
                 )
-        html_file.check(html, force)
-        profile = common.load(file, gpu, strict, model=model, counters=counters)
-        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
-        html_file.write(html, profile, file, sources=embed_source)
+        with html_file.placed(html, force) as page:
+            profile = common.load(file, gpu, strict, model=model, counters=counters)
+            profile = common.select(
+                profile, iter_start, iter_stop, device, rank, layer, range_, key
+            )
+            html_file.write(page, profile, file, sources=embed_source)
         return
     if embed_source:
         common.fail("--embed-source is an option of --html")
@@ -157,7 +163,7 @@ def report(
     profile = common.load(file, gpu, strict, lean, model, counters)
     profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
     if kinds:
-        base = base_name or os.path.splitext(os.path.basename(os.path.normpath(file[0])))[0]
+        base = base_name or os.path.splitext(common.base_name(file[0]))[0]
         frames = registry.frames(profile, names, top or None)
         if default:
             empty = [name for name, frame in frames.items() if frame.is_empty()]
@@ -169,11 +175,12 @@ def report(
         if "csv" in kinds:
             common.warn_of_formulas(*frames.values())
         try:
-            made = files.write(frames, kinds, output_path or Path(), os.path.basename(base))
+            with outputs.folder(output_path) as place:
+                made = files.write(frames, kinds, place.path, os.path.basename(base))
         except OSError as error:
             common.fail(f"{output_path or '.'}: {error.strerror or error}")
         for path in made:
-            common.say(f"wrote {path}")
+            common.say(f"wrote {place.named(path)}")
     if json:
         common.emit(files.as_json(registry.frames(profile, names, top or None)))
     elif not kinds:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from . import common
+from . import common, outputs
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -21,7 +20,7 @@ class Asked:
 
     reports: str | None
     formats: str | None
-    output_path: Path | None
+    output_path: str | None
     base_name: str | None
     json: bool
     top: int | None
@@ -60,20 +59,21 @@ def dlprof(
         if not chosen:
             common.fail("--reports names no report")
         if kinds:
-            made = reports.write(
-                profile,
-                chosen,
-                asked.output_path or Path(),
-                base_name=asked.base_name or "dlprof",
-                formats=kinds,
-                domains=None if domains is None else common.split(domains),
-                key=key,
-                iter_start=iter_start,
-                iter_stop=iter_stop,
-                force=force,
-            )
+            with outputs.folder(asked.output_path, force) as place:
+                made = reports.write(
+                    profile,
+                    chosen,
+                    place.path,
+                    base_name=asked.base_name or "dlprof",
+                    formats=kinds,
+                    domains=None if domains is None else common.split(domains),
+                    key=key,
+                    iter_start=iter_start,
+                    iter_stop=iter_stop,
+                    force=force,
+                )
             for path in made:
-                common.say(f"wrote {path}")
+                common.say(f"wrote {place.named(path)}")
         each = [None] if not domains else common.split(domains)
         if asked.json:
             common.emit(

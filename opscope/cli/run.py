@@ -539,6 +539,7 @@ def _runnable(command: list[str]) -> list[str]:
 
 def _target(output: Path | None, command: list[str], force: bool) -> Path:
     """Return the profile's path; ends the command, before the program runs, if it cannot be written."""
+    common.refuse_url(output, "--output")
     if output is None:
         base = launch.name_of(command)
         target, number = Path(base + _SUFFIX), 1

@@ -103,9 +103,9 @@ def view(
                 other = common.select(common.load([compare], gpu, strict), *where)
         viewed = Viewed(
             profile,
-            tuple(map(os.path.basename, map(os.path.normpath, file))),
+            tuple(map(common.base_name, file)),
             other,
-            () if compare is None else (os.path.basename(os.path.normpath(compare)),),
+            () if compare is None else (common.base_name(compare),),
             None if source_root is None else source_root.resolve(),
             editor,
         )

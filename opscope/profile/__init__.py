@@ -6,9 +6,12 @@ By subject its methods are in the classes of this folder, all on top of ``base.B
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from html import escape
 from os import PathLike, fspath
+from os.path import lexists
 from typing import TYPE_CHECKING, cast
+from weakref import finalize
 
 import polars as pl
 
@@ -21,7 +24,9 @@ from opscope.core.job.clocks import aligned
 from opscope.core.perf.devices.unnamed import name_devices
 from opscope.frames import describe
 from opscope.profile_html import page
+from opscope.readers import at_urls
 from opscope.readers.profile import profile_folder
+from opscope.remote.urls import is_pattern, is_url, shown
 
 from . import difference as differences
 from . import saved
@@ -112,6 +117,8 @@ def load(
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
+    A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``; ``pip install 'opscope[cloud]'``), a
+    pattern (``rank*.json.gz``) or a folder. Each file at a URL is copied to scratch, read and removed.
     If some of several files cannot be read, the others are: ``summary()`` says how many, ``notes()`` which
     files and why. If no file can be read, or with ``strict`` if any cannot, load raises
     opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
@@ -138,7 +145,15 @@ def _loaded(
     model: Path | None,
     counters: Path | None,
 ) -> Profile:
-    is_saved = isinstance(path, (str, PathLike)) and readers.format_of(path) == "profile"
+    if is_url(path):
+        at_url = _load_url(cast(str, path), strict, lean, model)
+        if at_url is not None:
+            return _beside(at_url, gpu, counters)
+    is_saved = (
+        isinstance(path, (str, PathLike))
+        and not (is_url(path) or (is_pattern(path) and not lexists(path)))
+        and readers.format_of(path) == "profile"
+    )
     if is_saved and model is None:
         trace, stored, meta = profile_folder.read(cast(Path, path))
         profile = Profile(trace, stored if meta.get("analysis") == saved.ANALYSIS else None)
@@ -146,15 +161,49 @@ def _loaded(
     else:
         trace = readers.open(path, strict=strict, lean=lean, model=model)
         profile = Profile(aligned(without_captures(trace)))
+    return _beside(profile, gpu, counters)
+
+
+def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile:
+    """Return the profile with counters of another run joined, and its devices named."""
     if counters is not None:
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
         path_before = profile._path
-        profile = Profile(with_counters(profile.trace, counters), profile._stored)
+        with at_urls.local(counters) as copy:
+            profile = Profile(with_counters(profile.trace, cast(Path, copy)), profile._stored)
         profile._path = path_before
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile
+
+
+def _load_url(url: str, strict: bool, lean: bool, model: Path | None) -> Profile | None:
+    """Return the saved profile at ``url``; None for anything else there. Raises BadInput.
+
+    Its tables are read when they are asked for, so its copy is removed with the profile.
+    """
+    if is_pattern(url):
+        return None
+    found = at_urls.listed(url)[0]
+    if not found.is_folder or not at_urls.entries(url)[0]:
+        return None
+    held = ExitStack()
+    try:
+        copy = held.enter_context(at_urls.at_hand(url, found))
+        profile = load(copy, strict=strict, lean=lean, model=model)
+        if profile._path is None:  # a recording: all of it was read
+            at_urls.name_urls(profile.trace, found, copy)
+            held.close()
+        else:
+            profile._path = shown(url)
+            finalize(profile, held.close)
+        return profile
+    except BaseException as error:
+        # the copy's own handler names the URL in the error
+        if not held.__exit__(type(error), error, error.__traceback__):
+            raise
+        raise AssertionError("unreachable") from error
 
 
 def diff(

@@ -16,6 +16,8 @@ from opscope.core.analysis.op_totals import pieces_of_ops, pieces_of_sums
 from opscope.core.cells import replaces
 from opscope.core.tables.columns import pieces
 from opscope.readers.profile import profile_folder
+from opscope.remote.urls import is_url
+from opscope.remote.written import at_end
 
 from .base import STORED
 from .work import Work
@@ -33,7 +35,13 @@ class Saved(Work):
         """Write the trace and the results as a directory ``NAME.opscope``.
 
         Raises FileExistsError if it exists, unless ``force`` is true, the default in IPython and notebooks.
+        ``path`` may be a URL (``s3://bucket/run.opscope``): the profile appears there whole or not at all;
+        what a store refuses raises opscope.errors.NotReached.
         """
+        if is_url(path):
+            with at_end(str(path), force=replaces(force)) as local:
+                self.save_as(local)
+            return
         self.save_as(path, force=replaces(force))
 
     def save_as(

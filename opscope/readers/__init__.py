@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from opscope.core import progress
+from opscope.remote.urls import is_pattern, is_url, shown
 
+from . import at_urls
 from .base import Reader
-from .errors import BadInput, NoneReadable
+from .errors import BadInput, NoneReadable, NotATrace
 from .formats import Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
+    from opscope.remote.listed import Found as AtUrl
 
 #: How the names of a profile's files begin that hold results: joining profiles reads none of them.
 NOT_READ: Final = "extra."
@@ -37,19 +40,27 @@ def open(
     ``strict``, the readable ones of several files are read, and the complaints about the others are in
     ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
     saves much (Nsight Systems). ``model`` is what ran, where the trace only names it: an ONNX model, or the
-    layer info of a TensorRT engine.
+    layer info of a TensorRT engine. A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``):
+    each file is copied to scratch, read and removed. Patterns (``rank*.json.gz``) are expanded, locally too.
     """
+    if is_url(model):
+        with at_urls.local(model) as copy:
+            return open(path, strict=strict, lean=lean, model=copy)
     beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
-        listed = list(path)
-        with progress.reading(listed, without=NOT_READ):
-            return _join(listed, "an empty list of files", strict, lean, beside)
+        return _read_all(path, "an empty list of files", strict, lean, beside)
+    if is_url(path) and not is_pattern(path):
+        return _open_url(at_urls.listed(str(path))[0], strict, lean, beside)
+    if is_pattern(path) and not os.path.lexists(path):
+        found_all = at_urls.expanded([path])
+        if len(found_all) == 1:
+            return open(found_all[0], strict=strict, lean=lean, model=model)
+        return _read_all(found_all, f"{os.fspath(path)}: no traces", strict, lean, beside)
     location = Path(path)
     found = find(location)
     if found is None:
-        traces = _traces(location)
-        with progress.reading(traces, without=NOT_READ):
-            return _join(traces, f"{location}: a folder without traces", strict, lean, beside)
+        none = f"{location}: a folder without traces"
+        return _read_all(_traces(location), none, strict, lean, beside)
     with progress.reading([location], without=NOT_READ):
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
@@ -71,6 +82,50 @@ def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path |
     from .beside import with_model  # lazy: it loads Polars
 
     return with_model(trace, beside)
+
+
+def _read_all(
+    paths: Iterable[str | os.PathLike[str]],
+    none: str,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
+) -> Trace:
+    """Join the traces in ``paths``, of which each may be a pattern; ``none`` is the complaint of no path."""
+    listed = at_urls.expanded(paths)
+    if any(map(is_url, listed)):  # each tells of its copying, then of its reading
+        return _join(listed, none, strict, lean, model)
+    with progress.reading(listed, without=NOT_READ):
+        return _join(listed, none, strict, lean, model)
+
+
+def _open_url(
+    found: AtUrl, strict: bool, lean: bool, model: Path | None, of_folder: bool = False
+) -> Trace:
+    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
+
+    Raises BadInput; NotATrace for what is in a folder (``of_folder``) and not recognised.
+    """
+
+    def read(local: Path) -> Trace:
+        if of_folder:
+            try:
+                format_of(local)
+            except BadInput as error:
+                raise NotATrace(error.path, error.what) from error
+        return open(local, strict=strict, lean=lean, model=model)
+
+    if not found.is_folder:
+        return at_urls.read(found, read)
+    whole, entries = at_urls.entries(found.url)
+    if whole:
+        return at_urls.read(found, read)
+    traces: list[AtUrl] = []
+    for entry in entries:
+        if not entry.is_folder or at_urls.entries(entry.url)[0]:
+            traces.append(entry)
+    none = f"{shown(found.url)}: a folder without traces"
+    return _join([one.url for one in traces], none, strict, lean, model, of_folder=True)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -95,24 +150,27 @@ def _traces(folder: Path) -> list[Path]:
 
 
 def _join(
-    paths: list[str | os.PathLike[str]] | list[Path],
+    paths: Sequence[str | os.PathLike[str]],
     none: str,
     strict: bool,
     lean: bool,
     model: Path | None,
+    of_folder: bool = False,
 ) -> Trace:
+    """Join the traces in ``paths``; ``of_folder``: leave out what is no trace, as logs beside traces are."""
     from opscope.core.tables.trace import concat  # lazy: it loads Polars
 
     if not paths:
         where, _, what = none.rpartition(": ")
         raise BadInput(where or "()", what)
-    of_engines, paths = _of_engines([Path(path) for path in paths])
+    of_engines, paths = _of_engines([path if is_url(path) else Path(path) for path in paths])
     _refuse_twice(
         of_engines, content=False
     )  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
+    seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
             model, "files of a TensorRT engine take no model: give its layer info as one of them"
@@ -126,14 +184,26 @@ def _join(
         parts += found
     for path in paths:
         try:
-            part = open(path, strict=strict, lean=lean, model=model)
+            if is_url(path):
+                remote = at_urls.listed(str(path))[0]
+                seen.append(remote)
+                at_urls.same_content(seen)
+                part = _open_url(remote, strict, lean, model, of_folder)
+            else:
+                part = open(path, strict=strict, lean=lean, model=model)
             for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
             parts.append(part)
+        except NotATrace:
+            continue
+        except at_urls.GivenTwice:
+            raise
         except BadInput as error:
             if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
+    if not parts and not failed:
+        raise BadInput(*none.split(": ", 1))
     if not parts:
         raise failed[0] if len(failed) == 1 else NoneReadable(failed)
     trace = concat(parts)
@@ -148,11 +218,16 @@ def _join(
     return trace
 
 
-def _of_engines(paths: Sequence[Path]) -> tuple[list[Path], list[str | os.PathLike[str]]]:
+def _of_engines(
+    paths: Sequence[str | os.PathLike[str]],
+) -> tuple[list[Path], list[str | os.PathLike[str]]]:
     """Part the files of TensorRT engines, of which one engine has several, from all others."""
     ours: list[Path] = []
     others: list[str | os.PathLike[str]] = []
     for path in paths:
+        if not isinstance(path, Path):  # a URL: its file is opened by itself
+            others.append(path)
+            continue
         try:
             found = None if path.is_dir() else find(path)
         except BadInput:  # opening it reports the error

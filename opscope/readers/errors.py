@@ -25,3 +25,7 @@ class NoneReadable(BadInput):
         self.failed = list(failed)
         first = self.failed[0]
         super().__init__(first.path, f"{first.what} (none of {len(self.failed)} files can be read)")
+
+
+class NotATrace(BadInput):
+    """A file in a folder that is no trace, such as a log: it is left out without a word."""

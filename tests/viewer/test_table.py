@@ -127,6 +127,7 @@ def test_conditions_search_and_order_work_together(app):
 
 
 def test_a_selection_is_that_of_the_report_and_is_given_up_when_others_follow(app, small):
+    before = set(small._selections)  # other tests ask the same profile through servers of their own
     for step in (0, 1):
         got = app.ask("table", name="each_kernel", steps=step).json()
         assert got["total"] == 3
@@ -134,7 +135,7 @@ def test_a_selection_is_that_of_the_report_and_is_given_up_when_others_follow(ap
     for device in ("0,1", "1", "0", "1,0", "0"):
         for steps in ("0", "1", "0-1", "0-"):
             app.ask("table", name="summary", device=device, steps=steps)
-    assert len(small._selections) <= 4
+    assert len(set(small._selections) - before) <= 4
 
 
 @given(

@@ -1,0 +1,91 @@
+"""Where the commands write: a local path, or a URL, for which the file is made in scratch and put there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opscope.remote.urls import is_url, name_of, shown
+
+from . import common
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``path`` is where to write on this disk; ``url`` is where that goes at the end, or None."""
+
+    path: Path
+    url: str | None = None
+    _said: list[str] = field(default_factory=list)
+
+    def say(self, what: str) -> None:
+        """Say it when the file is where it belongs."""
+        self._said.append(what)
+
+    def named(self, made: Path | None = None) -> str:
+        """Return how messages name the place, or the file ``made`` in it."""
+        if self.url is None:
+            return str(self.path if made is None else made)
+        inner = "" if made is None else f"/{made.name}"
+        return shown(self.url).rstrip("/") + inner
+
+
+@contextlib.contextmanager
+def file(output: str | os.PathLike[str], force: bool) -> Iterator[Place]:
+    """The place of one file, or of a folder that is an output by itself.
+
+    What is there already at a URL ends the command at once; that at a path is for the command to look at.
+    """
+    if is_url(output):
+        with _file_at(str(output), force) as place:
+            yield place
+    else:
+        place = Place(Path(output))
+        yield place
+    for line in place._said:
+        common.say(line)
+
+
+@contextlib.contextmanager
+def _file_at(url: str, force: bool) -> Iterator[Place]:
+    from opscope.remote import copied, written
+
+    with _told(url):
+        written.check(url, force)
+    with copied.scratch() as scratch:
+        place = Place(scratch / name_of(url), url)
+        yield place
+        with _told(url):
+            written.put(place.path, url, force)
+
+
+@contextlib.contextmanager
+def folder(output: str | None, force: bool = True) -> Iterator[Place]:
+    """The folder into which files are written, the current one if None; at a URL they all appear or none."""
+    if output is None or not is_url(output):
+        yield Place(Path(output or ""))
+        return
+    from opscope.remote import copied, written
+
+    with copied.scratch() as scratch:
+        place = Place(scratch / "files", output)
+        yield place
+        with _told(output):
+            written.write_files(place.path, output.rstrip("/"), force)
+
+
+@contextlib.contextmanager
+def _told(url: str) -> Iterator[None]:
+    from opscope.remote.errors import NotReached
+
+    try:
+        yield
+    except NotReached as error:
+        common.fail(f"{error.url} was not written: {error.what}")
+    except FileExistsError as error:
+        said = str(error)
+        replaceable = said.removesuffix(": already exists")
+        common.fail(f"{replaceable} exists; --force replaces it" if replaceable != said else said)

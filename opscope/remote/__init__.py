@@ -1,0 +1,1 @@
+"""Files at URLs: listed, identified, copied to scratch and written, through fsspec."""

@@ -1,0 +1,17 @@
+"""The error of a URL that cannot be opened, listed, copied or written."""
+
+from __future__ import annotations
+
+from .urls import shown
+
+
+class NotReached(OSError):
+    """What was asked of a URL failed; ``what`` says why, in one line, without any credential.
+
+    ``url`` is named as ``urls.shown`` names it.
+    """
+
+    def __init__(self, url: str, what: str) -> None:
+        self.url = shown(url)
+        self.what = " ".join(what.split())
+        super().__init__(f"{self.url}: {self.what}")

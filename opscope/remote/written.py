@@ -1,0 +1,133 @@
+"""Write a file or a folder to a URL, so that it appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .copied import scratch
+from .errors import NotReached
+from .listed import META
+from .stores import in_words, path_in, store, tried
+from .urls import is_web, name_of, shown
+
+
+def write_file(source: Path, url: str, force: bool = False) -> None:
+    """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
+    known, path = _opened(url)
+    _refuse(known, path, url, force)
+    tried(url, lambda: known.put_file(os.fspath(source), path))
+
+
+def write_files(source: Path, url: str, force: bool = False) -> None:
+    """Write each file of a folder into the folder at ``url``, which may hold others.
+
+    Raises FileExistsError where one is there and ``force`` is not set, and NotReached; then none stays.
+    """
+    known, path = _opened(url)
+    names = _names(source)
+    if not force:
+        for name in names:
+            if tried(url, lambda far=f"{path}/{name}": known.exists(far)):  # type: ignore[misc]
+                raise FileExistsError(f"{shown(url)}/{name}: already exists")
+    _put_all(known, path, url, source, names)
+
+
+def write_folder(source: Path, url: str, force: bool = False, last: str = META) -> None:
+    """Write a folder, the file ``last`` at its end: a folder without it is no profile to any reader.
+
+    With ``force`` a profile that is there is replaced: its ``last`` is removed first, so that no reader
+    finds half of each. Raises FileExistsError, and NotReached; then what was written is removed again.
+    """
+    known, path = _opened(url)
+    before = _refuse(known, path, url, force)
+    if before:
+        if last not in before:
+            raise FileExistsError(
+                f"{shown(url)}: exists and is not a profile, so it is not replaced"
+            )
+        _remove(known, url, [f"{path}/{last}"])
+    ordered = [*(name for name in _names(source) if name != last), last]
+    _put_all(known, path, url, source, ordered)
+    _remove(known, url, [f"{path}/{name}" for name in before if name not in ordered])
+
+
+def check(url: str, force: bool = False) -> None:
+    """Raise FileExistsError where something is at ``url`` and ``force`` is not set; NotReached."""
+    known, path = _opened(url)
+    _refuse(known, path, url, force)
+
+
+def put(local: Path, url: str, force: bool = False) -> None:
+    """Write the file, the profile or the files of the folder. Raises FileExistsError, and NotReached."""
+    if not local.is_dir():
+        write_file(local, url, force)
+    elif (local / META).is_file():
+        write_folder(local, url, force)
+    else:
+        write_files(local, url, force)
+
+
+@contextlib.contextmanager
+def at_end(url: str, force: bool = False) -> Iterator[Path]:
+    """A path in scratch; the folder or file that is there at the end is written to ``url``.
+
+    Raises FileExistsError at once where the name is taken, and NotReached.
+    """
+    check(url, force)
+    with scratch() as folder:
+        local = folder / name_of(url)
+        yield local
+        put(local, url, force)
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    if is_web(url):
+        raise NotReached(url, "a web server takes no files; write to s3://, gs:// or az://")
+    known = store(url)
+    return known, path_in(known, url.rstrip("/"))
+
+
+def _names(folder: Path) -> list[str]:
+    """The files in the folder and below, by their path in it."""
+    return sorted(
+        str(one.relative_to(folder).as_posix()) for one in folder.rglob("*") if one.is_file()
+    )
+
+
+def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]) -> None:
+    """Write the files in order; after an error none of them stays. Raises NotReached."""
+    written: list[str] = []
+    try:
+        for name in names:
+            place = f"{path}/{name}"
+            written.append(place)
+            tried(url, lambda local=source / name, far=place: known.put_file(os.fspath(local), far))  # type: ignore[misc]
+    except BaseException:
+        _remove(known, url, written, quiet=True)
+        raise
+
+
+def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
+    """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
+    found = tried(url, lambda: known.find(path) if known.exists(path) else [])
+    names = [str(one).strip("/").removeprefix(path.strip("/")).strip("/") for one in found]
+    if names and not force:
+        raise FileExistsError(f"{shown(url)}: already exists")
+    return names
+
+
+def _remove(known: Any, url: str, paths: Iterable[str], quiet: bool = False) -> None:
+    for path in paths:
+        try:
+            tried(url, lambda far=path: known.rm_file(far))  # type: ignore[misc]
+        except NotReached as error:
+            if quiet and "cannot be reached" in error.what:
+                return  # nor can the others
+            if not quiet:
+                raise NotReached(
+                    url, f"what was there could not be removed: {in_words(error)}"
+                ) from error
