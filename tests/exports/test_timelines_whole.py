@@ -1,14 +1,16 @@
-"""Perfetto's file, decoded by Perfetto's own classes, is the profile: no slice, arrow or value more or less."""
+"""Files of timelines are the profile, no slice, arrow or value more or less; Perfetto's is decoded by its own classes."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
+from decimal import Decimal
 
 import polars as pl
 import pytest
 
 import opscope
-from opscope.exports import perfetto
+from opscope.exports import chrome, perfetto, speedscope
 from tests.exports.test_exports import decoded, written
 
 TRACES = [
@@ -187,3 +189,67 @@ def test_a_kernel_says_its_op_layer_shapes_flops_or_why_not(both):
     texts = [text for (*_, text) in found.details["op", "text"]]
     if ops["inputs"].null_count() < len(ops):
         assert any("[" in text for text in texts)
+
+
+def test_chromes_file_has_the_same_slices_marks_arrows_and_values(both):
+    profile, found, counts = both
+    content, told = written(chrome, profile)
+    events = json.loads(content, parse_float=Decimal)["traceEvents"]
+
+    def ns(microseconds) -> int:
+        return int(Decimal(microseconds) * 1000)
+
+    slices = Counter(
+        (one.get("cat"), ns(one["ts"]), ns(one["ts"]) + ns(one.get("dur", 0)), one["name"])
+        for one in events if one["ph"] in "Xi"
+    )  # fmt: skip
+    wanted = Counter(
+        {
+            (kind, *one): many
+            for kind, counted in found.slices.items()
+            for one, many in counted.items()
+        }
+    )
+    assert slices == wanted
+    ends = defaultdict(list)
+    for one in events:
+        if one["ph"] in "sf":
+            ends[one["id"]].append((one["ph"], ns(one["ts"])))
+    arrows = Counter(
+        (start, end)
+        for held in ends.values()
+        for ph, start in held
+        if ph == "s"
+        for other, end in held
+        if other == "f"
+    )
+    if counts["flows"]:
+        assert {end for _, end in arrows} == {work[0] for _, work in found.arrows}
+    values = Counter(
+        (ns(one["ts"]), float(value))
+        for one in events
+        if one["ph"] == "C"
+        for value in one["args"].values()
+    )
+    assert values == Counter(one for points in found.values.values() for one in points)
+    assert told["slices"] == counts["slices"]
+
+
+def test_speedscopes_file_has_the_same_slices(both):
+    profile, found, _ = both
+    made = json.loads(written(speedscope, profile)[0])
+    names = [one["name"] for one in made["shared"]["frames"]]
+    lasting = [
+        one for counted in found.slices.values() for one in counted.elements() if one[1] > one[0]
+    ]
+    first = min((start for start, _, _ in lasting), default=0)
+    slices = Counter()
+    for one in made["profiles"]:
+        opened = []
+        for event in one["events"]:
+            if event["type"] == "O":
+                opened.append(event)
+            else:
+                begun = opened.pop()
+                slices[begun["at"] + first, event["at"] + first, names[event["frame"]]] += 1
+    assert slices == Counter(lasting)
