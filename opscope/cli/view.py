@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, progress_bar
 
 
 def view(
@@ -95,12 +95,12 @@ def view(
         common.fail(str(error))
     with listening:
         where = (iter_start, iter_stop, device, rank, layer, range_)
-        profile = common.select(
-            common.load(file, gpu, strict, model=model, counters=counters), *where, key
-        )
-        other = None
-        if compare is not None:
-            other = common.select(common.load([compare], gpu, strict), *where)
+        with progress_bar.bar():
+            profile = common.load(file, gpu, strict, model=model, counters=counters)
+            profile = common.select(profile, *where, key)
+            other = None
+            if compare is not None:
+                other = common.select(common.load([compare], gpu, strict), *where)
         viewed = Viewed(
             profile,
             tuple(map(common.base_name, file)),

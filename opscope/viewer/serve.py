@@ -32,8 +32,11 @@ class Taken(OSError):
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at ``port`` (0: a free one) of loopback. Raises Taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # named as TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an
+    # acknowledgement
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(("127.0.0.1" if host == "localhost" else host, port))
         made.listen(_CONNECTIONS)

@@ -16,7 +16,7 @@ from opscope.viewer.viewed import Viewed
 from tests.viewer.asking import AT, COOKIE, TOKEN
 
 
-def test_questions_asked_at_once_are_answered_as_one_after_the_other(small):
+def test_questions_asked_at_once_are_answered_as_one_after_the_other(own):
     """Selections are given up while others are still being answered; no answer is of another question."""
     asked = [
         f"/api/table?name={name}&sort={sort}&steps={steps}&device={device}"
@@ -26,7 +26,7 @@ def test_questions_asked_at_once_are_answered_as_one_after_the_other(small):
     ]
 
     async def main(paths, together):
-        transport = httpx.ASGITransport(make_app(Viewed(small, ("run",)), TOKEN))
+        transport = httpx.ASGITransport(make_app(Viewed(own, ("run",)), TOKEN))
         async with httpx.AsyncClient(transport=transport, base_url=AT, headers=COOKIE) as client:
             if together:
                 return await asyncio.gather(*(client.get(path) for path in paths))
@@ -38,6 +38,14 @@ def test_questions_asked_at_once_are_answered_as_one_after_the_other(small):
         answers = asyncio.run(main(asked, together=True))
         assert [one.status_code for one in answers] == [200] * len(asked)
         assert [one.text for one in answers] == alone
+
+
+@pytest.fixture
+def own(small):
+    """The profile for a test alone: what is selected in it is kept with it."""
+    from opscope.profile import Profile
+
+    return Profile(small.trace)
 
 
 @pytest.fixture
@@ -58,11 +66,11 @@ def slow(monkeypatch):
     go.set()
 
 
-def test_what_is_being_made_is_said_while_all_turns_are_taken(small, slow):
+def test_what_is_being_made_is_said_while_all_turns_are_taken(own, slow):
     go, begun = slow
 
     async def main():
-        transport = httpx.ASGITransport(make_app(Viewed(small, ("run",)), TOKEN))
+        transport = httpx.ASGITransport(make_app(Viewed(own, ("run",)), TOKEN))
         async with httpx.AsyncClient(transport=transport, base_url=AT, headers=COOKIE) as client:
             asked = [asyncio.create_task(client.get(f"/api/slow?n={n}")) for n in range(4)]
             for _ in asked:
@@ -88,12 +96,12 @@ def test_what_is_being_made_is_said_to_the_own_page_alone(app):
     assert app.page("/api/working").json() == []
 
 
-def test_a_page_that_goes_on_leaves_its_turn_to_the_next_question(small, slow):
+def test_a_page_that_goes_on_leaves_its_turn_to_the_next_question(own, slow):
     """The client closes its connections; the server's answers are still being made."""
     _, begun = slow
 
     async def main():
-        app = make_app(Viewed(small, ("run",)), TOKEN)
+        app = make_app(Viewed(own, ("run",)), TOKEN)
         scope = {
             "type": "http", "method": "GET", "path": "/api/slow", "raw_path": b"/api/slow", "query_string": b"",
             "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("127.0.0.1", 8123),

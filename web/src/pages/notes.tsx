@@ -1,6 +1,9 @@
 // The page Notes: what is doubted, what was left out and why, and what this was made from.
 import type { Page, PageProps } from "../page";
+import { useAnswer } from "../parts/answer";
 import { exact, show, visible } from "../parts/format";
+import type { RoofsAnswer } from "../parts/roofs";
+import { Await } from "../parts/states";
 import { DataTable } from "../parts/table";
 
 export const PAGE: Page = { name: "notes", title: "Notes", key: "n", component: Notes };
@@ -35,9 +38,62 @@ function Notes({ source, about }: PageProps) {
       <DataTable source={source} name="unattributed" title="Device time without an op, by reason" height={240} />
       <DataTable source={source} name="gaps" title="Where time without an op lies" height={240} />
       <DataTable source={source} name="missing" title="Ops whose FLOPs or bytes are not known" height={280} />
+      <Limits source={source} />
       <DataTable source={source} name="device_use" title="Devices, and what of them is known" height={220} />
       <DataTable source={source} name="clocks" title="Clocks" height={200} />
       <DataTable source={source} name="own_costs" title="What opscope itself cost" height={200} />
     </>
   );
+}
+
+/** What rooflines, utilisation and MFU measure against: the device's peaks as its datasheet has them. */
+function Limits({ source }: Pick<PageProps, "source">) {
+  const roofs = useAnswer<RoofsAnswer>(source, "roofs");
+  return (
+    <section>
+      <h2>The device's limits</h2>
+      <Await of={roofs}>
+        {(limits) =>
+          limits.device === null ? (
+            <p>Not known: {visible(limits.reason ?? "the trace names no device")}</p>
+          ) : (
+            <>
+              <dl class="facts">
+                <dt>taken for</dt>
+                <dd>{visible(limits.device)}</dd>
+                <dt>memory</dt>
+                <dd>{limits.bandwidth === null ? "not known" : <Rate value={limits.bandwidth} unit="bytes/s" />}</dd>
+                <dt>largest cache</dt>
+                <dd>{limits.cache === null ? "not known" : <Rate value={limits.cache} unit="bytes" />}</dd>
+                <dt>tensor units</dt>
+                <dd>{rates(limits.tensor)}</dd>
+                <dt>vector units</dt>
+                <dd>{rates(limits.vector)}</dd>
+              </dl>
+              {limits.notes.map((note) => (
+                <p key={note} class="chart-note">
+                  {visible(note)}
+                </p>
+              ))}
+            </>
+          )
+        }
+      </Await>
+    </section>
+  );
+}
+
+function Rate({ value, unit }: { value: number; unit: string }) {
+  return <span title={exact(value, unit)}>{show(value, unit)}</span>;
+}
+
+function rates(table: Record<string, number>) {
+  const all = Object.entries(table);
+  if (!all.length) return "none are known";
+  return all.map(([dtype, rate], index) => (
+    <span key={dtype}>
+      {index > 0 && ", "}
+      {dtype} <Rate value={rate} unit="FLOP/s" />
+    </span>
+  ));
 }
