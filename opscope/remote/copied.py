@@ -90,7 +90,7 @@ def _moved(stage: progress.Stage) -> Any:
         def relative_update(self, inc: int = 1) -> None:
             try:
                 stage.add(inc)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - it goes on in the thread that asked
                 self.raised = error
                 # an interruption as such would end fsspec's own thread, for which all others wait
                 raise RuntimeError("the work was ended") from None
