@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 #: What the profile keeps of what the recording says of itself.
-_KEPT: Final = ("mode", "gpu", "backends", "ring")
+_KEPT: Final = ("mode", "gpu", "backends", "ring", "source_files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Find, sort and add up the rows of a table: row numbers, never copies of the frame."""
+"""Find and add up the rows of a table: row numbers, never copies of the frame."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from .order import Rows
 from .question import BadParameter
-
-Rows = NDArray[np.uint32]
 
 #: JavaScript's numbers are exact up to here; larger whole numbers are sent as text.
 EXACT: Final = 2**53
@@ -34,15 +32,6 @@ class Found:
     def size(self) -> int:
         """Bytes that it holds."""
         return 512 + (0 if self.rows is None else self.rows.nbytes)
-
-
-def order(frame: pl.DataFrame, column: str, descending: bool) -> Rows:
-    """Return the row numbers by the values of ``column``; equal rows keep their order, null comes last."""
-    made = frame.select(
-        pl.arg_sort_by(column, descending=descending, nulls_last=True, maintain_order=True)
-    )
-    found: Rows = made.to_series().cast(pl.UInt32).to_numpy()
-    return found
 
 
 def containing(frame: pl.DataFrame, text: str) -> pl.Expr | None:

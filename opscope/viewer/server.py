@@ -1,14 +1,17 @@
 """The viewer's server: one page with its script and style, and the answers to its questions.
 
-``make_app`` returns an ASGI application; ``serve.py`` runs it.
+``make_app`` returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far the answers are
+that are being made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import html
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
@@ -28,6 +31,8 @@ from .work import Busy, Work
 if TYPE_CHECKING:
     from .viewed import Viewed
 
+#: An answer's body and what it is.
+_Answer: TypeAlias = tuple[bytes, str]
 _log: Final = logging.getLogger("opscope.viewer")
 #: What the browser reads for the address's picture: none, and no request that fails.
 _ICON: Final = "data:,"
@@ -74,7 +79,8 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
         except ValueError as error:
             return _plain(400, str(error))
         try:
-            answer = await work.do(lambda: _encoded(question, asked))
+            made = work.do(question.name, lambda: _encoded(question, asked))
+            answer = await _unless_gone(request, made)
         except (BadParameter, BadInput) as error:
             return _plain(400, str(error))
         except Unanswered as error:
@@ -85,12 +91,18 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
             return _plain(503, "the memory does not suffice: select fewer steps")
         except Exception as error:  # noqa: BLE001 - the page shows it, and the terminal says where
             return _failed(question, error, told)
+        if answer is None:
+            return _plain(503, "nobody waited for the answer")
         body, kind = answer
         return Response(body, media_type=kind)
+
+    async def working(request: Request) -> Response:
+        return Response(msgspec.json.encode(work.running()), media_type="application/json")
 
     app = Starlette(
         routes=[
             Route("/", shell),
+            Route("/api/working", working),
             Route("/api/{question}", api),
             Route("/{name}", file),
         ],
@@ -105,7 +117,25 @@ async def _missing(request: Request, error: Exception) -> Response:
     return _plain(404, "There is nothing at this address.")
 
 
-def _encoded(question: Question, asked: Asked) -> tuple[bytes, str]:
+async def _unless_gone(request: Request, made: Coroutine[Any, Any, _Answer]) -> _Answer | None:
+    """Return the answer; None, without waiting for it, once who asked has gone."""
+    answering, leaving = asyncio.ensure_future(made), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await answering if answering.done() else None
+    finally:
+        answering.cancel()
+        leaving.cancel()
+        await asyncio.gather(answering, leaving, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    """Wait until the connection is closed."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _encoded(question: Question, asked: Asked) -> _Answer:
     answer: Any = question.answer(asked)
     if isinstance(answer, (bytes, bytearray, memoryview)):
         return bytes(answer), "application/octet-stream"

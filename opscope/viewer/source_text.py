@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .viewed import Viewed
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 #: Bytes of a file that is shown.
 _LARGEST: Final = 4 << 20
 _LONGEST: Final = 4_096
+#: Profiles of several profiles of several: how deep their lists are read.
+_DEEPEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,26 @@ def _below(viewed: Viewed, root: Path, file: str) -> Found:
 
 
 def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
-    """Return the path and the hash of each file that the recording stored, by its name in the profile."""
-    return {
-        str(one["file"]): (str(one["path"]), str(one["sha256"]))
-        for one in viewed.profile.trace.origin.get("source_files") or ()
-        if isinstance(one, dict) and {"file", "path", "sha256"} <= one.keys()
-    }
+    """Return the path and the hash of each file that a recording stored, by its name in the profile.
+
+    Several profiles have their own lists; a name that means different files in them is left out.
+    """
+    known: dict[str, tuple[str, str] | None] = {}
+    for one in _stored(viewed.profile.trace.origin):
+        if isinstance(one, dict) and {"file", "path", "sha256"} <= one.keys():
+            place = (str(one["path"]), str(one["sha256"]))
+            known[str(one["file"])] = place if known.get(str(one["file"]), place) == place else None
+    return {name: place for name, place in known.items() if place is not None}
+
+
+def _stored(origin: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield what an origin, or those of its parts, say of files; a stranger's may be anything."""
+    if not isinstance(origin, dict) or depth > _DEEPEST:
+        return
+    files, parts = origin.get("source_files"), origin.get("parts")
+    yield from files if isinstance(files, list) else ()
+    for part in parts if isinstance(parts, list) else ():
+        yield from _stored(part, depth + 1)
 
 
 def _read(path: Path) -> bytes:

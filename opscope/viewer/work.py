@@ -1,23 +1,71 @@
-"""Answer in threads: a few at a time, others wait for a while, and more than that are refused."""
+"""Answer in threads: a few at a time, others wait for a while, and no answer keeps all others from theirs.
+
+A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on, or lost
+its patience) is told to give up once others need its turn, which it does when it next says how far it is; one
+that takes long lets others pass. Both go on beside the turns, and are bounded in number.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
+
+from opscope.core import progress
 
 
 class Busy(Exception):
     """No answer in time; the message says why. The server says 503."""
 
 
+class GivenUp(BaseException):
+    """Nobody waits for the answer, and others need its turn. What catches faults does not catch this."""
+
+
 #: Answers at one time: a page asks a few questions, and Polars uses all processors for each.
 _AT_ONCE: Final = 4
 #: Questions that wait for their turn.
 _WAITING: Final = 64
-#: Seconds for which a page waits for an answer; the work goes on, and its result is kept for the next time.
+#: Seconds after which an answer lets others pass, and how many that are waited for may run so.
+_LONG: Final = 5.0
+_LONG_ONES: Final = 4
+#: Answers beside the turns: the long ones, and those that were told to give up and have not done so yet.
+_BESIDE: Final = 12
+#: Seconds between two looks for a turn.
+_LOOK: Final = 0.1
+#: Seconds for which a page waits for an answer. What was made until then is kept for the next time.
 PATIENCE: Final = 300.0
+
+
+class _Answer:
+    """An answer that is being made: what it is, since when, and how far it is."""
+
+    def __init__(self, name: str, since: float) -> None:
+        self.name, self.since = name, since
+        self.turn = True
+        self.unwanted = self.stopped = False
+        self._stage: progress.Stage | None = None
+
+    def listen(self, stage: progress.Stage) -> None:
+        """Note how far the work is. Raises GivenUp, which ends it, once it is to stop."""
+        if self.stopped:
+            raise GivenUp
+        self._stage = stage.parent if stage.over else stage
+
+    def said(self, now: float) -> dict[str, Any]:
+        """Return what is done, as ``Working`` of ``web/src/parts/working.tsx``."""
+        stage = self._stage
+        return {
+            "question": self.name,
+            "seconds": round(now - self.since, 1),
+            "doing": None if stage is None else stage.name,
+            "done": None if stage is None else stage.done,
+            "total": None if stage is None else stage.total,
+            "unit": "" if stage is None else stage.unit,
+        }
 
 
 class Work:
@@ -26,53 +74,109 @@ class Work:
     The threads are daemons, as the server's end (Ctrl-C) does not wait for an answer that nobody reads.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self._patience = patience
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._waiting = 0
+    def __init__(self, patience: float = PATIENCE, long: float = _LONG) -> None:
+        self._patience, self._long = patience, long
+        self._line: deque[asyncio.Event] = deque()  # who came first has the next turn
+        self._running: list[_Answer] = []
 
-    async def do(self, function: Callable[[], Any]) -> Any:
-        """Return what ``function`` returns, or raise what it raises. Raises Busy."""
-        if self._waiting >= _WAITING:
-            raise Busy("too many questions at one time; ask again in a moment")
-        self._waiting += 1
+    def running(self) -> list[dict[str, Any]]:
+        """Return the answers that are waited for, the oldest first, and how far each is."""
+        now = asyncio.get_running_loop().time()
+        return [one.said(now) for one in self._running if not one.unwanted]
+
+    async def do(self, name: str, function: Callable[[], Any]) -> Any:
+        """Return what ``function`` returns, or raise what it raises. Raises Busy.
+
+        If it is cancelled, the answer goes on as long as nobody else needs its turn.
+        """
+        loop = asyncio.get_running_loop()
+        answer = await self._turn(name)
+        result = self._start(answer, function, loop)
         try:
-            await asyncio.wait_for(self._turns.acquire(), self._patience)
+            return await asyncio.wait_for(asyncio.shield(result), self._patience)
         except asyncio.TimeoutError:
             raise Busy(
-                f"other questions took longer than {self._patience:g} s; ask again"
+                f"the answer took longer than {self._patience:g} s; the work goes on while nobody else needs"
+                " its turn: ask again later, or select fewer steps"
             ) from None
         finally:
-            self._waiting -= 1
-        loop = asyncio.get_running_loop()
+            if not result.done():
+                answer.unwanted = True
+                answer.stopped |= not answer.turn
+                # without this asyncio logs an error that nobody asked for
+                result.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _start(
+        self, answer: _Answer, function: Callable[[], Any], loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Any]:
         result: asyncio.Future[Any] = loop.create_future()
 
         def finish(value: Any, error: BaseException | None) -> None:
-            self._turns.release()  # only now: a thread that nobody waits for still takes its turn
+            self._running.remove(answer)
+            self._next()
             if result.done():
                 return
             if error is None:
                 result.set_result(value)
-            else:
+            elif isinstance(error, Exception):
                 result.set_exception(error)
+            else:
+                result.cancel()
 
         def run() -> None:
             value, failed = None, None
             try:
-                value = function()
+                with progress.listening(answer.listen):
+                    value = function()
             except BaseException as error:  # noqa: BLE001 - raised in the request's task
                 failed = error
-            try:
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(finish, value, failed)
-            except RuntimeError:  # the loop has ended
-                return
 
         threading.Thread(target=run, name="opscope-answer", daemon=True).start()
+        return result
+
+    async def _turn(self, name: str) -> _Answer:
+        """Wait for a turn, and take it. Raises Busy."""
+        if len(self._line) >= _WAITING:
+            raise Busy("too many questions at one time; ask again in a moment")
+        loop = asyncio.get_running_loop()
+        until, called = loop.time() + self._patience, asyncio.Event()
+        self._line.append(called)
         try:
-            return await asyncio.wait_for(asyncio.shield(result), self._patience)
-        except asyncio.TimeoutError:
-            # without this asyncio logs an error that nobody asked for
-            result.add_done_callback(lambda done: done.cancelled() or done.exception())
-            raise Busy(
-                f"the answer took longer than {self._patience:g} s; the work goes on: ask again later"
-            ) from None
+            while self._line[0] is not called or not self._free():
+                if loop.time() >= until:
+                    raise Busy(f"other questions took longer than {self._patience:g} s; ask again")
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(called.wait(), _LOOK)
+                called.clear()
+            answer = _Answer(name, loop.time())
+            self._running.append(answer)
+            return answer
+        finally:
+            self._line.remove(called)
+            self._next()
+
+    def _next(self) -> None:
+        """Let the first of the line look whether it may begin."""
+        if self._line:
+            self._line[0].set()
+
+    def _free(self) -> bool:
+        """Whether an answer can begin; if need be another, unwanted or long, lets it pass."""
+        holding = [one for one in self._running if one.turn]
+        if len(holding) < _AT_ONCE:
+            return True
+        beside = [one for one in self._running if not one.turn]
+        if len(beside) >= _BESIDE:
+            return False
+        unwanted = [one for one in holding if one.unwanted]
+        if unwanted:
+            unwanted[0].turn, unwanted[0].stopped = False, True
+            return True
+        now = asyncio.get_running_loop().time()
+        long = [one for one in holding if now - one.since >= self._long]
+        if long and sum(not one.unwanted for one in beside) < _LONG_ONES:
+            long[0].turn = False
+            return True
+        return False

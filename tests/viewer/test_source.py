@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -193,6 +194,86 @@ def test_a_recording_keeps_the_hashes_of_the_users_files_and_a_private_one_does_
         else:
             assert held is None
         subprocess.run(["rm", "-r", str(tmp_path / "recording")], check=True)
+
+
+@pytest.mark.parametrize("how", ["run", "private", "saved", "several"])
+def test_a_profile_that_was_written_keeps_the_hashes_so_that_its_source_is_shown(
+    tmp_path, how, asking
+):
+    """From `opscope run`, through the file on the disk, to the page."""
+    code = (
+        "import opscope\n"
+        "from opscope.adapters.shared.source import Sources\n"
+        "Sources().shown(__file__)\n"
+        "with opscope.annotate('work'):\n"
+        "    pass\n"
+    )
+    (tmp_path / "train.py").write_text(code)
+    paths = os.pathsep.join(
+        filter(None, (str(Path(opscope.__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    )
+    env = {**os.environ, "PYTHONPATH": paths, "OPSCOPE_PRIVATE": "1" if how == "private" else "0"}
+    words = [
+        sys.executable,
+        "-m",
+        "opscope",
+        "run",
+        "-o",
+        "a.opscope",
+        "--",
+        sys.executable,
+        "train.py",
+    ]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = opscope.load(tmp_path / "a.opscope")
+    if how == "saved":
+        loaded.save(tmp_path / "b.opscope")
+        loaded = opscope.load(tmp_path / "b.opscope")
+    if how == "several":
+        shutil.copytree(tmp_path / "a.opscope", tmp_path / "b.opscope")
+        meta = tmp_path / "b.opscope" / "meta.json"
+        meta.write_text(meta.read_text().replace(".py", ".other.py"))
+        loaded = opscope.load([tmp_path / "a.opscope", tmp_path / "b.opscope"])
+    viewed = Viewed(loaded, ("a",))
+    if how == "private":
+        assert str(tmp_path) not in (tmp_path / "a.opscope" / "meta.json").read_text()
+        with pytest.raises(source_text.NotShown, match="--source-root"):
+            source_text.found(viewed, "train.py")
+    else:
+        assert source_text.found(viewed, "train.py").text == code
+
+
+def test_a_name_that_means_different_files_in_several_profiles_is_not_shown(trace_of, place):
+    import hashlib
+
+    path = place / "train.py"
+    good = {
+        "file": "train.py",
+        "path": str(path),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
+    profile = profile_of(trace_of, "train.py")
+    for parts, shown in (
+        ([{"source_files": [good]}, {"source_files": [good]}], True),
+        ([{"source_files": [good]}, {"source_files": [{**good, "sha256": "0" * 64}]}], False),
+        (
+            [
+                {"parts": [{"source_files": [good]}]},
+                {"source_files": "x"},
+                7,
+                {"source_files": [3]},
+            ],
+            True,
+        ),
+    ):
+        profile.trace.origin = {"format": "several", "parts": parts}
+        viewed = Viewed(profile, ("a",))
+        if shown:
+            assert source_text.found(viewed, "train.py").path == path
+        else:
+            with pytest.raises(source_text.NotShown, match="--source-root"):
+                source_text.found(viewed, "train.py")
 
 
 def test_a_copy_for_others_in_private_has_no_hashes(trace_of):

@@ -8,6 +8,7 @@ import { visible } from "./parts/format";
 import { Header } from "./parts/header";
 import { Keys } from "./parts/keys";
 import { Catch, Empty, Failed } from "./parts/states";
+import { Working } from "./parts/working";
 import type { Source } from "./source";
 import { address, GLOBAL, route } from "./state";
 
@@ -78,11 +79,7 @@ export function Shell({ source }: { source: Source }) {
         {about.error !== undefined ? (
           <Failed again={about.again}>{visible(about.error)}</Failed>
         ) : !about.answer ? (
-          about.loading && (
-            <p class="loading" role="status">
-              Reading …
-            </p>
-          )
+          about.loading && <Working source={source} meanwhile="Reading …" />
         ) : !page ? (
           <Empty title="No such page">
             There is no page “{visible(name.slice(0, 80))}”. <a href={link("overview", params)}>Overview</a>

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.reports import advised
 from opscope.reports.registry import reports
 from opscope.viewer.cards import cards
@@ -38,23 +39,35 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def _figures(profile: Profile) -> dict[str, Any]:
-    steps, no_steps = _steps(profile)
-    ops = profile.totals_by("op")
-    top = ops.head(_TOP)
+    makers = (
+        ("cards", cards),
+        ("diagnosis", lambda part: _rows(part.diagnosis(), "rank finding share lost text to_try")),
+        ("steps", _steps),
+        ("ops", lambda part: part.totals_by("op")),
+        ("unattributed", _unattributed),
+        ("warnings", _warnings),  # last: an analysis may add to the notes
+    )
+    made: dict[str, Any] = {}
+    with progress.stage("making the first page", len(makers)) as stage:
+        for name, make in makers:
+            made[name] = make(profile)
+            stage.add()
+    steps, no_steps = made["steps"]
+    ops = made["ops"]
     rest = ops["share"].slice(_TOP)
     return {
         "selected": profile.selected,
         "device": "CPU" if profile.cpu_only else "GPU",
-        "cards": cards(profile),
-        "diagnosis": _rows(profile.diagnosis(), "rank finding share lost text to_try"),
+        "cards": made["cards"],
+        "diagnosis": made["diagnosis"],
         "steps": steps,
         "no_steps": no_steps,
-        "top": _rows(top, "op direction kind device_time share calls reason"),
+        "top": _rows(ops.head(_TOP), "op direction kind device_time share calls reason"),
         "ops": len(ops),
         "others_share": plain(rest.sum()) if len(rest) else None,
         "no_ops": reports()["by_op"].empty if ops.is_empty() else None,
-        "unattributed": _unattributed(profile),
-        "warnings": _warnings(profile),
+        "unattributed": made["unattributed"],
+        "warnings": made["warnings"],
     }
 
 

@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core import progress
 from opscope.reports import suggest
 from opscope.viewer import rows, tables
 from opscope.viewer.additive import additive
+from opscope.viewer.order import order
 from opscope.viewer.question import Asked, BadParameter, Question
 
 #: Rows of one answer, conditions of one question.
@@ -52,7 +54,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         if column:
             by = kept.get(
                 ("order", place, column, descending),
-                lambda: rows.order(frame, column, descending),
+                lambda: order(frame, column, descending),
                 lambda made: made.nbytes,
             )
         return rows.find(frame, conditions, by, summed)
@@ -90,10 +92,13 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
     """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+
+    def make() -> pl.DataFrame:
+        with progress.stage(f"making the table “{kind.title}”"):
+            return _plain(kind.frame(asked))
+
     made: pl.DataFrame = asked.viewed.tables.get(
-        ("frame", _place(kind, asked)),
-        lambda: _text(kind.frame(asked)),
-        lambda made: int(made.estimated_size()),
+        ("frame", _place(kind, asked)), make, lambda made: int(made.estimated_size())
     )
     return made
 
@@ -104,8 +109,13 @@ def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
     return (kind.name, asked.selection, notes)
 
 
-def _text(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return text as String, and null for NaN and infinity: a page shows them all as unknown."""
+    changed = [pl.col(pl.Categorical, pl.Enum).cast(pl.String)]
+    for name, dtype in frame.schema.items():
+        if dtype.is_float() and not frame[name].is_finite().all():
+            changed.append(pl.when(pl.col(name).is_finite()).then(pl.col(name)))
+    return frame.with_columns(changed)
 
 
 def _kind(dtype: pl.DataType) -> str:

@@ -1,6 +1,6 @@
 // The page Compare: what explains the difference of the step between two runs, and what changed where.
 import type { Page, PageProps } from "../page";
-import { Bars } from "../parts/charts";
+import { Bars } from "../parts/charts/bars";
 import { Figures } from "../parts/figures";
 import { exact, show, visible } from "../parts/format";
 import { Await } from "../parts/states";

@@ -2,7 +2,9 @@
 import { useMemo } from "preact/hooks";
 import type { Page, PageProps } from "../page";
 import { useAnswer } from "../parts/answer";
-import { type Bar, Bars, Curves, type Curve, HeatMap, type Part } from "../parts/charts";
+import { type Bar, Bars, type Part } from "../parts/charts/bars";
+import { type Curve, Curves } from "../parts/charts/curves";
+import { HeatMap } from "../parts/charts/heat_map";
 import { exact, show, visible } from "../parts/format";
 import { timelineOf } from "../parts/name";
 import { Await } from "../parts/states";

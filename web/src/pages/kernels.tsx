@@ -1,7 +1,8 @@
 // The page Kernels: by name, with occupancy and Tensor Cores; the launches and executions of one.
 import type { Page, PageProps } from "../page";
 import { useAnswer } from "../parts/answer";
-import { Bars, Shares } from "../parts/charts";
+import { Bars } from "../parts/charts/bars";
+import { Shares } from "../parts/charts/shares";
 import { Chosen } from "../parts/chosen";
 import { exact, numeric, show, time } from "../parts/format";
 import type { TablePage } from "../parts/rows";

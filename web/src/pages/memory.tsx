@@ -1,7 +1,8 @@
 // The page Memory: what was in use and reserved over time, what it was at the peak, and which ops took it.
 import { useMemo } from "preact/hooks";
 import type { Page, PageProps } from "../page";
-import { type Bar, Bars, Curves, type Curve } from "../parts/charts";
+import { type Bar, Bars } from "../parts/charts/bars";
+import { type Curve, Curves } from "../parts/charts/curves";
 import { Figures } from "../parts/figures";
 import { exact, show, since, visible } from "../parts/format";
 import { timelineOf } from "../parts/name";

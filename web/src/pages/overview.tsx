@@ -2,7 +2,8 @@
 import type { About, Page, PageProps } from "../page";
 import type { Advice, Card, Diagnosis, Overview, OverviewAdvice, StepPart, TopOp, Unattributed } from "../overview";
 import { useAnswer } from "../parts/answer";
-import { Bars, Shares } from "../parts/charts";
+import { Bars } from "../parts/charts/bars";
+import { Shares } from "../parts/charts/shares";
 import { colourOf, variableOf } from "../parts/colours";
 import { exact, numeric, share, show, time, visible } from "../parts/format";
 import { Name, Unknown } from "../parts/name";

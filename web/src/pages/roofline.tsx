@@ -2,7 +2,8 @@
 import { useMemo } from "preact/hooks";
 import type { Page, PageProps } from "../page";
 import { useAnswer } from "../parts/answer";
-import { Curves, type Dot, Scatter } from "../parts/charts";
+import { Curves } from "../parts/charts/curves";
+import { type Dot, Scatter } from "../parts/charts/scatter";
 import { Figures } from "../parts/figures";
 import { exact, show, visible } from "../parts/format";
 import { roofLines, type RoofsAnswer } from "../parts/roofs";

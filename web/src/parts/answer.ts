@@ -9,6 +9,8 @@ const PATIENCE = 150;
 const KEPT = 40;
 
 export interface Answered<T> {
+  /** Who was asked. */
+  source: Source;
   /** The answer; while the next one is on its way, the last one (`stale`). */
   answer: T | undefined;
   /** Words for a person, with what to do. */
@@ -62,23 +64,30 @@ export function wordsFor(failure: unknown): string {
 export function useAnswer<T>(source: Source, question: string | null, params: Params = {}): Answered<T> {
   const given: Params = { ...selection(), ...params };
   const key = question === null ? null : keyOf(question, given);
+  const known = key === null ? undefined : (memory(source).get(key) as T | undefined);
+  return useAsked(source, key, (signal) => ask<T>(source, question ?? "", given, signal), known);
+}
+
+/** Asks by `get` whenever `key` changes, null asks nothing; `known`: what is there already. */
+export function useAsked<T>(source: Source, key: string | null, get: (signal: AbortSignal) => Promise<T>, known?: T): Answered<T> {
   const [attempt, setAttempt] = useState(0);
   const [got, setGot] = useState<{ key: string | null; answer?: T; error?: string }>({ key: null });
   const [slow, setSlow] = useState<string | null>(null);
 
   useEffect(() => {
-    if (question === null || key === null) return;
-    const known = memory(source).get(key) as T | undefined;
+    if (key === null) return;
     if (known !== undefined) {
       setGot({ key, answer: known });
       return;
     }
     const abort = new AbortController();
     const timer = setTimeout(() => setSlow(key), PATIENCE);
-    ask<T>(source, question, given, abort.signal).then(
-      (answer) => !abort.signal.aborted && setGot({ key, answer }),
-      (failure) => !abort.signal.aborted && setGot({ key, error: wordsFor(failure) }),
-    ).finally(() => clearTimeout(timer));
+    get(abort.signal)
+      .then(
+        (answer) => !abort.signal.aborted && setGot({ key, answer }),
+        (failure) => !abort.signal.aborted && setGot({ key, error: wordsFor(failure) }),
+      )
+      .finally(() => clearTimeout(timer));
     return () => {
       abort.abort();
       clearTimeout(timer);
@@ -87,6 +96,7 @@ export function useAnswer<T>(source: Source, question: string | null, params: Pa
 
   const current = got.key === key;
   return {
+    source,
     answer: key === null ? undefined : got.answer,
     error: current ? got.error : undefined,
     loading: key !== null && !current && slow === key,

@@ -1,6 +1,6 @@
 // A flame graph on a canvas: zoom on click, keys, search with the share of what matches, and a tree in words.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Tip } from "./charts";
+import { Tip } from "./charts/tip";
 import { colour, useWidth } from "./canvas";
 import { useTheme } from "./theme";
 import { variableOf } from "./colours";

@@ -1,5 +1,5 @@
 // The roofs of a roofline: straight lines on log axes, from the device's peaks and the dtypes that are worked in.
-import type { Roof } from "./charts";
+import type { Roof } from "./charts/scatter";
 import { show } from "./format";
 
 /** The answer of the question "roofs": rates in FLOP/s by dtype, bandwidth in bytes/s, cache in bytes. */

@@ -2,6 +2,7 @@
 import { Component, type ComponentChildren } from "preact";
 import type { Answered } from "./answer";
 import { visible } from "./format";
+import { Working } from "./working";
 
 export function Empty({ title, children }: { title?: string; children: ComponentChildren }) {
   return (
@@ -29,11 +30,7 @@ export function Failed({ children, again }: { children: ComponentChildren; again
 export function Await<T>({ of, children }: { of: Answered<T>; children: (answer: T) => ComponentChildren }) {
   if (of.error !== undefined) return <Failed again={of.again}>{visible(of.error)}</Failed>;
   if (of.answer === undefined) {
-    return of.loading ? (
-      <p class="loading" role="status">
-        Working …
-      </p>
-    ) : null;
+    return of.loading ? <Working source={of.source} /> : null;
   }
   return (
     <div class={of.stale && of.loading ? "stale" : undefined} aria-busy={of.stale}>

@@ -1,13 +1,11 @@
 // A whole table at once, for charts: its columns, fetched in pages, up to a bound that the page then says.
-import { useEffect, useState } from "preact/hooks";
 import type { Params, Source } from "../source";
 import { selection } from "../state";
-import { type Answered, ask, keyOf, wordsFor } from "./answer";
+import { type Answered, ask, keyOf, useAsked } from "./answer";
 import { numeric } from "./format";
 import type { TablePage } from "./rows";
 
 const PAGE = 1_000;
-const PATIENCE = 150;
 
 export class Whole {
   constructor(
@@ -78,30 +76,5 @@ export async function whole(source: Source, params: Params, most: number, signal
 export function useWhole(source: Source, name: string | null, params: Params = {}, most = 2_000): Answered<Whole> {
   const given: Params = { ...selection(), ...params, name: name ?? "" };
   const key = name === null ? null : keyOf("table", { ...given, most });
-  const [attempt, setAttempt] = useState(0);
-  const [got, setGot] = useState<{ key: string | null; answer?: Whole; error?: string }>({ key: null });
-  const [slow, setSlow] = useState<string | null>(null);
-  useEffect(() => {
-    if (key === null) return;
-    const abort = new AbortController();
-    const timer = setTimeout(() => setSlow(key), PATIENCE);
-    whole(source, given, most, abort.signal)
-      .then(
-        (answer) => !abort.signal.aborted && setGot({ key, answer }),
-        (failure) => !abort.signal.aborted && setGot({ key, error: wordsFor(failure) }),
-      )
-      .finally(() => clearTimeout(timer));
-    return () => {
-      abort.abort();
-      clearTimeout(timer);
-    };
-  }, [source, key, attempt]);
-  const current = got.key === key;
-  return {
-    answer: key === null ? undefined : got.answer,
-    error: current ? got.error : undefined,
-    loading: key !== null && !current && slow === key,
-    stale: !current,
-    again: () => setAttempt(attempt + 1),
-  };
+  return useAsked(source, key, (signal) => whole(source, given, most, signal));
 }
