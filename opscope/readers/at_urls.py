@@ -48,7 +48,7 @@ def matches(pattern: str) -> list[str]:
     """Return the local files that match, in natural order. Raises BadInput if there are none."""
     from glob import glob
 
-    from opscope.remote.listed import natural
+    from opscope.remote.listed import natural  # lazy: few paths are patterns
 
     found = sorted(glob(pattern), key=natural)
     if not found:
@@ -66,7 +66,7 @@ def listed(url: str) -> list[Found]:
 
 def entries(url: str) -> tuple[bool, list[Found]]:
     """Return whether the folder at ``url`` is a profile or recording, and what is in it. Raises BadInput."""
-    from opscope.remote import listed as listing
+    from opscope.remote import listed as listing  # lazy: few traces are at URLs
 
     with _told(url):
         found = [one for one in listing.entries(url) if not _name(one.url).startswith(".")]
@@ -76,7 +76,7 @@ def entries(url: str) -> tuple[bool, list[Found]]:
 @contextlib.contextmanager
 def at_hand(url: str, found: Found | None = None) -> Iterator[Path]:
     """A copy of the file or folder at ``url``, removed at the end; a BadInput about it names the URL."""
-    from opscope.remote.copied import copied, scratch
+    from opscope.remote.copied import copied, scratch  # lazy: few traces are at URLs
 
     with scratch() as folder:
         with _told(url):

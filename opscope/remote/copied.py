@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from opscope.core import progress
+
 from .errors import NotReached
 from .listed import Found, look, under
 from .stores import path_in, store, tried
@@ -53,7 +55,7 @@ def _copy(found: Found, target: Path, known: Any = None) -> None:
     found = look(found.url, known)  # a listing may be older, and name its versions in another way
     for last in (False, True):
         _room(found.url, found.size or 0, target.parent)
-        tried(found.url, lambda: known.get_file(path, str(target)))
+        _get(found, known, path, target)
         now = look(found.url, known)
         size = target.stat().st_size
         if (now.size, now.version) == (found.size, found.version):
@@ -64,6 +66,36 @@ def _copy(found: Found, target: Path, known: Any = None) -> None:
         if last:
             raise NotReached(found.url, "was replaced while it was read, twice")
         found = now
+
+
+def _get(found: Found, known: Any, path: str, target: Path) -> None:
+    with progress.stage(f"copying {target.name}", found.size, progress.BYTES) as stage:
+        moved = _moved(stage) if progress.heard() else None
+        more = {} if moved is None else {"callback": moved}
+        try:
+            tried(found.url, lambda: known.get_file(path, str(target), **more))
+        except NotReached:
+            if moved is not None and moved.raised is not None:  # who listens ended the work
+                raise moved.raised from None
+            raise
+
+
+def _moved(stage: progress.Stage) -> Any:
+    """What fsspec tells of bytes that arrived, as it wants it."""
+    from fsspec.callbacks import Callback  # lazy: it is an extra
+
+    class Moved(Callback):  # type: ignore[misc]
+        raised: BaseException | None = None
+
+        def relative_update(self, inc: int = 1) -> None:
+            try:
+                stage.add(inc)
+            except BaseException as error:  # noqa: BLE001 - it goes on in the thread that asked
+                self.raised = error
+                # an interruption as such would end fsspec's own thread, for which all others wait
+                raise RuntimeError("the work was ended") from None
+
+    return Moved()
 
 
 def _room(url: str, size: int, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -241,6 +242,36 @@ def test_a_server_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setattr(stores, "_PAUSE", 0.0)
     with pytest.raises(BadInput, match="cannot be reached"):
         opscope.load("http://127.0.0.1:9/a.json")
+
+
+def test_copying_is_told_as_it_goes_and_may_be_ended(store, ranks):
+    url = store.put("a.json", ranks[0])
+    told = []
+    opscope.load(url, progress=lambda *one: told.append(one))
+    size = ranks[0].stat().st_size
+    assert ("copying a.json", 0, size) in told
+    assert ("copying a.json", size, size) in told
+    assert any(name.startswith("reading a.json") for name, _, _ in told)
+
+    def ends(name, done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opscope.load(url, progress=ends)
+
+
+def test_a_local_file_imports_nothing_of_clouds(tmp_path):
+    [rank] = rank_files(tmp_path, 1)
+    for name in ("fsspec", "aiohttp", "s3fs", "gcsfs", "adlfs"):
+        (tmp_path / f"{name}.py").write_text("raise AssertionError('it was imported')")
+    text = (
+        "import sys, opscope; p = opscope.load(sys.argv[1]); p.summary(); p.save('a.opscope');"
+        " opscope.load('a.opscope').op_totals(); opscope.load(['rank0.json']); opscope.load('rank*.json');"
+        " assert 'fsspec' not in sys.modules"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path[1:]))}
+    subprocess.run([sys.executable, "-c", text, str(rank)], cwd=tmp_path, env=env, check=True)
 
 
 def test_without_fsspec_the_extra_is_named(monkeypatch):
