@@ -16,7 +16,7 @@ import msgspec
 from . import rows, tables
 from .packed import pack
 from .question import Asked, BadParameter, Unanswered
-from .questions import table
+from .questions import source, table
 from .registry import questions
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _ROWS: Final = 400_000
 #: Rows that a table keeps however little room there is.
 _LEAST: Final = 200
-#: The question whose answers are the text of source files.
-_SOURCES: Final = "source"
+#: Characters of source text in a file at most: about 400 kB as it is stored.
+_TEXT: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -71,7 +71,8 @@ class _Table:
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
     """Return the data of a file about ``viewed``, of about ``most`` bytes in all.
 
-    With ``sources`` the text of source files is in it, else never. What answers need has the room first.
+    With ``sources`` the text of source files is in it, else never: only their lines' times. What answers need has
+    the room first.
     """
     blocks: list[bytes] = []
     answers = []
@@ -102,12 +103,15 @@ def _json(value: object) -> bytes:
 
 def _answers(viewed: Viewed, sources: bool) -> Iterator[tuple[str, dict[str, str], bytes]]:
     """Yield the answers that questions want to be stored. What is not there is left out."""
+    answer: Any
     for name, question in questions().items():
-        if name == _SOURCES and not sources:
+        if name == source.QUESTION.name:
+            for params, answer in source.held(viewed, _TEXT if sources else None):
+                yield name, params, _json(answer)
             continue
         for params in question.stored(viewed):
             try:
-                answer: Any = question.answer(Asked(viewed, params))
+                answer = question.answer(Asked(viewed, params))
             except (Unanswered, BadParameter):
                 continue
             whole = isinstance(answer, (bytes, bytearray, memoryview))

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 #: Files that are looked for on the disk when all are listed.
 _LOOKED_AT: Final = 500
+#: Files whose lines a single file holds, those with most of the time.
+_FILES: Final = 50
+NOT_ASKED: Final = "this file holds no source text; --embed-source puts it in"
+_NO_ROOM: Final = "this file has no room for its text; opscope view shows it"
+_BEYOND: Final = (
+    f"this file holds the {_FILES} source files with most of the time; opscope view shows it"
+)
 _UNSEEN: Final = "not looked for yet: there are many files"
 
 
@@ -34,9 +41,8 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def _files(asked: Asked, found: Lines) -> dict[str, Any]:
-    names = sorted(found.files, key=lambda file: (-found.files[file].time, file))
     made = []
-    for place, file in enumerate(names):
+    for place, file in enumerate(_in_order(found)):
         whole = found.files[file]
         made.append(
             {
@@ -96,4 +102,34 @@ def _reason(viewed: Viewed, file: str) -> str | None:
     return None
 
 
-QUESTION = Question(name="source", answer=answer, stored=lambda viewed: [{}])
+def _in_order(found: Lines) -> list[str]:
+    """Return the files, those with most time first."""
+    return sorted(found.files, key=lambda file: (-found.files[file].time, file))
+
+
+def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """Return parameters and answers that a single file holds: the list, and the files with most of the time.
+
+    ``room``: characters of source text in all; None puts none in, as nobody asked for it. Each file without
+    text says why, here and in the list.
+    """
+    asked = Asked(viewed, {})
+    found = lines_of(asked)
+    single = {}
+    for file in _in_order(found)[:_FILES]:
+        made = _one(asked, found, file)
+        if room is None:
+            made |= {"text": None, "note": None, "reason": NOT_ASKED}
+        elif made["text"] is not None and len(made["text"]) > room:
+            made |= {"text": None, "note": None, "reason": _NO_ROOM}
+        elif made["text"] is not None:
+            room -= len(made["text"])
+        single[file] = made
+    whole = _files(asked, found)
+    for one in whole["files"]:
+        one["reason"] = single[one["file"]]["reason"] if one["file"] in single else _BEYOND
+    whole["editor"] = False
+    return [({}, whole), *(({"file": file}, made) for file, made in single.items())]
+
+
+QUESTION = Question(name="source", answer=answer)
