@@ -71,8 +71,8 @@ class _Table:
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
     """Return the data of a file about ``viewed``, of about ``most`` bytes in all.
 
-    With ``sources`` the text of source files is in it, else never: only their lines' times. What answers need has
-    the room first.
+    With ``sources`` the text of source files is in it, else never: only their lines' times. What
+    answers need has the room first.
     """
     blocks: list[bytes] = []
     answers = []
