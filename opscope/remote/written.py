@@ -106,7 +106,7 @@ def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]
             place = f"{path}/{name}"
             written.append(place)
             tried(url, lambda local=source / name, far=place: known.put_file(os.fspath(local), far))  # type: ignore[misc]
-    except BaseException:
+    except BaseException:  # an interrupt too must leave nothing half-written; it goes on
         _remove(known, url, written, quiet=True)
         raise
 

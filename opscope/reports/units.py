@@ -81,15 +81,15 @@ def count(number: object) -> str:
 
 
 def share(part: object) -> str:
-    """Return a fraction of 1 as ``12.3 %``; never rounded up to 100 % nor down to 0 %."""
+    """Return a fraction of 1 as ``12.3 %``; never rounded to 100 % or 0 %, on either side of it."""
     value = _known(part)
     if value is None:
         return UNKNOWN
-    if 0 < value < 0.0005:
-        return "<0.1 %"
-    if 0.9995 <= value < 1:
-        return ">99.9 %"
-    return f"{value * 100:.1f} %"
+    if 0 < abs(value) < 0.0005:
+        return "<0.1 %" if value > 0 else ">-0.1 %"
+    if 0.9995 <= abs(value) < 1:
+        return ">99.9 %" if value > 0 else "<-99.9 %"
+    return f"{value * 100 + 0.0:.1f} %"
 
 
 def text(value: object) -> str:

@@ -46,7 +46,10 @@ def test_a_share_never_claims_all_or_nothing_by_rounding():
     assert units.share(1.0) == "100.0 %"
     assert units.share(0.99999) == ">99.9 %"
     assert units.share(0.00001) == "<0.1 %"
-    assert units.share(0.0) == "0.0 %"
+    assert units.share(0.0) == units.share(-0.0) == "0.0 %"
+    assert units.share(-1.0) == "-100.0 %"
+    assert units.share(-0.99999) == "<-99.9 %"
+    assert units.share(-0.00001) == ">-0.1 %"
 
 
 @given(st.floats(min_value=0, max_value=1e18, allow_nan=False))

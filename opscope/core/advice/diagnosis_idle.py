@@ -121,11 +121,9 @@ class Idle(Judge):
                 lost / self.time,
                 WORTH,
                 f"the device was idle for {self._part(lost)} although its next work was launched: it"
-                " waited for an"
-                " event, another stream or another device",
+                " waited for an event, another stream or another device",
                 "opscope report --reports idle,queue,overlap: what runs before the gaps; wait for an event"
-                " in place"
-                " of a whole stream",
+                " in place of a whole stream",
             )
         lost = self.parts["unknown"]
         if not self._within(lost, WORTH):
@@ -135,8 +133,7 @@ class Idle(Judge):
                 lost / self.time,
                 WORTH,
                 f"the device was idle for {self._part(lost)}; the trace does not record the launches that"
-                " would tell"
-                " what it waited for",
+                " would tell what it waited for",
                 "capture the launches too: opscope run, or nsys profile -t cuda,nvtx",
             )
 

@@ -65,10 +65,11 @@ class Judge:
         told = []
         for row in rows:
             limit, over, sure = row.pop("limit"), row.pop("over"), row.pop("sure")
+            near = row.pop("near")
             if sure:
                 told.append(row)
             elif over or not clear:
-                told.append(row | borderline(row["finding"], row["text"], limit))
+                told.append(row | borderline(row["finding"], row["text"], limit, not near))
         return told
 
     def _judged(
@@ -86,6 +87,7 @@ class Judge:
         return row | {
             "limit": limit,
             "over": measured > limit,
+            "near": measured <= NEAR * limit,
             "sure": sure and measured > NEAR * limit,
         }
 

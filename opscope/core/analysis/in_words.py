@@ -36,9 +36,15 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
-def borderline(finding: str, text: str, limit: float) -> dict[str, str]:
-    """Return finding and text of a cause whose part of the time is near its ``limit``, on either side."""
+def borderline(finding: str, text: str, limit: float, uneven: bool = False) -> dict[str, str]:
+    """Return finding and text of a cause whose part of the time is near its ``limit``, on either side, or is
+    over it in steps so ``uneven`` that others may not be."""
+    why = (
+        "but steps differ too much to be sure"
+        if uneven
+        else "so near that another run may say otherwise"
+    )
     return {
         "finding": f"borderline {finding}",
-        "text": f"{text}; {finding} is over {share(limit)}, and runs and steps differ by more than it is off",
+        "text": f"{text}; {finding} is over {share(limit)}, {why}",
     }

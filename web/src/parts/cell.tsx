@@ -1,5 +1,5 @@
 // One cell of a table.
-import { exact, show, showIn } from "./format";
+import { exact, show, showIn, visible } from "./format";
 import { isQuantity, placeOf, whyUnknown } from "./columns";
 import { Middle, Name, timelineOf, Unknown } from "./name";
 import type { Row, TableColumn } from "./rows";
@@ -18,6 +18,7 @@ export function Cell({ table, column, row, start, links }: Props) {
   const value = row[column.name];
   if (value === null || value === undefined) {
     const why = whyUnknown(column, row);
+    if (nameless(column, row)) return <span class="none">({visible(why!)})</span>;
     if (isQuantity(column) || column.kind === "yes/no") return <Unknown why={why ?? "the trace does not tell, or it does not apply to this row"} />;
     return (
       <span class="none" title="none, or not recorded">
@@ -59,11 +60,17 @@ export function Cell({ table, column, row, start, links }: Props) {
   return <span title={title === text ? undefined : title}>{text}</span>;
 }
 
+/** Whether the row is time of no op: then the reason stands in the op's place, as in a terminal. */
+function nameless(column: TableColumn, row: Row): boolean {
+  return column.name === "op" && row["op"] === null && typeof row["reason"] === "string" && row["reason"] !== "";
+}
+
 /** A cell's whole text, for copying and for the line below the table. */
 export function cellText(column: TableColumn, row: Row): string {
   const value = row[column.name];
   if (value === null || value === undefined) {
     const why = whyUnknown(column, row);
+    if (nameless(column, row)) return `(${why})`;
     return isQuantity(column) ? `unknown${why ? `: ${why}` : ""}` : "–";
   }
   return exact(value, column.kind === "text" || column.kind === "list" ? "text" : column.unit);

@@ -48,7 +48,8 @@ export function placed(columns: TableColumn[], page: TablePage, start: number | 
     const heading = words(column.name);
     const text = column.kind === "text" || column.kind === "list";
     const sample = (page.values[column.name] ?? []).slice(0, 200);
-    const widest = Math.max(4, ...sample.map((value) => lengthOf(column, value, start)), lengthOf(column, page.sums[column.name], start));
+    const sum = (lengthOf(column, page.sums[column.name], start) * BOLD) / CHARACTER;
+    const widest = Math.max(4, sum, ...sample.map((value) => lengthOf(column, value, start)));
     const most = !text ? 60 : narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT;
     const swatch = column.name === "kind" || column.name === "op_type" ? 16 : 0;
     const bar = column.name === "share" ? 84 : 0;
@@ -77,7 +78,10 @@ function twoLines(text: string): number {
 }
 
 function lengthOf(column: TableColumn, value: unknown, start: number | string | null): number {
-  return value === null || value === undefined ? (isQuantity(column) ? 8 : 1) : showIn(column, value, start).length;
+  if (value === null || value === undefined) return isQuantity(column) ? 8 : 1;
+  const text = showIn(column, value, start);
+  // "GFLOP" is wider than five digits
+  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0);
 }
 
 /** Why a value is unknown, if the row says so. */

@@ -52,6 +52,10 @@ test("a share is never rounded to none or to all", () => {
   }
   assert.equal(share(1), "100.0 %");
   assert.equal(share(0), "0.0 %");
+  assert.equal(share(-0), "0.0 %");
+  assert.equal(share(-0.00001), ">-0.1 %");
+  assert.equal(share(-0.99999), "<-99.9 %");
+  assert.equal(share(-1), "-100.0 %");
 });
 
 test("what is not known is unknown, never 0", () => {

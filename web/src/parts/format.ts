@@ -88,12 +88,13 @@ export function ratio(value: number): string {
   return size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
 }
 
-/** A fraction of 1 as `12.3 %`; never rounded up to 100 % nor down to 0 %. */
+/** A fraction of 1 as `12.3 %`; never rounded to 100 % or 0 %, on either side of it. */
 export function share(value: unknown): string {
   const part = numeric(value);
   if (part === null) return UNKNOWN;
-  if (part > 0 && part < 0.0005) return "<0.1 %";
-  if (part >= 0.9995 && part < 1) return ">99.9 %";
+  const size = Math.abs(part);
+  if (size > 0 && size < 0.0005) return part > 0 ? "<0.1 %" : ">-0.1 %";
+  if (size >= 0.9995 && size < 1) return part > 0 ? ">99.9 %" : "<-99.9 %";
   return `${whole((part * 100).toFixed(1))} %`;
 }
 
