@@ -37,6 +37,9 @@ class Lines:
     files: dict[str, Line] = field(default_factory=dict)
     whole: int = 0
     without: int = 0
+    #: Whether any row was there, and whether the time of any is known: else times of 0 are unknown.
+    rows: bool = False
+    known: bool = False
 
 
 def frames_of(source: str) -> tuple[Frame, ...]:
@@ -62,6 +65,8 @@ def added_up(rows: Iterable[Mapping[str, Any]]) -> Lines:
     made = Lines()
     by_file: dict[str, dict[int, Line]] = defaultdict(dict)
     for row in rows:
+        made.rows = True
+        made.known |= row["device_time"] is not None
         time, calls = row["device_time"] or 0, row["calls"] or 0
         made.whole += time
         frames = () if row["source"] is None else frames_of(row["source"])

@@ -21,7 +21,9 @@ def test_of_keras_and_flax_the_layers_match_and_the_time_outside_of_ops_is_named
     found = difference(keras, flax)
     assert "Most of it: other" in found["headline"]
     assert found["parts"][0]["verdict"] == "slower"
-    assert found["parts"][0]["change"] > SECONDS * 0.9e9
+    assert found["parts"][0]["b"] > SECONDS * 0.9e9
+    # the other run has time outside of ops too, the more of it the busier the machine
+    assert found["parts"][0]["change"] > SECONDS * 0.3e9
     layers = matched_layers(found, ("dot", "conv"))
     assert {("net/fc1", "Net/fc1"), ("net/fc2", "Net/fc2")} <= layers
     for one, other in layers:

@@ -75,7 +75,9 @@ def test_of_two_light_runs_the_phase_is_named_and_of_one_only_what_both_know(fol
     assert "Most of it: input" in found["headline"]
     first = found["parts"][0]
     assert (first["part"], first["verdict"]) == ("input", "slower")
-    assert first["change"] > LEAST
+    assert first["b"] > LEAST
+    # the other run waits for its input too, the longer the busier the machine
+    assert first["change"] > LEAST / 3
     assert {row["part"] for row in found["parts"]} == {
         "input", "forward", "backward", "optimizer", "collective", "other",
     }  # fmt: skip

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -326,6 +327,32 @@ def test_a_line_has_its_own_time_and_that_of_what_it_called():
     assert made.by_file["b.py"][2].op == "x"
     assert made.by_file["odd < file.py"][7].time == 2
     assert sum(file.self_time for file in made.files.values()) + made.without == made.whole
+
+
+def test_lines_whose_time_nobody_knows_are_not_said_to_take_none(trace_of, asking, monkeypatch):
+    """Ops of a GPU's program whose kernels were not captured: no time, and not a time of 0."""
+    profile = profile_of(trace_of, "train.py", "model.py")
+    monkeypatch.setattr(
+        type(profile),
+        "totals_by",
+        lambda self, by, made=profile.totals_by("source"): made.with_columns(
+            device_time=pl.lit(None, pl.Int64)
+        ),
+    )
+    app = asking(Viewed(profile, ("a",)))
+    whole = app.ask("source").json()
+    assert (whole["whole"], whole["without"], whole["empty"]) == (None, None, None)
+    assert {(one["time"], one["self_time"], one["share"]) for one in whole["files"]} == {
+        (None, None, None)
+    }
+    one = app.ask("source", file="train.py").json()
+    assert (one["line"], one["time"], one["self_time"], one["calls"]) == ([1], [None], [None], [1])
+
+
+def test_a_profile_with_ops_and_no_lines_is_not_said_to_have_no_ops(of, asking):
+    app = asking(Viewed(of("kineto/alexnet_cupti_counters_a100.json.gz"), ("a",)))
+    got = app.ask("source").json()
+    assert (got["whole"], got["empty"]) == (None, "the profile names no source lines")
 
 
 def test_times_by_line_are_those_of_the_report(of, asking):

@@ -14,18 +14,7 @@ from opscope.viewer import rows, tables
 from opscope.viewer.additive import additive
 from opscope.viewer.order import order
 from opscope.viewer.viewed import Viewed
-
-TRACES = [
-    "kineto/qwen1.5_0.5b_h100.json.gz",
-    "kineto/ddp_rank3of8_a100_stacks.json.gz",
-    "kineto/alexnet_cupti_counters_a100.json.gz",
-    "nsys/fsdp_h100x2_2026.sqlite",
-    "nsys/multiprocessing_nogpu_2020.sqlite",
-    "nvprof/language_model.sqlite",
-    "onnxruntime/resnet_inference_gemmini.json",
-    "xplane/jax_conv_mi300.xplane.pb",
-    "dlprof/nsys_profile.sqlite",
-]
+from tests.viewer.traces import TRACES
 
 
 def whole(app, name: str, **given) -> dict:

@@ -1,5 +1,6 @@
 // What the question `source` answers (opscope/viewer/questions/source.py).
-// Times are device time (without a GPU, the ops' own time) in ns, selected as everywhere.
+// Times are device time (without a GPU, the ops' own time) in ns, selected as everywhere; null if no time is known,
+// as where kernels were not captured.
 
 /** `source` without a file: the files that ops were called from. */
 export interface SourceFiles {
@@ -8,17 +9,17 @@ export interface SourceFiles {
     /** Distinct lines of it that took time. */
     lines: number;
     /** Of ops whose innermost line is in it; and of all ops that it called, also through other files. */
-    self_time: number;
-    time: number;
+    self_time: number | null;
+    time: number | null;
     calls: number;
     /** time / whole. */
     share: number | null;
     /** null if its text can be shown, else why not. */
     reason: string | null;
   }[];
-  whole: number;
+  whole: number | null;
   /** Time of what has no source line, and why if there is no line at all. */
-  without: number;
+  without: number | null;
   empty: string | null;
   /** Whether a line can be opened in an editor: `open` with `file` and `line`. */
   editor: boolean;
@@ -28,12 +29,12 @@ export interface SourceFiles {
 export interface SourceText {
   file: string;
   line: number[];
-  self_time: number[];
-  time: number[];
+  self_time: (number | null)[];
+  time: (number | null)[];
   calls: number[];
   /** The op with most of the line's time. */
   op: (string | null)[];
-  whole: number;
+  whole: number | null;
   /** The whole text, lines ended by "\n"; null with the reason. */
   text: string | null;
   reason: string | null;

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from .asked import asked
+
 #: An installation has ``nsys`` in target-linux-x64 (or -sbsa-armv8) and the importer in host-linux-x64.
 _TARGET, _HOSTS, _NAME = "target-linux", "host-linux-*", "QdstrmImporter"
-_STARTING_S: Final = 30
 #: What the system's loader says of a program that it cannot start.
 _UNLOADED: Final = (
     "error while loading shared libraries",
@@ -40,16 +41,7 @@ def trouble(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
 def _start(importer: Path, environ: Mapping[str, str]) -> str | None:
     """Return why the importer does not start; None if it does, whatever it says then."""
     try:
-        done = subprocess.run(
-            [importer, "--help"],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_STARTING_S,
-            check=False,
-        )
+        done = asked(importer, environ, "--help")
     except subprocess.TimeoutExpired:
         return None  # it runs
     except OSError as error:

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .asked import ASKING_S, asked
 from .versions import OLDEST, Release, Version, nearest, version_of
 
-#: Seconds for ``nsys --version`` and ``--help``: 0.1 s here, more from a network disk.
-_ASKING_S: Final = 30
 _DECLARED: Final = re.compile(r"^\s+(?:\([^)]*\)\s+)?(?:-\w,\s+)?--([a-z][\w-]*)", re.MULTILINE)
 
 
@@ -95,18 +94,9 @@ def _values(text: str, option: str) -> set[str]:
 def _output(path: str, environ: Mapping[str, str], *words: str) -> str:
     """Return what ``nsys`` prints. Raises NoTool if it does not run."""
     try:
-        done = subprocess.run(
-            [path, *words],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASKING_S,
-            check=False,
-        )
+        done = asked(path, environ, *words)
     except subprocess.TimeoutExpired:
-        raise NoTool(f"{path} {' '.join(words)} did not answer within {_ASKING_S} s") from None
+        raise NoTool(f"{path} {' '.join(words)} did not answer within {ASKING_S} s") from None
     except OSError as error:
         raise NoTool(f"{path} does not run: {error.strerror or error}") from None
     if done.returncode:

@@ -64,7 +64,7 @@ def _figures(profile: Profile) -> dict[str, Any]:
         "no_steps": no_steps,
         "top": _rows(ops.head(_TOP), "op direction kind device_time share calls reason"),
         "ops": len(ops),
-        "others_share": plain(rest.sum()) if len(rest) else None,
+        "others_share": plain(rest.sum()) if len(rest) and not rest.null_count() else None,
         "no_ops": reports()["by_op"].empty if ops.is_empty() else None,
         "unattributed": made["unattributed"],
         "warnings": made["warnings"],

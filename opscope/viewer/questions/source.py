@@ -48,8 +48,8 @@ def _files(asked: Asked, found: Lines) -> dict[str, Any]:
             {
                 "file": file,
                 "lines": len(found.by_file[file]),
-                "self_time": whole.self_time,
-                "time": whole.time,
+                "self_time": whole.self_time if found.known else None,
+                "time": whole.time if found.known else None,
                 "calls": whole.calls,
                 "share": whole.time / found.whole if found.whole else None,
                 "reason": _why_not(asked.viewed, file) if place < _LOOKED_AT else _UNSEEN,
@@ -57,11 +57,11 @@ def _files(asked: Asked, found: Lines) -> dict[str, Any]:
         )
     empty = None
     if not made:
-        empty = "the profile names no source lines" if found.whole else reports()["by_source"].empty
+        empty = "the profile names no source lines" if found.rows else reports()["by_source"].empty
     return {
         "files": made,
-        "whole": found.whole,
-        "without": found.without,
+        "whole": found.whole if found.known else None,
+        "without": found.without if found.known else None,
         "empty": empty,
         "editor": asked.viewed.editor is not None,
     }
@@ -78,11 +78,11 @@ def _one(asked: Asked, found: Lines, file: str) -> dict[str, Any]:
     return {
         "file": file,
         "line": [number for number, _ in lines],
-        "self_time": [line.self_time for _, line in lines],
-        "time": [line.time for _, line in lines],
+        "self_time": [line.self_time if found.known else None for _, line in lines],
+        "time": [line.time if found.known else None for _, line in lines],
         "calls": [line.calls for _, line in lines],
         "op": [line.op for _, line in lines],
-        "whole": found.whole,
+        "whole": found.whole if found.known else None,
         "text": text,
         "reason": reason,
         "note": note,

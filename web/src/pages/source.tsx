@@ -118,8 +118,14 @@ function Files({ found, chosen, search }: { found: SourceFiles; chosen: string |
       )}
       {!files.length && <p class="no-rows">No file's name has “{visible(search)}”.</p>}
       <p class="chart-note">
-        Of {show(found.whole, "ns")}, <b title={exact(found.without, "ns")}>{show(found.without, "ns")}</b> have no source line. A file's time is
-        that of all ops that it called, also through others: files do not add up.
+        {found.whole === null ? (
+          "The time is not known: kernels were not captured."
+        ) : (
+          <>
+            Of {show(found.whole, "ns")}, <b title={exact(found.without, "ns")}>{show(found.without, "ns")}</b> have no source line. A file's
+            time is that of all ops that it called, also through others: files do not add up.
+          </>
+        )}
       </p>
     </section>
   );
@@ -152,7 +158,7 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
   useEffect(() => {
     row.current?.scrollIntoView({ block: "nearest" });
   }, [line, text]);
-  const most = Math.max(...text.time, 1);
+  const most = Math.max(...text.time.map((time) => time ?? 0), 1);
   const numbers = lines ? lines.map((_, index) => index + 1).slice(0, LINES) : [...text.line].sort((a, b) => a - b);
   const open = async (number: number) => {
     setTold(null);
@@ -188,7 +194,7 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
               const index = at.get(number);
               const time = index === undefined ? null : text.time[index]!;
               return (
-                <tr key={number} ref={number === line ? row : undefined} aria-selected={number === line} class={time === null ? undefined : "timed"}>
+                <tr key={number} ref={number === line ? row : undefined} aria-selected={number === line} class={index === undefined ? undefined : "timed"}>
                   <td class="number">
                     {editor ? (
                       <button type="button" class="plain" title="open in the editor" onClick={() => void open(number)}>
@@ -198,8 +204,8 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
                       number
                     )}
                   </td>
-                  <td class="number" title={time === null ? undefined : `${exact(time, "ns")}; own ${exact(text.self_time[index!], "ns")}; ${exact(text.calls[index!], "count")} calls`}>
-                    {time === null ? "" : show(time, "ns")}
+                  <td class="number" title={index === undefined ? undefined : `${exact(time, "ns")}; own ${exact(text.self_time[index], "ns")}; ${exact(text.calls[index], "count")} calls`}>
+                    {index === undefined ? "" : show(time, "ns")}
                   </td>
                   <td class="number">
                     {time !== null && <i class="share-bar" style={{ width: `${(time / most) * 100}%` }} />}
