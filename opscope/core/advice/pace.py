@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.advice.finding import EVIDENCE, Answers
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.device_work import COPY, DeviceWork, device_work
 from opscope.core.analysis.idle import HOST, Gaps, gaps_between
@@ -328,9 +329,8 @@ def launched_work(answers: Answers, most: int = 20) -> pl.DataFrame:
         rows.group_by("op", "direction", "source", maintain_order=True)
         .agg(pl.col("count", "time").sum())
         .sort("time", descending=True, maintain_order=True)
-        .head(most)
         .with_columns(outside)
-        .select(pl.col(name).cast(EVIDENCE[name]) for name in _LAUNCHED)
+        .pipe(with_rest, most)
     )
 
 
@@ -358,7 +358,6 @@ def described(
         .group_by("op", "direction", "layer", "source", "process", "phase", maintain_order=True)
         .agg(pl.len().alias("count"), pl.col("time").sum())
         .sort("time", descending=True, maintain_order=True)
-        .head(most)
         .with_columns(
             pl.concat_str(
                 pl.when(pl.col("op").is_null()).then(pl.lit("outside any op")),
@@ -368,7 +367,8 @@ def described(
             ).alias("detail")
         )
         .with_columns(pl.when(pl.col("detail") != "").then("detail"))
-        .select(pl.col(name).cast(EVIDENCE[name]) for name in _PLACED)
+        .select(_PLACED)
+        .pipe(with_rest, most)
     )
 
 

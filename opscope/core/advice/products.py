@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import polars as pl
 
-from opscope.core.advice.finding import EVIDENCE, Answers, CannotTell, Edit
+from opscope.core.advice.finding import Answers, CannotTell, Edit
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.roofline import LATENCY_EFFICIENCY, LATENCY_NS
 from opscope.core.perf import tensorcore
@@ -270,14 +271,15 @@ def not_ops(time: int) -> CannotTell:
 
 def rows(works: pl.DataFrame, most: int = 20, detail: str | None = None) -> pl.DataFrame:
     """Return works as the rows of a finding's evidence, those with most time first."""
-    found = works.sort("duration", descending=True, maintain_order=True).head(most)
-    return found.select(
-        pl.col("ids").list.first().cast(EVIDENCE["op_id"]).alias("op_id"),
+    found = works.sort("duration", descending=True, maintain_order=True)
+    told = found.select(
+        pl.col("ids").list.first().alias("op_id"),
         *("op", pl.col("name").alias("kernel"), "direction", "layer", "source", "inputs", "dtypes"),
         pl.col("calls").alias("count"),
         pl.col("duration").alias("time"),
         *([pl.col(detail).alias("detail")] if detail else []),
     )
+    return with_rest(told, most)
 
 
 def waiting(works: pl.DataFrame) -> int:

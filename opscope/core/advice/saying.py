@@ -7,7 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.advice.finding import EVIDENCE, Answers
+from opscope.core.advice.finding import Answers
+from opscope.core.advice.rest import with_rest
 
 #: What the names of a framework's ops begin with.
 _PREFIXES: Final = {"aten::": "torch", "torch.": "torch", "autograd::": "torch"}
@@ -57,11 +58,8 @@ def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.D
         rows.group_by(place, maintain_order=True)
         .agg(pl.len().alias("count"), pl.col(time).sum().alias("time"), *longest)
         .sort("time", descending=True, maintain_order=True)
-        .head(most)
     )
-    return found.select(
-        pl.col(name).cast(kind) for name, kind in EVIDENCE.items() if name in found.columns
-    )
+    return with_rest(found, most)
 
 
 def framework(answers: Answers) -> str | None:

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.pace import NO_STEPS
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.input_waits import INPUT_BOUND, VERDICTS, waits
 from opscope.core.analysis.step_times import covered
@@ -135,7 +136,6 @@ def _finding(answers: Answers, told: pl.DataFrame, time: int, whole: int) -> Fin
         told.group_by(name, "process")
         .agg(pl.len().alias("count"), (pl.col("end") - pl.col("start")).sum().alias("time"))
         .sort("time", "op", descending=[True, False])
-        .head(20)
     )
     places = "; ".join(
         f"{op} ({many:,}, {ms(took)})"
@@ -155,7 +155,7 @@ def _finding(answers: Answers, told: pl.DataFrame, time: int, whole: int) -> Fin
         " within a wait for the loader (input_waits()). At least nothing: the GPU needs time for it too. At"
         f" most all of it, {ms(time)}. How long the GPU takes is not known, so there is no estimate.",
         confidence="medium",
-        rows=rows.select(pl.col(one).cast(EVIDENCE[one]) for one in rows.columns),
+        rows=with_rest(rows),
     )
 
 

@@ -17,6 +17,7 @@ from opscope.core.advice.finding import (
     Finding,
 )
 from opscope.core.advice.pace import NO_STEPS, Pace, count, longest, pace
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.input_waits import INPUT_BOUND, VERDICTS, waits
 
@@ -178,7 +179,6 @@ def _rows(waited: pl.DataFrame, loaders: pl.DataFrame) -> pl.DataFrame:
     )
     by_step = (
         waited.sort("input_wait", descending=True, maintain_order=True)
-        .head(20)
         .select(
             pl.col("loader").alias("op"),
             "source",
@@ -188,6 +188,7 @@ def _rows(waited: pl.DataFrame, loaders: pl.DataFrame) -> pl.DataFrame:
             pl.col("input_wait").alias("time"),
             pl.format("{} % of the step", (100 * pl.col("share")).round(1)).alias("detail"),
         )
+        .pipe(with_rest)
     )
     rows = pl.concat([by_loader.sort("time", descending=True), by_step], how="vertical_relaxed")
     return rows.select(pl.col(name).cast(EVIDENCE[name]) for name in rows.columns)

@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.advice import allocator_calls
 from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.memory_blocks import ordered
 
@@ -121,8 +122,8 @@ def _repeated(answers: Answers, calls: pl.DataFrame) -> Finding:
         rows=calls.group_by("process", "step", "name")
         .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("duration").sum().alias("time"))
         .sort("time", "process", "step", descending=[True, False, False])
-        .head(20)
-        .select("process", "step", "count", "time", pl.col("name").alias("detail")),
+        .select("process", "step", "count", "time", pl.col("name").alias("detail"))
+        .pipe(with_rest),
         edit=Edit(launches=(rows, np.zeros(len(rows)))),
     )
 

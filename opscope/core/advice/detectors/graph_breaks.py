@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.advice.work import device_time
 from opscope.core.analysis.summary import compiles
@@ -119,10 +120,10 @@ def _finding(answers: Answers, resumed: pl.Series) -> Finding:
             else "Nothing bounds the saving: compiled regions, or eager ops between them, were not recorded."
         ),
         confidence="high" if known else "medium",
-        rows=pl.DataFrame(
+        rows=with_rest(pl.DataFrame(
             {"source": [f"{file or name}:{line}" for name, line, file in places],
              "detail": [f"break in {name}" for name, _, _ in places]}
-        ).head(20),
+        )),
     )  # fmt: skip
 
 

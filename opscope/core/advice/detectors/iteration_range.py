@@ -12,6 +12,7 @@ import polars as pl
 
 from opscope.core.advice.communicated import as_int, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.iterations import FEWEST, SAME_WORK
 
@@ -129,21 +130,23 @@ def _finding(mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame) -> Fin
         f" of its process; steps(): reason. {share(outside, whole)} of the steps' time is in these. No time"
         " is saved: means and shares of the whole range describe no step.",
         confidence="high",
-        rows=bad.select(
-            "process",
-            pl.col("iteration").alias("step"),
-            pl.col("ops").alias("count"),
-            pl.col("duration").alias("time"),
-            pl.concat_str(
-                pl.when("is_warm").then(pl.lit("warm-up")),
-                pl.when("is_cut").then(pl.col("cut_reason")),
-                pl.when("is_spilled").then(pl.lit("holds earlier work")),
-                pl.when("is_other").then(pl.lit("other work")),
-                pl.when("is_uneven").then(pl.lit("very long")),
-                separator=", ",
-                ignore_nulls=True,
-            ).alias("detail"),
-        ).head(20),
+        rows=with_rest(
+            bad.select(
+                "process",
+                pl.col("iteration").alias("step"),
+                pl.col("ops").alias("count"),
+                pl.col("duration").alias("time"),
+                pl.concat_str(
+                    pl.when("is_warm").then(pl.lit("warm-up")),
+                    pl.when("is_cut").then(pl.col("cut_reason")),
+                    pl.when("is_spilled").then(pl.lit("holds earlier work")),
+                    pl.when("is_other").then(pl.lit("other work")),
+                    pl.when("is_uneven").then(pl.lit("very long")),
+                    separator=", ",
+                    ignore_nulls=True,
+                ).alias("detail"),
+            )
+        ),
     )
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice import allocator_calls
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 
 #: The part of the device's memory: that of the PyTorch profiler's plug-in.
@@ -116,14 +117,15 @@ def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Find
 
 def _rows(answers: Answers, here: pl.Expr) -> pl.DataFrame:
     """The ops that had allocated most of what was in use; ``detail`` has the bytes."""
-    ops = answers.memory_by_op().filter(here & (pl.col("at_peak") > 0)).head(20)
-    return ops.select(
+    ops = answers.memory_by_op().filter(here & (pl.col("at_peak") > 0))
+    told = ops.select(
         *(pl.col(name).cast(pl.String) for name in ("op", "layer", "source")),
         "process",
         "device",
         pl.col("allocations").alias("count"),
         pl.format("{} bytes at the peak", "at_peak").alias("detail"),
     )
+    return with_rest(told)
 
 
 def _edit(calls: pl.DataFrame) -> Edit:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.summary import compiles
 from opscope.core.tables.intervals import merge
@@ -169,8 +170,8 @@ def _finding(
         rows=named.group_by("process", "source", "detail")
         .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("time").sum())
         .sort("time", descending=True)
-        .head(20)
-        .select("source", "process", "count", "time", "detail"),
+        .select("source", "process", "count", "time", "detail")
+        .pipe(with_rest),
         edit=Edit(
             host=found.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
         ),

@@ -59,6 +59,10 @@ def find(answers: Answers) -> Answer:
     return [_finding(answers, row) for row in proved.sort("process", "device").to_dicts()]
 
 
+#: What the rows of the evidence leave of the idle time.
+_LEFT: Final = "idle outside of steps, or without a cause that is known"
+
+
 def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     process, device = row["process"], row["device"]
     window, busy = int(row["window"]), int(row["kernel_busy"])  # type: ignore[call-overload]
@@ -77,6 +81,11 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
             }
             for cause, time in waits
             if time
+        ]
+        + [
+            {"process": process, "device": device, "time": left, "detail": _LEFT}
+            for left in [idle - sum(time for _, time in waits)]
+            if left > 0
         ],
         schema={one: EVIDENCE[one] for one in ("process", "device", "time", "detail")},
     )

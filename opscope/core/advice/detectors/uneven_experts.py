@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
 from opscope.core.tables.columns import matching
 
@@ -195,13 +196,15 @@ def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> F
             " is saved here; on several ranks the busiest would hold up the others."
         ),
         confidence="medium" if several else "low",
-        rows=worst.head(20).select(
-            pl.col("moe").alias("layer"),
-            pl.col("experts").cast(pl.Int64).alias("count"),
-            "time",
-            pl.format("expert {}: {} times the mean", "busiest", pl.col("ratio").round(2)).alias(
-                "detail"
-            ),
+        rows=with_rest(
+            worst.select(
+                pl.col("moe").alias("layer"),
+                pl.col("experts").cast(pl.Int64).alias("count"),
+                "time",
+                pl.format(
+                    "expert {}: {} times the mean", "busiest", pl.col("ratio").round(2)
+                ).alias("detail"),
+            )
         ),
     )
 
