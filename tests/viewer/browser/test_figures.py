@@ -59,11 +59,14 @@ def number(text):
     return None if found is None else float(found.group().replace(",", "").replace("−", "-"))
 
 
-def equal(cell, value):
-    """Whether a cell shows a value of the JSON: exactly by its hover text, or by its own where it has none."""
+def equal(cell, value, reason=None):
+    """Whether a cell shows a value of the JSON: exactly by its hover text, or by its own where it has none.
+
+    A row of no op shows its ``reason`` in the op's place.
+    """
     text, hover = cell
     if value is None:
-        return text in ("–", "unknown")
+        return text in (("–", "unknown") if reason is None else (f"({reason})",))
     if isinstance(value, bool):
         return text == ("yes" if value else "no")
     if isinstance(value, int | float):
@@ -84,7 +87,8 @@ def check(grid, rows, columns):
     for index, cells in grid["rows"]:
         for heading, cell in zip(grid["headings"], cells, strict=True):
             name = named[heading]
-            assert equal(cell, rows[index][name]), (grid["id"], index, name, cell, rows[index][name])  # fmt: skip
+            reason = rows[index].get("reason") if name == "op" else None
+            assert equal(cell, rows[index][name], reason), (grid["id"], index, name, cell, rows[index][name])  # fmt: skip
             compared += 1
     return compared
 
