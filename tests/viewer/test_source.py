@@ -332,13 +332,8 @@ def test_a_line_has_its_own_time_and_that_of_what_it_called():
 def test_lines_whose_time_nobody_knows_are_not_said_to_take_none(trace_of, asking, monkeypatch):
     """Ops of a GPU's program whose kernels were not captured: no time, and not a time of 0."""
     profile = profile_of(trace_of, "train.py", "model.py")
-    monkeypatch.setattr(
-        type(profile),
-        "totals_by",
-        lambda self, by, made=profile.totals_by("source"): made.with_columns(
-            device_time=pl.lit(None, pl.Int64)
-        ),
-    )
+    unknown = profile.totals_by("source").with_columns(device_time=pl.lit(None, pl.Int64))
+    monkeypatch.setattr(type(profile), "totals_by", lambda self, by: unknown)
     app = asking(Viewed(profile, ("a",)))
     whole = app.ask("source").json()
     assert (whole["whole"], whole["without"], whole["empty"]) == (None, None, None)
