@@ -46,6 +46,7 @@ def diff(
     ] = False,
     html: html_file.Html = None,
     embed_source: html_file.EmbedSource = False,
+    source_root: html_file.SourceRoot = None,
     force: Annotated[
         bool, typer.Option("-f", "--force", help="With --html: replace a file that exists.")
     ] = False,
@@ -79,13 +80,14 @@ def diff(
             common.fail(
                 "--html cannot be combined with --csv, --json, --markdown, --table, --top or --fail-on"
             )
+        below = html_file.roots(embed_source, source_root)
         with html_file.placed(html, force) as page:
             where = (iter_start, iter_stop, device, rank, layer, range_)
             base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))
-            html_file.write(page, base, [a], new, (b,), sources=embed_source)
+            html_file.write(page, base, [a], new, (b,), sources=embed_source, source_root=below)
         return
-    if embed_source or force:
-        common.fail("--embed-source and --force are options of --html")
+    if embed_source or source_root is not None or force:
+        common.fail("--embed-source, --source-root and --force are options of --html")
     if table is not None and table not in shown.TITLES:
         common.fail(unknown("table", table, list(shown.TITLES)))
     if table is not None and (json or markdown):

@@ -41,6 +41,7 @@ def export(
         ),
     ] = None,
     embed_source: html_file.EmbedSource = False,
+    source_root: html_file.SourceRoot = None,
     force: Annotated[
         bool, typer.Option("-f", "--force", help="Replace the file if it exists.")
     ] = False,
@@ -68,15 +69,16 @@ def export(
     if to == _HTML:
         if by is not None:
             common.fail(f"--by is for --to flamegraph, not {to}")
+        below = html_file.roots(embed_source, source_root)
         with html_file.placed(output or f"{common.stem(file[0])}.html", force) as page:
             profile = common.load(file, gpu, strict, model=model)
             profile = common.select(
                 profile, iter_start, iter_stop, device, rank, layer, range_, key
             )
-            html_file.write(page, profile, file, sources=embed_source)
+            html_file.write(page, profile, file, sources=embed_source, source_root=below)
         return
-    if embed_source:
-        common.fail("--embed-source is an option of --to html")
+    if embed_source or source_root is not None:
+        common.fail("--embed-source and --source-root are options of --to html")
     if to not in FORMATS:
         common.fail(unknown("format", to, [*FORMATS, _HTML]))
     wanted = FORMATS[to]

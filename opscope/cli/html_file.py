@@ -32,6 +32,33 @@ EmbedSource = Annotated[
         help="With HTML: put the text of the source files that opscope view shows into it; else none is.",
     ),
 ]
+SourceRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--source-root",
+        "--source_root",
+        help="Folder whose .py files may be shown beside their times.  [recorded files that have not"
+        " changed]",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
+
+
+def checked(source_root: Path | None) -> Path | None:
+    """Return the folder, its links followed; ends the command if it is not there."""
+    if source_root is None:
+        return None
+    if not source_root.is_dir():
+        common.fail(f"--source-root {source_root}: there is no such folder")
+    return source_root.resolve()
+
+
+def roots(embed_source: bool, source_root: Path | None) -> Path | None:
+    """Return the folder whose source a file may hold; ends the command if none was asked for."""
+    if source_root is not None and not embed_source:
+        common.fail("--source-root needs --embed-source: without it a file holds no source")
+    return checked(source_root)
 
 
 @contextlib.contextmanager
@@ -67,12 +94,17 @@ def write(
     other: Profile | None = None,
     other_files: tuple[str, ...] = (),
     sources: bool = False,
+    source_root: Path | None = None,
 ) -> None:
-    """Write the file and say so, with the tables of which it has only the first rows."""
+    """Write the file and say so, with the tables of which it has only the first rows.
+
+    ``sources``: with the text of source files, of those below ``source_root`` if there is one.
+    """
     from opscope.viewer import single
     from opscope.viewer.viewed import Viewed
 
-    viewed = Viewed(profile, _names(files), other, _names(other_files))
+    names = _names(files), _names(other_files)
+    viewed = Viewed(profile, names[0], other, names[1], source_root=source_root)
     try:
         left_out = single.write(viewed, target.path, sources=sources)
     except OSError as error:

@@ -84,6 +84,7 @@ def report(
     ] = None,
     html: html_file.Html = None,
     embed_source: html_file.EmbedSource = False,
+    source_root: html_file.SourceRoot = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -119,15 +120,16 @@ def report(
                 common.fail(
                     f"--html and {name} cannot be combined: the pages have every report whole"
                 )
+        below = html_file.roots(embed_source, source_root)
         with html_file.placed(html, force) as page:
             profile = common.load(file, gpu, strict, model=model, counters=counters)
             profile = common.select(
                 profile, iter_start, iter_stop, device, rank, layer, range_, key
             )
-            html_file.write(page, profile, file, sources=embed_source)
+            html_file.write(page, profile, file, sources=embed_source, source_root=below)
         return
-    if embed_source:
-        common.fail("--embed-source is an option of --html")
+    if embed_source or source_root is not None:
+        common.fail("--embed-source and --source-root are options of --html")
     if style != "opscope" or domains is not None or force:
         from . import report_styles
 

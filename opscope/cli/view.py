@@ -7,12 +7,11 @@ import shlex
 import shutil
 import sys
 import threading
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from . import common, progress_bar
+from . import common, html_file, progress_bar
 
 
 def view(
@@ -39,16 +38,7 @@ def view(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
     ] = False,
-    source_root: Annotated[
-        Path | None,
-        typer.Option(
-            "--source-root",
-            help="Folder whose .py files may be shown beside their times.  [recorded files that have not"
-            " changed]",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
+    source_root: html_file.SourceRoot = None,
     editor: Annotated[
         str | None,
         typer.Option(
@@ -84,8 +74,7 @@ def view(
             f"--host {host} is refused: the pages are for this machine alone (127.0.0.1, localhost or ::1);"
             " to see them from another one: ssh -L PORT:127.0.0.1:PORT HOST"
         )
-    if source_root is not None and not source_root.is_dir():
-        common.fail(f"--source-root {source_root}: there is no such folder")
+    shown_below = html_file.checked(source_root)
     if editor is not None:
         _check_editor(editor)
     try:  # before what may take long
@@ -106,7 +95,7 @@ def view(
             tuple(map(common.base_name, file)),
             other,
             () if compare is None else (common.base_name(compare),),
-            None if source_root is None else source_root.resolve(),
+            shown_below,
             editor,
         )
         serve.serve(viewed, listening, common.say, browse=not no_browser)

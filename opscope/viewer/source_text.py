@@ -55,7 +55,7 @@ def _recorded(viewed: Viewed, file: str) -> Found:
     known = _hashes(viewed).get(file)
     if known is None:
         raise NotShown(
-            "its text is shown if it lies in a folder that is allowed: opscope view FILE --source-root DIR"
+            "its text is shown if it lies in a folder that is allowed: --source-root DIR"
         )
     path, digest = known
     if not os.path.isabs(path):
