@@ -80,7 +80,7 @@ def diff(
             common.fail(
                 "--html cannot be combined with --csv, --json, --markdown, --table, --top or --fail-on"
             )
-        below = html_file.roots(embed_source, source_root)
+        below = html_file.embedded_folder(embed_source, source_root)
         with html_file.placed(html, force) as page:
             where = (iter_start, iter_stop, device, rank, layer, range_)
             base, new = (common.select(common.load([path], gpu, strict), *where) for path in (a, b))

@@ -69,7 +69,7 @@ def export(
     if to == _HTML:
         if by is not None:
             common.fail(f"--by is for --to flamegraph, not {to}")
-        below = html_file.roots(embed_source, source_root)
+        below = html_file.embedded_folder(embed_source, source_root)
         with html_file.placed(output or f"{common.stem(file[0])}.html", force) as page:
             profile = common.load(file, gpu, strict, model=model)
             profile = common.select(

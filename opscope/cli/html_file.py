@@ -45,7 +45,7 @@ SourceRoot = Annotated[
 ]
 
 
-def checked(source_root: Path | None) -> Path | None:
+def existing_folder(source_root: Path | None) -> Path | None:
     """Return the folder, its links followed; ends the command if it is not there."""
     if source_root is None:
         return None
@@ -54,11 +54,11 @@ def checked(source_root: Path | None) -> Path | None:
     return source_root.resolve()
 
 
-def roots(embed_source: bool, source_root: Path | None) -> Path | None:
+def embedded_folder(embed_source: bool, source_root: Path | None) -> Path | None:
     """Return the folder whose source a file may hold; ends the command if none was asked for."""
     if source_root is not None and not embed_source:
         common.fail("--source-root needs --embed-source: without it a file holds no source")
-    return checked(source_root)
+    return existing_folder(source_root)
 
 
 @contextlib.contextmanager

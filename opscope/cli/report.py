@@ -120,7 +120,7 @@ def report(
                 common.fail(
                     f"--html and {name} cannot be combined: the pages have every report whole"
                 )
-        below = html_file.roots(embed_source, source_root)
+        below = html_file.embedded_folder(embed_source, source_root)
         with html_file.placed(html, force) as page:
             profile = common.load(file, gpu, strict, model=model, counters=counters)
             profile = common.select(

@@ -74,7 +74,7 @@ def view(
             f"--host {host} is refused: the pages are for this machine alone (127.0.0.1, localhost or ::1);"
             " to see them from another one: ssh -L PORT:127.0.0.1:PORT HOST"
         )
-    shown_below = html_file.checked(source_root)
+    shown_below = html_file.existing_folder(source_root)
     if editor is not None:
         _check_editor(editor)
     try:  # before what may take long

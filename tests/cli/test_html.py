@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from opscope.cli.app import app
 from opscope.readers.errors import BadInput
-from tests.viewer.test_source import profile_of
+from tests.viewer.called_from import profile_of
 
 WORDS = "the_words_of_the_user"
 BLOCK = re.compile(rb'<script type="[^"]*" id="[^"]*">([A-Za-z0-9+/=]+)</script>')

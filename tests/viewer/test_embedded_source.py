@@ -11,7 +11,7 @@ from opscope.viewer import embedded
 from opscope.viewer.embedded import embed
 from opscope.viewer.questions import source
 from opscope.viewer.viewed import Viewed
-from tests.viewer.test_source import profile_of
+from tests.viewer.called_from import profile_of
 
 SECRET = "the_secret_in_the_text </script>\u2028"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qs
 
 import pytest
@@ -162,17 +163,22 @@ def test_back_and_forward_go_where_one_was(look, viewer):
     seen.fine()
 
 
+OF_NOTHING = re.compile(r"/api/(about|working)\?")
+
+
 def test_steps_and_devices_apply_to_every_page(look, viewer):
     seen = look(viewer, "overview")
     for page in PAGES:
         seen.asked.clear()
         seen.go(f"{page}?steps=1-2&device=1")
-        wanted = [url for url in seen.asked if "/api/" in url and "/api/about" not in url]
+        # what is viewed, and what a slow answer is at, are of no selection
+        wanted = [url for url in seen.asked if "/api/" in url and not OF_NOTHING.search(url)]
         if page == "steps":  # a range is chosen on its chart, which has all steps
             [chart] = [url for url in wanted if "name=steps&rows=1000" in url]
             assert "device=1" in chart
             wanted.remove(chart)
-        assert all("steps=1-2" in url and "device=1" in url for url in wanted), (page, wanted)
+        off = [url for url in wanted if "steps=1-2" not in url or "device=1" not in url]
+        assert not off, (page, off)
         seen.fine()
     seen.go("operators")
     whole = seen.page.locator(".sums").first.inner_text()

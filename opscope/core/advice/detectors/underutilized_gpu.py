@@ -71,21 +71,14 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     told = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
     main = waits[0][0] if waits and waits[0][1] > idle // 2 else None
     name = f" ({row['device_name']})" if row["device_name"] else ""
+    parts = [(time, f"idle for {_WAITS[cause]}") for cause, time in waits if time]
+    left = idle - sum(time for time, _ in parts)
+    if left > 0:
+        parts.append((left, _LEFT))
     rows = pl.DataFrame(
         [
-            {
-                "process": process,
-                "device": device,
-                "time": time,
-                "detail": f"idle for {_WAITS[cause]}",
-            }
-            for cause, time in waits
-            if time
-        ]
-        + [
-            {"process": process, "device": device, "time": left, "detail": _LEFT}
-            for left in [idle - sum(time for _, time in waits)]
-            if left > 0
+            {"process": process, "device": device, "time": time, "detail": detail}
+            for time, detail in parts
         ],
         schema={one: EVIDENCE[one] for one in ("process", "device", "time", "detail")},
     )
