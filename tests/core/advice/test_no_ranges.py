@@ -26,6 +26,13 @@ def test_kernels_without_any_op():
     assert found.rows.select("kernel", "count", "time").rows() == [("long", 1, 30), ("k", 1, 10)]
 
 
+def test_kernels_beyond_those_that_are_listed_are_in_the_last_row():
+    many = [ran(None, 10 * n, 10 * n + 5, f"k{n}") for n in range(25)]
+    (found,) = find(on_gpu(many, None))
+    assert found.rows["time"].sum() == found.time == 125
+    assert found.rows.select("kernel", "count", "detail").rows()[-1] == (None, 5, "5 more rows")
+
+
 def test_ranges_that_are_no_ops_are_counted():
     others = spans([{"text": "mine", "start": 10**9, "end": 10**9 + 5}], None)
     (found,) = find(on_gpu([ran(None, 0, 10, "k")], None, others))

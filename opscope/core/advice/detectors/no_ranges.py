@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
 
-_SHOWN: Final = 20
 #: Families of ranges that are no ops of a framework.
 _NO_OPS: Final = ("user", "layer", "step", "phase", "graph")
 #: Characters of a kernel's name in the text.
@@ -38,7 +38,7 @@ def find(answers: Answers) -> Answer:
     if summary["attributed_time"].item() or not families.is_in(_NO_OPS).all():
         return []
     time = int(summary["kernel_time"].item() or 0)
-    names = answers.kernel_totals().head(_SHOWN)
+    names = answers.kernel_totals()
     shown = [str(name)[:_LONG] for name in names["name"].head(3)]
     ranges = len(answers.trace["ranges"])
     beside = f"; {ranges:,} ranges were recorded, none of which is an op" if ranges else ""
@@ -55,10 +55,12 @@ def find(answers: Answers) -> Answer:
             reasoning="Recording ranges saves no time by itself: it lets the other detectors look."
             " Columns: op of kernels(), attributed_time of summary().",
             confidence="high",
-            rows=names.select(
-                pl.col("name").cast(pl.String).alias("kernel"),
-                pl.col("calls").cast(pl.Int64).alias("count"),
-                pl.col("total").cast(pl.Int64).alias("time"),
+            rows=with_rest(
+                names.select(
+                    pl.col("name").alias("kernel"),
+                    pl.col("calls").alias("count"),
+                    pl.col("total").alias("time"),
+                )
             ),
         )
     ]
