@@ -78,11 +78,12 @@ app.command("build")(build_command.build)
 
 def run() -> int:
     """Run the command that was typed; return the exit status."""
+    from opscope.core.not_merged import NotMerged
     from opscope.readers.errors import BadInput
 
     try:
         app(prog_name="opscope")
-    except BadInput as error:
+    except (BadInput, NotMerged) as error:
         common.say(str(error))
         return 2
     except SystemExit as done:
