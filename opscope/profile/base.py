@@ -20,6 +20,7 @@ from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.selection import Selection, select
 from opscope.core.analysis.spans import SELECTED
 from opscope.core.analysis.step_times import steps_of
+from opscope.core.analysis.windows import bounds
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
@@ -232,6 +233,11 @@ class Base:
     @once
     def _ops_frame(self) -> pl.DataFrame:
         return ops_frame(self._ops)
+
+    @once
+    def spans(self) -> pl.DataFrame:
+        """The first start and the last end (ns) of each process's events."""
+        return bounds(self.trace)
 
     @once
     def _executed(self) -> pl.DataFrame:

@@ -104,6 +104,16 @@ class Answers(Diagnosed, Saved):
     def _found_steps(self) -> pl.DataFrame:
         return self._step_table.select(*STEPS)
 
+    @once
+    def spans(self) -> pl.DataFrame:
+        """The first start and the last end (ns) of each process's events."""
+        return self._frame("bounds", self._lacking("times of events"))
+
+    def rank_advice(self) -> pl.DataFrame:
+        """What the detectors said of each file alone: the columns of ``advice()``, and the file's first
+        ``process``, its ``devices`` and ``wall_time``. Raises NotMerged where the partials hold none."""
+        return as_text(self._frame("rank_advice", self._lacking("advice")))
+
     def groups(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The process groups that each process is a member of, and their ranks."""
         return self.select(**where)._frame("groups", self._lacking("process groups"))

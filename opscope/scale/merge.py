@@ -241,6 +241,7 @@ def _frames(
         "collectives": collectives(exchanged),
         "exchanged": exchanged,
         "step_table": steps,
+        "bounds": bounds,
         **{name: joined.rows(name) for name in ("groups", "meshes")},
         **{name.replace(" ", "_"): joined.rows(name) for name in LISTED},
     }

@@ -1,0 +1,112 @@
+"""A fleet: what many jobs cost, as one dataset of small Parquet files by job, day and run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from opscope.core.tables.columns import as_text
+from opscope.profile import Merged, Profile
+from opscope.readers.errors import BadInput
+from opscope.remote.urls import is_url
+
+from . import places
+from .fleet_tables import start_time, tables
+
+#: A name that is a folder's name on every file system and needs no escapes in a URL.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+#: The table that is written last where a folder cannot be renamed: a run without it is not there.
+LAST: Final = "jobs.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Where a run lies in the fleet, and whether it was there already."""
+
+    path: str
+    new: bool
+
+
+def add(
+    profile: Profile | Merged,
+    fleet: str | os.PathLike[str],
+    *,
+    job: str,
+    day: date | None = None,
+    labels: Mapping[str, str] | None = None,
+    gpu_hours: float | None = None,
+) -> Added:
+    """Add a profile, or a job's merged one, to the dataset in the folder ``fleet`` (path or URL).
+
+    It gets a folder ``job=JOB/day=YYYY-MM-DD/run=ID`` with a Parquet file per table, which appears whole or
+    not at all; ``tables`` says what is in them. The run's ID is its time of day and a digest of its figures: a
+    run that is there already is not written again. ``day`` (UTC) is that of the first event; give it where no
+    clock of the profile tells. Raises ValueError for a job's name that is no name of a folder, and where the
+    day is not known; opscope.errors.BadInput for what the disk or store refuses.
+    """
+    if not _NAME.fullmatch(job):
+        raise ValueError(
+            f"{job!r} cannot name a job: a name has up to 100 letters, digits, '.', '_' and '-', and"
+            " begins with a letter or digit"
+        )
+    began = start_time(profile)
+    if day is None and began is None:
+        raise ValueError("no clock of the profile tells its day; give the day")
+    made = tables(profile, labels, gpu_hours)
+    run = f"{'000000' if began is None else began.strftime('%H%M%S')}-{_digest(made)}"
+    when = day or began.date()  # type: ignore[union-attr]
+    folder = f"job={job}/day={when.isoformat()}/run={run}"
+    place = places.join(fleet, folder)
+    if places.exists(place, LAST):
+        return Added(place, False)
+    _write(place, {name: as_text(frame) for name, frame in made.items()})
+    return Added(place, True)
+
+
+def _digest(made: Mapping[str, pl.DataFrame]) -> str:
+    """Return what tells runs of one second apart: a digest of their figures."""
+    held = hashlib.sha256()
+    for name in ("jobs", "ops", "labels"):
+        held.update(as_text(made[name]).write_csv().encode())
+    return held.hexdigest()[:10]
+
+
+def _write(place: str, made: Mapping[str, pl.DataFrame]) -> None:
+    if is_url(place):
+        from opscope.remote.copied import scratch  # lazy: few fleets are at URLs
+        from opscope.remote.written import write_folder
+
+        with scratch() as local:
+            source = local / "run"
+            source.mkdir()
+            _write_tables(source, made)
+            with places.told(place):
+                write_folder(source, place, force=True, last=LAST)
+        return
+    target = Path(place)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        _write_tables(temporary, made)
+        os.replace(temporary, target)
+    except OSError as error:
+        if target.joinpath(LAST).is_file():
+            return  # another process has just added the same run
+        raise BadInput(target, f"cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_tables(folder: Path, made: Mapping[str, pl.DataFrame]) -> None:
+    for name, frame in made.items():
+        frame.write_parquet(folder / f"{name}.parquet", compression="zstd")

@@ -1,0 +1,203 @@
+"""What a fleet keeps of a job: small tables that say what its ops, layers, kernels and advice cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import PurePath
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.analysis.distributed import one_clock
+from opscope.profile import Merged, Profile
+
+_NS_PER_HOUR: Final = 3_600_000_000_000
+#: The outermost module in the path of a layer: ``ResNet`` of ``ResNet.layer1.0``.
+_ROOT: Final = r"^([^./]+)"
+_SAME: Final = ("op", "op_type", "direction", "layer", "source", "reason")
+_ADVICE: Final = (
+    "detector", "outcome", "finding", "recommendation", "time", "saving", "saving_share", "saving_least",
+    "saving_most", "confidence", "reason",
+)  # fmt: skip
+#: Why a fleet has no GPU hours of a job.
+ON_CPU: Final = "no GPU was used"
+NO_DEVICES: Final = "how many GPUs there were is not known"
+OTHER_CLOCKS: Final = "the clocks of its machines are not aligned, so its wall time is not known"
+
+
+def start_time(profile: Profile | Merged) -> datetime | None:
+    """Return when the profile's first event began (UTC); None if no clock of it tells the time of day."""
+    trace = profile.trace
+    known = (
+        profile.spans.join(trace["processes"].select("process", "clock_domain"), on="process")
+        .join(trace["clocks"].select("clock_domain", "to_unix_ns"), on="clock_domain")
+        .select(pl.col("start") + pl.col("to_unix_ns"))
+        .to_series()
+        .drop_nulls()
+    )
+    if known.is_empty():
+        return None
+    first: int = known.min()  # type: ignore[assignment]
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=first // 1000)
+
+
+def tables(
+    profile: Profile | Merged,
+    labels: Mapping[str, str] | None = None,
+    gpu_hours: float | None = None,
+) -> dict[str, pl.DataFrame]:
+    """Return the tables of a job by name: jobs (one row), labels, ops, kinds, kernels, advice, ranks.
+
+    ``gpu_hours``: what the job took as a whole (GPUs times hours, as a scheduler accounts for them); without
+    it those of the recorded time alone. The device time in ``ops`` adds up to ``device_time`` of ``jobs``,
+    in ``kinds`` likewise; GPU hours of a row are its part of the job's, so that what the rows lack is time in
+    which the GPUs stood still (less what ran on one GPU at once). Without GPUs they are null.
+    """
+    summary = profile.summary().row(0, named=True)
+    held, why = _held(profile, summary)
+    scale = None if held is None else (held / _NS_PER_HOUR if gpu_hours is None else gpu_hours)
+    #: GPU hours of a nanosecond of one GPU's time
+    each = None if not held or scale is None else scale / held
+    ops = _ops(profile)
+    job = {
+        "start_time": pl.Series([start_time(profile)], dtype=pl.Datetime("us", "UTC")),
+        "model": pl.Series([_model(ops)], dtype=pl.String),
+        "program": pl.Series([_program(profile)], dtype=pl.String),
+        "frameworks": pl.Series([_listed(profile, "framework")], dtype=pl.String),
+        "hosts": pl.Series([_hosts(profile)], dtype=pl.Int64),
+        "ranks_read": pl.Series([_ranks(profile, "read")], dtype=pl.Int64),
+        "ranks_expected": pl.Series([_ranks(profile, "expected")], dtype=pl.Int64),
+        "gpu": pl.Series([_gpu(profile)], dtype=pl.String),
+        **{
+            name: pl.Series([summary.get(name)], dtype=kind)
+            for name, kind in (
+                ("devices", pl.Int64), ("steps", pl.Int64), ("wall_time", pl.Int64),
+                ("device_time", pl.Int64), ("device_busy", pl.Int64),
+                ("device_attributed_time", pl.Int64), ("device_unattributed_time", pl.Int64),
+                ("tensor_core_time", pl.Int64), ("flops_share", pl.Float64),
+            )
+        },
+        "gpu_hours": pl.Series([scale], dtype=pl.Float64),
+        "gpu_hours_of": pl.Series(
+            [None if scale is None else "the recorded time" if gpu_hours is None else "the job"],
+            dtype=pl.String,
+        ),
+        "idle_gpu_hours": pl.Series([_idle(summary, held, each)], dtype=pl.Float64),
+        "reason": pl.Series([why], dtype=pl.String),
+    }  # fmt: skip
+    return {
+        "jobs": pl.DataFrame(job),
+        "labels": pl.DataFrame(
+            {"key": list(labels or {}), "value": list((labels or {}).values())},
+            schema={"key": pl.String, "value": pl.String},
+        ),
+        "ops": ops.with_columns(_hours("device_time", each)),
+        "kinds": profile.kinds().with_columns(_hours("device_time", each)),
+        "kernels": profile.kernel_totals().with_columns(_hours("total", each)),
+        "advice": _advice(profile, summary, each),
+        "ranks": profile.communication().with_columns(
+            _hours("waiting_time", each).alias("waiting_gpu_hours")
+        ),
+    }
+
+
+def _hours(column: str, each: float | None) -> pl.Expr:
+    return (pl.col(column) * pl.lit(each, pl.Float64)).alias("gpu_hours")
+
+
+def _held(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Return for how long the job's GPUs were its own, added up (ns); or None and why it is not known."""
+    if profile.cpu_only:
+        return None, ON_CPU
+    if not summary["devices"]:
+        return None, NO_DEVICES
+    if not one_clock(profile.trace):
+        return None, OTHER_CLOCKS
+    wall = summary.get("window_time") or summary["wall_time"]
+    return (None, NO_DEVICES) if wall is None else (int(summary["devices"]) * int(wall), None)
+
+
+def _idle(summary: Mapping[str, Any], held: int | None, each: float | None) -> float | None:
+    busy = summary["device_busy"]
+    return None if held is None or each is None or busy is None else (held - busy) * each
+
+
+def _ops(profile: Profile | Merged) -> pl.DataFrame:
+    """Return the totals of ops over shapes and parameters, then the device time without an op by reason."""
+    totals = profile.op_totals()
+    rest = profile.unattributed().select(
+        pl.col("reason"),
+        pl.col("time").alias("device_time"),
+        *(pl.lit(None, totals.schema[name]).alias(name) for name in _SAME if name != "reason"),
+        *(pl.lit(None, totals.schema[name]).alias(name) for name in ("calls", "flops", "bytes")),
+    )
+    known = pl.col("device_time", "flops", "bytes")
+    added = totals.group_by(_SAME, maintain_order=True).agg(
+        pl.col("calls").sum(), pl.when(known.is_not_null().any()).then(known.sum())
+    )
+    columns = [*_SAME, "calls", "device_time", "flops", "bytes"]
+    return pl.concat([added.select(columns), rest.select(columns)], how="vertical_relaxed").sort(
+        "device_time", *_SAME, descending=[True, *[False] * len(_SAME)], nulls_last=True
+    )
+
+
+def _model(ops: pl.DataFrame) -> str | None:
+    """Return the outermost module in which most device time was spent; None if no op has a layer."""
+    roots = ops.select(pl.col("layer").str.extract(_ROOT).alias("root"), "device_time")
+    by = roots.drop_nulls("root").group_by("root").agg(pl.col("device_time").sum())
+    first = by.sort("device_time", "root", descending=[True, False])["root"]
+    return None if first.is_empty() else str(first[0])
+
+
+def _program(profile: Profile | Merged) -> str | None:
+    """Return the name of the program that most processes ran."""
+    names = profile.trace["processes"]["name"].drop_nulls().cast(pl.String)
+    found = names.value_counts(sort=True).sort("count", "name", descending=[True, False])
+    return None if found.is_empty() else PurePath(os.fspath(found["name"][0])).name
+
+
+def _listed(profile: Profile | Merged, column: str) -> str | None:
+    names = profile.trace["processes"][column].drop_nulls().cast(pl.String).unique().sort()
+    return ", ".join(names) or None
+
+
+def _hosts(profile: Profile | Merged) -> int | None:
+    return profile.trace["processes"]["host"].drop_nulls().n_unique() or None
+
+
+def _ranks(profile: Profile | Merged, which: str) -> int | None:
+    if isinstance(profile, Merged):
+        found: int = profile.manifest[which]
+        return found
+    processes = profile.trace["processes"]
+    if which == "read":
+        return processes["rank"].drop_nulls().n_unique() or None
+    size: int | None = processes["world_size"].max()  # type: ignore[assignment]
+    return size
+
+
+def _gpu(profile: Profile | Merged) -> str | None:
+    names = profile.trace["devices"]["name"].drop_nulls().cast(pl.String).unique().sort()
+    return ", ".join(names) or None
+
+
+def _advice(
+    profile: Profile | Merged, summary: Mapping[str, Any], each: float | None
+) -> pl.DataFrame:
+    """Return what the detectors said, each row with the GPU hours that its change would save.
+
+    Of a merged job it is what its partials hold: a row per file and finding.
+    """
+    if isinstance(profile, Merged):
+        found = profile.rank_advice()
+        gpus = pl.col("devices")
+    else:
+        found = profile.advice()
+        gpus = pl.lit(summary["devices"], pl.Int64)
+    return found.select(
+        *_ADVICE,
+        # all GPUs of a file stand still as long as its slowest part goes on
+        (pl.col("saving") * gpus * pl.lit(each, pl.Float64)).alias("gpu_hours"),
+    )
