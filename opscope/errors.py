@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .adapters import AdapterError as AdapterError
     from .core.capture.session import SessionError as SessionError
     from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
+    from .profile.merged import NotMerged as NotMerged
     from .readers.errors import BadInput as BadInput
     from .remote.errors import NotReached as NotReached
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 _DEFINED: Final = {
     "AdapterError": "adapters",
     "BadInput": "readers.errors",
+    "NotMerged": "profile.merged",
     "NotReached": "remote.errors",
     "SessionError": "core.capture.session",
     "UnknownDevice": "core.perf.devices.unnamed",
 }
-__all__ = ["AdapterError", "BadInput", "NotReached", "SessionError", "UnknownDevice"]
+__all__ = ["AdapterError", "BadInput", "NotMerged", "NotReached", "SessionError", "UnknownDevice"]
 
 
 def __getattr__(name: str) -> Any:

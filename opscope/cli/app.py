@@ -19,7 +19,9 @@ from . import (
     export,
     iterations,
     kernels,
+    merge,
     ops,
+    partial,
     redact,
     report,
     view,
@@ -66,6 +68,8 @@ app.command("counters")(with_bar(counters.counters))
 app.command("diff")(with_bar(diff.diff))
 app.command("whatif")(with_bar(whatif.whatif))
 app.command("export")(with_bar(export.export))
+app.command("partial")(with_bar(partial.partial))
+app.command("merge")(with_bar(merge.merge))
 app.command("view")(view.view)
 app.command("doctor")(with_bar(doctor.doctor))
 app.command("redact")(with_bar(redact.redact))

@@ -30,7 +30,7 @@ from opscope.readers.profile import profile_folder
 from opscope.remote.urls import is_pattern, is_url, shown
 
 from . import difference as differences
-from . import saved
+from . import merged, saved
 from .advice import Advice
 from .costs import Costs
 from .counters import Counters
@@ -106,6 +106,14 @@ class Profile(
 describe(Profile)
 
 
+class Merged(merged.Answers, Profile):
+    """The profile of a whole job, merged from the partials of its ranks (``opscope merge``).
+
+    Every frame that it has equals that of ``opscope.load`` of the same files. What needs events raises
+    opscope.errors.NotMerged. ``manifest`` says which ranks it is of.
+    """
+
+
 def load(
     path: Path | Sequence[Path],
     *,
@@ -157,6 +165,10 @@ def _loaded(
     )
     if is_saved and model is None:
         trace, stored, meta = profile_folder.read(cast(Path, path))
+        if merged.MERGED in meta:
+            profile: Profile = Merged(trace, stored, merged.checked(cast(Path, path), meta))
+            profile._path = fspath(cast(Path, path))
+            return _beside(profile, gpu, counters)
         profile = Profile(trace, stored if meta.get("analysis") == saved.ANALYSIS else None)
         profile._path = fspath(cast(Path, path))
     else:
@@ -168,6 +180,8 @@ def _loaded(
 def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile:
     """Return the profile with counters of another run joined, and its devices named."""
     if counters is not None:
+        if isinstance(profile, Merged):
+            raise merged.NotMerged("kernels")
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
         path_before = profile._path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis.coverage import missing_costs
+from opscope.core.analysis.coverage import missing_costs, missing_sums
 from opscope.core.analysis.efficiency import (
     group_efficiency,
     kernel_efficiency,
@@ -43,7 +43,10 @@ class Costs(Work):
         return self._told("missing_costs")
 
     def _make_missing_costs(self) -> pl.DataFrame:
-        return missing_costs(self._ops, self._executed, self._executed_memops)
+        sums, wholes = missing_sums(self._ops, self._executed, self._executed_memops)
+        # without any launch recorded shares are of all device time
+        launches = self.attribution.trace.has("calls")
+        return missing_costs(sums, wholes["launched" if launches else "all"])
 
     @selectable
     def efficiency(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
@@ -68,7 +71,10 @@ class Costs(Work):
     @selectable
     def utilization(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
-        found = step_utilization(
+        return self._given("utilization", self._made_utilization)
+
+    def _made_utilization(self) -> pl.DataFrame:
+        return step_utilization(
             # outside the window, the kernels that CUDA graphs replayed are not known
             captured_steps(self.trace, ended_steps(self.attribution.trace["ranges"])),
             self._ops_frame,
@@ -77,7 +83,6 @@ class Costs(Work):
             kernels=None if self.cpu_only else self.kernels(categories=True),
             replays=replays(self._ops),
         )
-        return as_text(found)
 
     @property
     def _specs(self) -> pl.DataFrame:

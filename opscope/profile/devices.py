@@ -11,7 +11,7 @@ from opscope.core.analysis.device_use import device_curve, device_use
 from opscope.core.analysis.fusable import NEEDED, fusable_kernels
 from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
 from opscope.core.analysis.launches import Launches, launches
-from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, short_kernels
+from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, length_sums, short_kernels
 from opscope.core.once import once
 
 from .base import selectable
@@ -75,7 +75,7 @@ class Devices(Work):
     @selectable
     def kernel_lengths(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long kernels are: how many, and how much of their time, by ranges of lengths."""
-        return self._given("kernel_lengths", lambda: kernel_lengths(self._executed))
+        return self._given("kernel_lengths", lambda: kernel_lengths(length_sums(self._executed)))
 
     @selectable
     def short_kernels(self, below: int = SHORT, **where: Unpack[Where]) -> pl.DataFrame:

@@ -37,7 +37,11 @@ class Job(Base):
         return self._told("communication")
 
     def _make_communication(self) -> pl.DataFrame:
-        return distributed.communication(self.attribution, self._exchanged)
+        return distributed.communication(self._own_communication, self._exchanged)
+
+    @once
+    def _own_communication(self) -> pl.DataFrame:
+        return distributed.own_communication(self.attribution, self._exchanged)
 
     @selectable
     def collectives(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.analysis import totals
-from opscope.core.analysis.by_range import range_totals
-from opscope.core.analysis.gaps import gaps, gaps_on_cpu
+from opscope.core.analysis.by_range import range_sums, range_totals
+from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.op_totals import op_totals
 from opscope.core.analysis.regions import compiled_regions
-from opscope.core.analysis.summary import summary, unattributed_on_cpu
+from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
 from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 
@@ -147,7 +147,7 @@ class Work(Base):
         return self._told("kernel_totals")
 
     def _make_kernel_totals(self) -> pl.DataFrame:
-        return totals.kernel_totals(self._executed)
+        return totals.kernel_totals(totals.kernel_sums(self._executed))
 
     @selectable
     def unattributed(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -157,8 +157,12 @@ class Work(Base):
     def _make_unattributed(self) -> pl.DataFrame:
         if self.cpu_only:
             trace = self.attribution.trace  # with steps that were inferred
-            return unattributed_on_cpu(trace, self.summary(), lambda: self._ops_frame)
-        return totals.unattributed(self._executed, self._executed_memops)
+            compiling = compiling_time(trace, lambda: self._ops_frame)
+            return unattributed_on_cpu(self._cached("summary"), compiling)
+        whole = int(self._cached("summary")["device_time"].item() or 0)
+        return totals.unattributed(
+            totals.unattributed_sums(self._executed, self._executed_memops), whole
+        )
 
     @selectable
     def gaps(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -169,10 +173,8 @@ class Work(Base):
         return self._told("gaps")
 
     def _make_gaps(self) -> pl.DataFrame:
-        if self.cpu_only:
-            whole = self.summary()["device_time"].item() or 0
-            return gaps_on_cpu(self._ops, self._ops_frame, whole)
-        return gaps(self._ops)
+        sums = gap_sums_on_cpu(self._ops, self._ops_frame) if self.cpu_only else gap_sums(self._ops)
+        return gaps(sums, self._cached("summary")["device_time"].item() or 0)
 
     @selectable
     def range_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -181,7 +183,7 @@ class Work(Base):
 
     def _make_range_totals(self) -> pl.DataFrame:
         frame = self._ops_frame if self.cpu_only else None
-        return range_totals(self._ops, self._executed, frame)
+        return range_totals(range_sums(self._ops, self._executed, frame))
 
     @selectable
     def compiled(self, **where: Unpack[Where]) -> pl.DataFrame:

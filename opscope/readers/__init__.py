@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: How the names of a profile's files begin that hold results: joining profiles reads none of them.
 NOT_READ: Final = "extra."
 
-__all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open"]
+__all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open", "traces_in"]
 
 
 def open(
@@ -60,7 +60,7 @@ def open(
     found = find(location)
     if found is None:
         none = f"{location}: a folder without traces"
-        return _read_all(_traces(location), none, strict, lean, beside)
+        return _read_all(traces_in(location), none, strict, lean, beside)
     with progress.reading([location], without=NOT_READ):
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
@@ -135,7 +135,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return "folder" if found is None else found.name
 
 
-def _traces(folder: Path) -> list[Path]:
+def traces_in(folder: Path) -> list[Path]:
     """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
     found = []
     for entry in sorted(folder.iterdir()):

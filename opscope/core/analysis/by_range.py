@@ -17,26 +17,42 @@ from opscope.core.tables.intervals import NONE
 _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
-def range_totals(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
+def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the sums of which ``range_totals`` is made, with ``kernel`` (null without a GPU) and ``many``.
+
+    ``frame``: without a GPU the profile's ops. Of parts of a job they may be joined.
+    """
+    if frame is None:
+        return _ran(ops, executed)
+    return (
+        frame.select("range", pl.col("self_time").alias("time"), *_SUMS)
+        .group_by("range")
+        .agg(
+            pl.col("time").sum(),
+            pl.len().cast(pl.Int64).alias("many"),
+            *map(known_sum, _SUMS),
+        )
+        .with_columns(pl.lit(None, pl.Boolean).alias("kernel"))
+    )
+
+
+def added_ranges(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``range_sums`` of parts of a job, joined, with one row per range and kind of work."""
+    return sums.group_by("range", "kernel").agg(
+        pl.col("time", "many").sum(), *map(known_sum, _SUMS)
+    )
+
+
+def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row per innermost user range (null: none), by time: range, device_time (ns), share, calls,
     kernels, copies, matrix_flops, vector_flops, flops, bytes.
 
-    ``calls`` counts kernels, copies and sets. Without a GPU, ``frame`` is the profile's ops: ``calls``
-    counts ops, and ``device_time`` is their self time. A sum is null if none of its values is known.
+    ``calls`` counts kernels, copies and sets; without a GPU it counts ops, and ``device_time`` is their self
+    time. A sum is null if none of its values is known. ``sums`` is ``range_sums``.
     """
-    if frame is not None:
-        ran = frame.select(
-            "range",
-            pl.col("self_time").alias("time"),
-            *_SUMS,
-            pl.lit(None, pl.Boolean).alias("kernel"),
-            pl.lit(1, pl.Int64).alias("many"),
-        )
-    else:
-        ran = _ran(ops, executed)
     kernel, many = pl.col("kernel"), pl.col("many")
     return (
-        ran.lazy()
+        sums.lazy()
         .group_by("range")
         .agg(
             pl.col("time").sum().alias("device_time"),

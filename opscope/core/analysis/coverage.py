@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import polars as pl
 
@@ -18,28 +20,60 @@ BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
 _INSIDE = "its cost counts in an op around it"
 
 
-def missing_costs(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
-    why.
+def missing_sums(
+    ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Return the sums by op, what it lacks and why, and of which times shares are: ``launched`` (ns, with a
+    launch record) and ``all``. Of parts of a job they may be joined, and added up.
 
-    ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. If the trace has kernels, the rows are the
-    kernels and copies that the summary's ``flops_share`` and ``bytes_share`` leave out: a compiled
-    region under the region's name, a kernel that no op launched under its own name; ``calls`` counts
-    kernels. ``share`` is of the device time with a launch record, as in the summary: over the rows that
-    lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a launch record, which
-    are listed too (``why`` says so). Without kernels, time is the ops' self time. Ops that took no time
-    are left out. For kernels over lists of tensors ``why`` ends with the bounds of their grids (``chunks``).
+    If the trace has kernels, the rows are the kernels and copies that the summary's ``flops_share`` and
+    ``bytes_share`` leave out: a compiled region under the region's name, a kernel that no op launched under
+    its own name. Without kernels, time is the ops' self time. What took no time is left out.
     """
     if not ops.on_device:
         times = ops.times
         alone = times.self_time if times.seen is None else times.self_time[times.seen]
-        return _ranked(_of_ops(ops), int(alone.sum()))
+        whole = int(alone.sum())
+        return _summed(_of_ops(ops)), {"launched": whole, "all": whole}
     found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
-    launches = ops.attribution.trace.has("calls")  # without any, shares are of all device time
     # of the other columns nothing is needed: a filter of all copies 70 bytes a kernel
-    counted = pl.col("duration").filter("launched") if launches else pl.col("duration")
-    whole = sum(int(table.select(counted.sum()).item()) for table in (executed, memops))
-    return _ranked(found, whole)
+    wholes = {
+        name: sum(int(table.select(counted.sum()).item()) for table in (executed, memops))
+        for name, counted in (
+            ("launched", pl.col("duration").filter("launched")),
+            ("all", pl.col("duration")),
+        )
+    }
+    return _summed(found), wholes
+
+
+def missing_costs(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
+    why.
+
+    ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. ``calls`` counts kernels. ``share`` is of the
+    device time with a launch record, as in the summary (``whole``; where the source records no launches, of
+    all): over the rows that lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a
+    launch record, which are listed too (``why`` says so). For kernels over lists of tensors ``why`` ends
+    with the bounds of their grids (``chunks``). ``sums`` is ``missing_sums``.
+    """
+    ranked = (
+        added_missing(sums)
+        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
+    )
+    limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
+    return ranked.with_columns(pl.col("why") + limits).select(
+        "op", "op_type", "lacks", "calls", "time", "share", "why"
+    )
+
+
+def added_missing(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``missing_sums`` of parts of a job, joined, with one row per op, lack and reason."""
+    return sums.group_by(_SUMMED_BY).agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
+
+
+_SUMMED_BY: Final = ("op", "op_type", "lacks", "why")
 
 
 def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
@@ -151,15 +185,15 @@ def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
-    """Return the table of ``missing_costs`` from one row per kind of kernel, copy or op."""
+def _summed(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of ``missing_sums`` from one row per kind of kernel, copy or op."""
     if "elements" not in found.columns:
         found = found.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()
         )
     free = pl.col("op_type").is_in(FREE).fill_null(value=False)
     no_flops, no_bytes = ~pl.col("has_flops") & ~free, ~pl.col("has_bytes")
-    ranked = (
+    return (
         found.lazy()
         .filter((no_flops | no_bytes) & (pl.col("time") > 0))
         .with_columns(
@@ -175,13 +209,7 @@ def _ranked(found: pl.DataFrame, whole: int) -> pl.DataFrame:
             .fill_null(_INSIDE)
             .alias("why"),
         )
-        .group_by("op", "op_type", "lacks", "why")
+        .group_by(_SUMMED_BY)
         .agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
-        .with_columns((pl.col("time") / (whole or None)).alias("share"))
-        .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
         .collect()
-    )
-    limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
-    return ranked.with_columns(pl.col("why") + limits).select(
-        "op", "op_type", "lacks", "calls", "time", "share", "why"
     )

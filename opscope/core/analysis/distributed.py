@@ -18,6 +18,7 @@ from opscope.core.tables.intervals import Ints, clip, intersect, merge
 from opscope.core.tables.trace import Trace
 
 _WITHIN: Final = (*GROUP, "number")
+_OF_ALL: Final = ("collectives", "message_bytes", "waiting_time")
 _SCHEMA: Final = {
     "process": pl.Int32,
     "rank": pl.Int32,
@@ -30,6 +31,11 @@ _SCHEMA: Final = {
     "collectives": pl.Int64,
     "message_bytes": pl.Int64,
     "waiting_time": pl.Int64,
+}
+#: The columns of ``own_communication``.
+OWN: Final = {
+    **{name: kind for name, kind in _SCHEMA.items() if name not in _OF_ALL},
+    "on_gpu": pl.Boolean,
 }
 _COLLECTIVES: Final = {
     "kind": pl.Categorical,
@@ -59,7 +65,12 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
     ``waiting``: a rank's time in a collective minus the shortest time of any rank; null if no other
     rank's time in it is known.
     """
-    found = matched(exchanges(attribution), one_clock(attribution.trace))
+    return timed(exchanges(attribution), one_clock(attribution.trace))
+
+
+def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """Return ``exchanges`` (of parts of a job, joined) as ``exchanged`` does."""
+    found = matched(found, same_clock)
     duration = pl.col("end") - pl.col("start")
     several = pl.col("number").is_not_null() & (pl.col("duration").count().over(_WITHIN) > 1)
     shortest = pl.when(several).then(pl.col("duration").min().over(_WITHIN))
@@ -68,9 +79,35 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
     )
 
 
-def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that ran kernels or collectives: how communication and computation share
-    the time, in ns.
+    the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
+    ``exchanged``; ``message_bytes`` and ``waiting_time`` are its sums.
+    """
+    sums = found.group_by("process").agg(
+        pl.len().cast(pl.Int64).alias("collectives"),
+        pl.when(pl.col("bytes").is_not_null().all())
+        .then(pl.col("bytes").sum())
+        .alias("message_bytes"),
+        known_sum("waiting").alias("waiting_time"),
+    )
+    none = {"collectives": 0, "message_bytes": 0}
+    return (
+        rows.sort(
+            ~pl.col("on_gpu"), pl.when(~pl.col("on_gpu")).then("process"), maintain_order=True
+        )
+        .join(sums, on="process", how="left", maintain_order="left", nulls_equal=True)
+        .with_columns(
+            # without a collective there is none, of no bytes; with some of an unknown size it is not known
+            pl.when(pl.col("collectives").is_null()).then(pl.lit(value)).otherwise(name).alias(name)
+            for name, value in none.items()
+        )
+        .select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items())
+    )
+
+
+def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of ``communication`` that need no other rank, and whether a process is ``on_gpu``.
 
     Times are inside the window: [first step start, last step end] of the steps whose kernels were
     captured, else the span of all kernels or ops. ``communication_time`` is union(communication),
@@ -78,8 +115,7 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
     during which other work is computed, over the whole trace; null without communication. On a GPU both
     are kernels. On a CPU communication is what the backend ran (null if only the calls were seen), and
     computation is all other ops. The definitions are those of Holistic Trace Analysis, without its
-    trimming of steps. ``found`` is the result of ``exchanged``; ``message_bytes`` and ``waiting_time``
-    are its sums.
+    trimming of steps. ``found`` is the result of ``exchanged``, or of ``exchanges``.
     """
     trace = attribution.trace
     rows = []
@@ -107,8 +143,6 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
         comm, other = clip(comm, low, high), clip(other, low, high)
         inside = _length(comm)
         both = _length(intersect(comm, other))
-        waiting = exchanged_here["waiting"].drop_nulls()
-        sizes = exchanged_here["bytes"].drop_nulls()
         rows.append(
             {
                 "process": process,
@@ -119,12 +153,10 @@ def communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame
                 "computation_time": _length(other),
                 "overlap_time": both if seen else None,
                 "overlap": hidden,
-                "collectives": len(exchanged_here),
-                "message_bytes": sizes.sum() if len(sizes) == len(exchanged_here) else None,
-                "waiting_time": waiting.sum() if len(waiting) else None,
+                "on_gpu": process in on_gpu,
             }
         )
-    return pl.DataFrame(rows, schema=_SCHEMA)
+    return pl.DataFrame(rows, schema=OWN)
 
 
 def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.DataFrame:

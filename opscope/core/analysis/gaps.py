@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import CPU_REASONS, compiles, outside_ops
 from opscope.core.attribution.attribute import REASONS, Launched
-from opscope.core.tables.columns import at, gather, spread
+from opscope.core.tables.columns import at, gather, known_sum, spread
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
 
@@ -28,18 +28,14 @@ SCHEMA: Final = {
 _BY: Final = ("reason", "range", "phase", "state")
 
 
-def gaps(ops: Ops) -> pl.DataFrame:
-    """Return one row per reason, user range and phase in which kernels and copies without an op were
-    launched: reason, range, phase, state (null), kernels, copies, time (ns), share of all device time.
-
-    ``time`` adds up to the summary's ``device_unattributed_time``.
-    """
+def gap_sums(ops: Ops) -> pl.DataFrame:
+    """Return the sums by reason, user range and phase in which kernels and copies without an op were
+    launched: reason, range, phase, state (null), kernels, copies, time (ns)."""
     attribution = ops.attribution
     trace = attribution.trace
-    parts, whole = [], 0
+    parts = []
     for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         duration = trace[name]["end"] - trace[name]["start"]
-        whole += int(duration.sum())
         rows = np.flatnonzero(launched.reason > 0)
         parts.append(
             pl.DataFrame(
@@ -54,7 +50,7 @@ def gaps(ops: Ops) -> pl.DataFrame:
         )
     kernel = pl.col("kernel")
     counted = (kernel.sum().alias("kernels"), (~kernel).sum().alias("copies"))
-    return _by_label(pl.concat(parts), whole, *counted)
+    return pl.concat(parts).group_by(_BY).agg(*counted, pl.col("time").sum())
 
 
 def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Series]:
@@ -70,11 +66,11 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
     }
 
 
-def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
+def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
     """Return the same columns for a CPU-only profile: time of the steps' threads inside steps, outside any
     op.
 
-    ``frame`` is the profile's ops, ``whole`` its ``device_time`` (ns). ``state``: what the thread did, if
+    ``frame`` is the profile's ops. ``state``: what the thread did, if
     the scheduler's records are in the trace. kernels and copies are null.
     """
     trace, role = ops.attribution.trace, ops.attribution.meaning.role
@@ -103,19 +99,31 @@ def gaps_on_cpu(ops: Ops, frame: pl.DataFrame, whole: int) -> pl.DataFrame:
             )
         )
     nothing = pl.lit(None, pl.Int64)
-    return _by_label(pl.concat(parts), whole, nothing.alias("kernels"), nothing.alias("copies"))
-
-
-def _by_label(found: pl.DataFrame, whole: int, *counted: pl.Expr) -> pl.DataFrame:
     return (
-        found.lazy()
+        pl.concat(parts)
         .group_by(_BY)
-        .agg(*counted, pl.col("time").sum())
+        .agg(nothing.alias("kernels"), nothing.alias("copies"), pl.col("time").sum())
+    )
+
+
+def added_gaps(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``gap_sums`` of parts of a job, joined, with one row per reason, range, phase and state."""
+    return sums.group_by(_BY).agg(known_sum("kernels"), known_sum("copies"), pl.col("time").sum())
+
+
+def gaps(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """Return one row per reason, user range and phase of the time without an op: reason, range, phase,
+    state, kernels, copies, time (ns), share of ``whole`` (ns), which is all device time.
+
+    ``time`` adds up to the summary's ``device_unattributed_time``. ``sums``: ``gap_sums`` or, without a GPU,
+    ``gap_sums_on_cpu``; of parts of a job they may be joined.
+    """
+    return (
+        added_gaps(sums)
         .filter(pl.col("time") > 0)
         .with_columns((pl.col("time") / (whole or None)).alias("share"))
         .sort("time", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True)
         .select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
-        .collect()
     )
 
 

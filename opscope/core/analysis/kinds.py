@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -40,13 +41,20 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
     without an op likewise, with the ``reason``. ``totals`` is ``totals.op_totals``, ``gaps`` is
     ``totals.unattributed``. The times add up to the device time; if that is not known there are no rows.
     """
-    on_device = ops.on_device
+    return kinds_of(totals, gaps, (lambda: kinds_of_kernels(ops)) if ops.on_device else None)
+
+
+def kinds_of(
+    totals: pl.DataFrame, gaps: pl.DataFrame, by_kernel: Callable[[], pl.DataFrame] | None
+) -> pl.DataFrame:
+    """Like ``op_kinds``: ``by_kernel`` returns ``kinds_of_kernels``, of each part of a job; None without a
+    GPU."""
     if totals["device_time"].null_count() == len(totals) and not len(gaps):
         return pl.DataFrame(schema=SCHEMA)
-    by_op = _by_op(totals, not on_device)
+    by_op = _by_op(totals, by_kernel is None)
     parts = [by_op.filter(pl.col("kind").is_not_null())]
-    if on_device:
-        parts += [_by_kernel(ops, name) for name in ("kernels", "memops")]
+    if by_kernel is not None:
+        parts.append(by_kernel())
     else:
         text = pl.lit(None, pl.String)
         parts.append(
@@ -66,6 +74,16 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
         .sort("device_time", *_KEYS, descending=[True, *[False] * len(_KEYS)], nulls_last=True)
         .with_columns(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
     )
+
+
+def kinds_of_kernels(ops: Ops) -> pl.DataFrame:
+    """Return the part of ``op_kinds`` that the names of kernels give, and the copies: texts as String."""
+    return added_kinds(pl.concat([_by_kernel(ops, name) for name in ("kernels", "memops")]))
+
+
+def added_kinds(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``kinds_of_kernels`` of parts of a job, joined, with one row per kind."""
+    return sums.group_by(_KEYS).agg(pl.col("device_time").sum(), known_sum("calls"))
 
 
 def for_kinds(totals: pl.DataFrame) -> pl.DataFrame:

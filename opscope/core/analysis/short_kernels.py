@@ -25,22 +25,34 @@ BY_NAME: Final = (
 )
 
 
-def kernel_lengths(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per range of lengths that kernels have: ``LENGTHS``; the shortest first.
-
-    ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
-    """
+def length_sums(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return how many kernels are in each range of lengths (``place`` in BOUNDS), and their time: place,
+    calls, total (ns). Of parts of a job they may be joined."""
     duration = kernels["duration"].to_numpy()
     place = np.searchsorted(np.array(BOUNDS), duration, side="right")
-    low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
-    high = pl.Series("below", [*BOUNDS, None], pl.Int64)
-    whole, many = int(duration.sum()), len(duration)
-    sums = (
+    return (
         pl.DataFrame({"place": place, "duration": duration})
         .group_by("place")
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("total"))
         .sort("place")
     )
+
+
+def added_lengths(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``length_sums`` of parts of a job, joined, with one row per range of lengths."""
+    return sums.group_by("place").agg(pl.col("calls", "total").sum()).sort("place")
+
+
+def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per range of lengths that kernels have: ``LENGTHS``; the shortest first.
+
+    ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
+    ``sums`` is ``length_sums``.
+    """
+    low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
+    high = pl.Series("below", [*BOUNDS, None], pl.Int64)
+    sums = added_lengths(sums)
+    whole, many = int(sums["total"].sum()), int(sums["calls"].sum())
     share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
     return sums.with_columns(
         low.gather(sums["place"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -77,71 +77,120 @@ def summary(
     ``own_time`` is opscope's own time, of all parts and processes; ``own_share`` is that time over the
     time that the processes recorded, ``own_steps_share`` its part inside steps over the steps' time.
     """
-    row: dict[str, Any] = dict.fromkeys(SCHEMA)
-    apart = only_captured(trace)
-    counted = ~pl.col("process").is_in(apart).fill_null(False)
+    ran = on_devices(trace, kernels, memops)
+    busy = [union_length(*(_joined(parts, name) for name in _SPAN)) for parts in ran.values()]
+    devices = sum(key[-1] is not None for key in ran)
+    sums = summary_sums(trace, kernels, memops, ops)
+    return summary_of(trace, sums, _wall_time(trace, only_captured(trace)), devices, sum(busy))
+
+
+def summary_sums(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
+) -> dict[str, int | None]:
+    """Return the integers of which ``summary`` is made: those of the parts of a job add up (``added``).
+
+    None: not known, or not of this kind of trace. The arguments are those of ``summary``.
+    """
+    counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
-    window, ran = captured_time(trace), on_devices(trace, kernels, memops)
-    row |= {
-        "wall_time": _wall_time(trace, counted if apart else None),
-        "window_time": window,
-        "window_steps": None if window is None else len(captured_steps(trace, steps)),
+    return {
         "steps": len(steps),
+        "captured_steps": len(captured_steps(trace, steps)),
         "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
-        "devices": sum(key[-1] is not None for key in ran),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
+        **(_of_gpu(kernels, memops) if ops is None and trace.has("kernels") else {}),
+        **(_of_cpu(trace, ops) if ops is not None else {}),
+    }
+
+
+def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Return the ``summary_sums`` of all parts added up: None where no part knows a number."""
+    found: dict[str, int | None] = {}
+    for part in parts:
+        for name, value in part.items():
+            before = found.get(name)
+            found[name] = before if value is None else value + (before or 0)
+    return found
+
+
+def summary_of(
+    trace: Trace, sums: Mapping[str, int | None], wall: int | None, devices: int, busy: int | None
+) -> pl.DataFrame:
+    """Return ``summary`` from its sums, the time from the first event to the last, and the devices.
+
+    ``busy`` (ns): how long any of the devices' work ran; None: not known. Of ``trace`` only what it
+    recorded, ``windows`` and ``own_costs`` are needed.
+    """
+    row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    window = captured_time(trace)
+    row |= {
+        "wall_time": wall,
+        "window_time": window,
+        "window_steps": None if window is None else sums["captured_steps"],
+        "devices": devices,
+        **{name: sums.get(name) for name in ("steps", "processes", "kernels", "copies")},
     }
     files = trace.origin.get("files", 1)
     row |= {"files": files, "files_read": files - len(trace.origin.get("failed", ()))}
     row |= _own(trace["own_costs"])
-    if ops is not None:
-        row |= _cpu(trace, ops)
-    elif trace.has("kernels"):
-        row |= _gpu(ran, kernels, memops, trace.has("calls"))
+    if sums.get("whole") is not None:
+        row |= _gpu(sums, trace.has("calls"), busy)
+    elif sums.get("self_time") is not None:
+        row |= _cpu(sums)
     return pl.DataFrame([row], schema=SCHEMA)
 
 
-def _gpu(
-    ran: dict[tuple[object, ...], list[pl.DataFrame]],
-    kernels: pl.DataFrame,
-    memops: pl.DataFrame,
-    with_calls: bool,
-) -> dict[str, Any]:
-    """``with_calls``: the source records launches; without, shares of known work are of all device time."""
-    total = int(kernels["duration"].sum())
-    has_op = pl.col("reason").is_null()
-    attributed, copied = _time(kernels, has_op), _time(memops, has_op)
-    busy = sum(union_length(*(_joined(parts, name) for name in _SPAN)) for parts in ran.values())
-    whole = total + int(memops["duration"].sum())
-    launched = pl.col("launched")
+def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None]:
+    """The sums (ns) of a trace with kernels; those in ``launched_…`` are of work with a launch record."""
+    has_op, launched = pl.col("reason").is_null(), pl.col("launched")
     free = pl.Series("free", matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
     kernels = kernels.with_columns(free)
     known = ALL_FLOPS.is_not_null() | pl.col("free")
-    with_launch = _time(kernels, launched) + _time(memops, launched)
-    launched_share = with_launch / whole if whole else None
-    if not with_calls:
-        launched, with_launch = pl.lit(True), whole
-    of_kernels, kernels_known = _time(kernels, launched), _time(kernels, launched & known)
-    with_flops = kernels_known + _time(memops, launched)
-    sized = pl.col("bytes").is_not_null() & launched
-    with_bytes = _time(kernels, sized) + _time(memops, sized)
-    tensor = _time(kernels, pl.col("tensor_core").fill_null(False))
+    sized, all_ = pl.col("bytes").is_not_null(), pl.lit(True)
+    found: dict[str, int | None] = {
+        "total": int(kernels["duration"].sum()),
+        "whole": int(kernels["duration"].sum()) + int(memops["duration"].sum()),
+        "attributed": _time(kernels, has_op),
+        "copied": _time(memops, has_op),
+        "tensor": _time(kernels, pl.col("tensor_core").fill_null(False)),
+        "tensor_told": int(kernels["tensor_core"].is_not_null().any()),
+        "tensor_unknown": _time(kernels, pl.col("tensor_core").is_null()),
+    }
+    for prefix, which in (("launched_", launched), ("all_", all_)):
+        found |= {
+            f"{prefix}kernels": _time(kernels, which),
+            f"{prefix}memops": _time(memops, which),
+            f"{prefix}known": _time(kernels, which & known),
+            f"{prefix}sized": _time(kernels, sized & which) + _time(memops, sized & which),
+        }
+    return found
+
+
+def _gpu(sums: Mapping[str, int | None], with_calls: bool, busy: int | None) -> dict[str, Any]:
+    """``with_calls``: the source records launches; without, shares of known work are of all device time."""
+    have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
+    whole, total, attributed = have["whole"], have["total"], have["attributed"]
+    launched = have["launched_kernels"] + have["launched_memops"]
+    prefix = "launched_" if with_calls else "all_"
+    with_launch = have[f"{prefix}kernels"] + have[f"{prefix}memops"]
+    of_kernels, known = have[f"{prefix}kernels"], have[f"{prefix}known"]
+    with_flops = known + have[f"{prefix}memops"]
     return {
         "device_time": whole,
-        "device_attributed_time": attributed + copied,
-        "device_unattributed_time": whole - attributed - copied,
+        "device_attributed_time": attributed + have["copied"],
+        "device_unattributed_time": whole - attributed - have["copied"],
         "device_busy": busy,
         "kernel_time": total,
         "attributed_time": attributed,
         "unattributed_time": total - attributed,
         "attributed_share": attributed / total if total else None,
-        "launched_share": launched_share,
+        "launched_share": launched / whole if whole else None,
         "flops_share": with_flops / with_launch if with_launch else None,
-        "kernel_flops_share": kernels_known / of_kernels if of_kernels else None,
-        "bytes_share": with_bytes / with_launch if with_launch else None,
-        "tensor_core_time": tensor if kernels["tensor_core"].is_not_null().any() else None,
-        "tensor_core_undetermined_time": _time(kernels, pl.col("tensor_core").is_null()),
+        "kernel_flops_share": known / of_kernels if of_kernels else None,
+        "bytes_share": have[f"{prefix}sized"] / with_launch if with_launch else None,
+        "tensor_core_time": have["tensor"] if have["tensor_told"] else None,
+        "tensor_core_undetermined_time": have["tensor_unknown"],
     }
 
 
@@ -172,9 +221,9 @@ def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
     return sum(int(frame[part].select(sums).item()) for part in pieces(len(frame)))
 
 
-def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
-    """Return the summary of a CPU-only profile: op self time, and the time of the steps' own threads inside
-    steps but outside any op.
+def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
+    """Return the sums (ns) of a CPU-only profile: op self time, and the time of the steps' own threads
+    inside steps but outside any op.
 
     Threads without steps of their own (XLA's pool) work for the threads with steps: while an op runs on
     such a thread, a thread that waits does not count as outside any op.
@@ -183,30 +232,39 @@ def _cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, Any]:
         ops = ops.filter(pl.col("device_time").is_not_null())
     if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
         return {}  # the CPU's work was not recorded: unknown, which is not 0
-    attributed = int(ops["self_time"].sum())
-    outside = sum(int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops))
     top = ops.filter(pl.col("parent_id").is_null())
-    busy = sum(
-        union_length(part["start"].to_numpy(), part["end"].to_numpy())
-        for part in top.select("process", "start", "end").partition_by("process")
-    )
     known = ops.filter(
         pl.col("flops").is_not_null()
         | pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
     )
     return {
+        "self_time": _time_of(ops),
+        "outside": sum(
+            int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops)
+        ),
+        "cpu_busy": sum(
+            union_length(part["start"].to_numpy(), part["end"].to_numpy())
+            for part in top.select("process", "start", "end").partition_by("process")
+        ),
+        "known": _time_of(known),
+        "sized": _time_of(ops.filter(pl.col("bytes").is_not_null())),
+    }
+
+
+def _cpu(sums: Mapping[str, int | None]) -> dict[str, Any]:
+    have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
+    attributed, outside = have["self_time"], have["outside"]
+    return {
         "device_time": attributed + outside,
         "device_attributed_time": attributed,
         "device_unattributed_time": outside,
-        "device_busy": busy,
+        "device_busy": have["cpu_busy"],
         "kernel_time": attributed + outside,
         "attributed_time": attributed,
         "unattributed_time": outside,
         "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
-        "flops_share": _time_of(known) / attributed if attributed else None,
-        "bytes_share": _time_of(ops.filter(pl.col("bytes").is_not_null())) / attributed
-        if attributed
-        else None,
+        "flops_share": have["known"] / attributed if attributed else None,
+        "bytes_share": have["sized"] / attributed if attributed else None,
     }
 
 
@@ -241,8 +299,8 @@ def compiles(trace: Trace) -> pl.DataFrame:
     return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
 
 
-def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
-    """Return the time from the first event to the last, on host and device, of the ``counted`` rows."""
+def _wall_time(trace: Trace, apart: list[int]) -> int | None:
+    """Return the time from the first event to the last, on host and device, but of processes ``apart``."""
     if SELECTED in trace.origin:
         span = trace.origin[SELECTED]["span"]
         return None if span is None else span[1] - span[0]
@@ -250,8 +308,8 @@ def _wall_time(trace: Trace, counted: pl.Expr | None = None) -> int | None:
     high: list[int] = []
     for name in ("ranges", "calls", "kernels", "memops"):
         table = trace[name].select("process", "start", "end")
-        if counted is not None:
-            table = table.filter(counted)
+        if apart:
+            table = table.filter(~pl.col("process").is_in(apart).fill_null(False))
         if len(table):
             low.append(table["start"].min())  # type: ignore[arg-type]
             high.append(table["end"].max())  # type: ignore[arg-type]
@@ -288,6 +346,17 @@ def on_devices(
     return found
 
 
+def device_spans(
+    kernels: pl.DataFrame, memops: pl.DataFrame
+) -> dict[tuple[int | None, int | None], tuple[Ints, Ints]]:
+    """Return when any work of each process and device ran: starts and ends, each stretch once."""
+    found: dict[tuple[int | None, int | None], list[pl.DataFrame]] = {}
+    for table in (kernels, memops):
+        for process, device, rows in _by_device(table):
+            found.setdefault((process, device), []).append(rows)
+    return {key: merge(*(_joined(parts, name) for name in _SPAN)) for key, parts in found.items()}
+
+
 #: A number that no process or device has: their numbers have 32 bits.
 _NOBODY: Final = -(1 << 40)
 
@@ -321,17 +390,11 @@ COMPILING: Final = "inside steps, compiling a program"
 CPU_REASONS: Final = (COMPILING, "inside steps, outside any op")
 
 
-def unattributed_on_cpu(
-    trace: Trace, summary: pl.DataFrame, ops: Callable[[], pl.DataFrame]
-) -> pl.DataFrame:
-    """Return the columns of ``totals.unattributed`` for a CPU-only profile; ``ops`` returns its ops.
-
-    Time in which a program was compiled has its own reason.
-    """
-    whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
-    rest = known or 0  # if it is not known there is no row
-    compiling = 0
+def compiling_time(trace: Trace, ops: Callable[[], pl.DataFrame]) -> int:
+    """Return the time (ns) of a CPU-only profile inside steps, outside any op, in which a program was
+    compiled. ``ops`` returns its ops."""
     compiled = compiles(trace)
+    compiling = 0
     if len(compiled):
         for process, thread, outside in outside_ops(trace, ops()):
             here = (pl.col("process") == process) & (pl.col("thread") == thread)
@@ -339,6 +402,16 @@ def unattributed_on_cpu(
             spans = merge(mine["start"].to_numpy(), mine["end"].to_numpy())
             first, last = intersect(spans, outside)
             compiling += int((last - first).sum())
+    return compiling
+
+
+def unattributed_on_cpu(summary: pl.DataFrame, compiling: int) -> pl.DataFrame:
+    """Return the columns of ``totals.unattributed`` for a CPU-only profile.
+
+    kernels and copies are null. ``compiling`` is ``compiling_time``.
+    """
+    whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    rest = known or 0  # if it is not known there is no row
     rows = zip(CPU_REASONS, (compiling, rest - compiling), strict=True)
     return (
         pl.DataFrame(rows, schema={"reason": pl.String, "time": pl.Int64}, orient="row")

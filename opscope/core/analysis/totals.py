@@ -34,42 +34,67 @@ PARTIAL: Final = ("device_time", *COST_COLUMNS)
 SUMMED: Final = ("calls", "kernels", "cpu_time", "self_time")
 
 
-def kernel_totals(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time, the op
-    it most often belongs to, whether it uses Tensor Cores (null: not known), sums of FLOPs and bytes."""
+def kernel_sums(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kernel name and op, in the order of their first kernels: calls, total, min, max
+    (ns), tensor_core (null: not known), sums of FLOPs and bytes. ``added_kernels`` adds up those of parts.
+    """
     duration = pl.col("duration")
     return (
         kernels.lazy()
         .with_columns(ALL_FLOPS)
-        .group_by("name")
+        .group_by("name", "op", maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             duration.sum().alias("total"),
-            duration.mean().alias("mean"),
             duration.min().alias("min"),
             duration.max().alias("max"),
-            pl.col("op").drop_nulls().mode(maintain_order=True).first().alias("op"),
             pl.col("tensor_core").any(ignore_nulls=False),
             known_sum("flops"),
             known_sum("bytes"),
         )
-        .with_columns((pl.col("total") / kernels["duration"].sum()).alias("share"))
+        .collect()
+    )
+
+
+def kernel_totals(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kernel name: calls, total/mean/min/max time (ns), share of all kernel time, the op
+    it most often belongs to, whether it uses Tensor Cores (null: not known), sums of FLOPs and bytes.
+
+    ``sums`` is ``kernel_sums``; where parts of a job were joined, one name and op may have several rows.
+    """
+    named = pl.col("op").is_not_null()
+    each = added_kernels(sums).lazy()
+    most = pl.col("op").filter(named & (pl.col("calls") == pl.col("calls").filter(named).max()))
+    return (
+        each.group_by("name", maintain_order=True)
+        .agg(most.first().alias("op"), *_ADDED)
+        .with_columns(
+            (pl.col("total") / pl.col("calls")).alias("mean"),
+            (pl.col("total") / sums["total"].sum()).alias("share"),
+        )
         .sort("total", "name", descending=[True, False])
         .select(
-            "name",
-            "calls",
-            "total",
-            "mean",
-            "min",
-            "max",
-            "share",
-            "op",
-            "tensor_core",
-            "flops",
-            "bytes",
+            *("name", "calls", "total", "mean", "min", "max", "share", "op", "tensor_core"),
+            *("flops", "bytes"),
         )
         .collect()
     )
+
+
+def added_kernels(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``kernel_sums`` of parts of a job, joined in order, with one row per name and op."""
+    return sums.group_by("name", "op", maintain_order=True).agg(*_ADDED)
+
+
+#: How rows of ``kernel_sums`` add up: integers alone, so that their order changes nothing.
+_ADDED: Final = (
+    pl.col("calls", "total").sum(),
+    pl.col("min").min(),
+    pl.col("max").max(),
+    pl.col("tensor_core").any(ignore_nulls=False),
+    known_sum("flops"),
+    known_sum("bytes"),
+)
 
 
 def op_sums(ops: Ops) -> pl.DataFrame:
@@ -135,14 +160,9 @@ def costs_of_kinds(
     return gather(ops.costs.catalogue[name], priced) * calls
 
 
-def unattributed(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per reason why kernels or copies have no op: reason, kernels, copies, kernel_time,
-    time (ns, both), share of all device time.
-
-    ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
-    ``unattributed_time``.
-    """
-    whole = sum(int(part["duration"].sum()) for part in (kernels, memops))
+def unattributed_sums(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per reason why kernels or copies have no op: reason, kernels, copies, kernel_time, time
+    (ns, both); of parts of a job they may be joined."""
     duration, is_kernel = pl.col("duration"), pl.col("kernel")
     return (
         pl.concat(
@@ -157,7 +177,24 @@ def unattributed(kernels: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
             duration.filter(is_kernel).sum().alias("kernel_time"),
             duration.sum().alias("time"),
         )
+        .collect()
+    )
+
+
+def added_unattributed(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``unattributed_sums`` of parts of a job, joined, with one row per reason."""
+    return sums.group_by("reason").agg(pl.all().sum())
+
+
+def unattributed(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """Return one row per reason why kernels or copies have no op: reason, kernels, copies, kernel_time,
+    time (ns, both), share of all device time.
+
+    ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
+    ``unattributed_time``. ``sums`` is ``unattributed_sums``, ``whole`` (ns) all device time.
+    """
+    return (
+        added_unattributed(sums)
         .with_columns((pl.col("time") / (whole or None)).alias("share"))
         .sort("time", "reason", descending=[True, False])
-        .collect()
     )

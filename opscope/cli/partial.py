@@ -1,0 +1,66 @@
+"""``opscope partial``: reduce each rank's trace to a small file, from which the job's profile is merged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import common
+
+
+def partial(
+    file: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="A profile or a trace of any supported format, by path, URL or pattern; each gets a partial"
+            " of its own.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="PARTS",
+            help="Folder (path or URL) that gets the partials.",
+            show_default=False,
+        ),
+    ],
+    gpu: common.Gpu = None,
+    model: common.Model = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make partials again that are there already.")
+    ] = False,
+) -> None:
+    """Reduce each FILE to a partial: a small file with what its ranges, kernels and collectives come to.
+
+    opscope merge PARTS makes the profile of the whole job of them. A file whose partial is there already, of
+    the same version, size and analysis, is not read again. A file that cannot be read is noted in PARTS, the
+    others are read, and the exit code is 2.
+    """  # fmt: skip
+    from opscope.core.perf.devices.unnamed import UnknownDevice
+    from opscope.readers.errors import BadInput
+    from opscope.scale import places
+    from opscope.scale.partial import partial_name, sources, write_failure, write_partial
+
+    failed = 0
+    files = sources(file)
+    for one in files:
+        try:
+            name = partial_name(one, gpu=gpu, model=model)
+            if not force and places.exists(output, name):
+                common.say(f"there already: {places.join(output, name)}")
+                continue
+            write_partial(one, output, gpu=gpu, model=model, force=force)
+            common.say(f"wrote {places.join(output, name)}")
+        except UnknownDevice as error:
+            common.fail(f"--gpu {error}")
+        except BadInput as error:
+            common.say(str(error))
+            write_failure(one, output, error.what, gpu=gpu, model=model)
+            failed += 1
+    if failed:
+        common.fail(f"{failed} of {len(files)} files could not be read")

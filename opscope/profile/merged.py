@@ -1,0 +1,176 @@
+"""The profile of a job that was merged from partials: totals, steps and collectives, and no events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from opscope.core.analysis.devices import trace_device
+from opscope.core.analysis.step_times import STEPS
+from opscope.core.once import lock_of, once
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.tables.columns import as_text
+from opscope.core.tables.trace import Trace
+from opscope.readers.errors import BadInput
+from opscope.readers.profile import profile_folder
+
+from .diagnosed import Diagnosed
+from .saved import ANALYSIS, Path, Saved
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from opscope.core.attribution.attribute import Attribution
+
+    from .base import Where
+
+#: Tables of a trace that are few rows however long it is: a partial has all of each, and so has a merge.
+HELD: Final = (
+    "processes", "clocks", "devices", "windows", "own_costs", "notes", "light", "light_blocks",
+    "light_lengths", "light_steps",
+)  # fmt: skip
+#: Key of a saved profile's meta that says that it was merged, and what is known of the job.
+MERGED: Final = "merged"
+
+
+class NotMerged(LookupError):
+    """A question that a profile made from partials cannot answer: it holds sums, and no events one by one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"made from partials, which hold no {what} one by one: open the rank's own file for that"
+        )
+
+
+class _Held(dict[str, pl.DataFrame]):
+    """The tables that a merged profile has; asking for another raises NotMerged, for it is not empty."""
+
+    def __missing__(self, name: str) -> pl.DataFrame:
+        raise NotMerged(name)
+
+
+class Answers(Diagnosed, Saved):
+    """What a merged profile answers, from the frames that were merged; all else raises NotMerged."""
+
+    def __init__(
+        self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None, about: Any = None
+    ) -> None:
+        """``trace``: the tables ``HELD``; ``stored``: the frames; ``about``: what else is known (JSON)."""
+        about = about if isinstance(about, dict) else {}
+        recorded = frozenset(map(str, about.get("present", ())))
+        held = _Held({name: trace[name] for name in HELD})
+        super().__init__(Trace(held, recorded | trace.present, trace.origin), stored)
+        self._about: dict[str, Any] = about
+        #: The frames as they were given: unlike those of a saved profile they cannot be made again.
+        self._given_frames = self._stored
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Which ranks the profile is of: ``expected``, ``read``, ``failed``, ``missing`` and more."""
+        found: dict[str, Any] = self._about.get("manifest", {})
+        return found
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether the traces show no use of a GPU, so that the CPU is the device."""
+        return bool(self._about.get("cpu_only"))
+
+    @once
+    def device(self) -> tuple[Device | None, str | None]:
+        """The device's limits and None, or None and the reason why the limits are not known."""
+        return trace_device(self.trace["devices"], bool(self._about.get("on_gpu")))
+
+    @property
+    def holds(self) -> list[str]:
+        """The names of the frames and tables that were merged, sorted."""
+        return sorted({*self._given_frames, *self.trace.tables})
+
+    def select(self, **where: Unpack[Where]) -> Self:
+        """Return the profile itself if nothing is selected; a selection raises NotMerged."""
+        if any(value is not None for value in where.values()):
+            raise NotMerged("events to select")
+        return self
+
+    @once
+    def attribution(self) -> Attribution:
+        raise NotMerged("events")
+
+    @once
+    def _exchanged(self) -> pl.DataFrame:
+        return self._frame("exchanged", self._lacking("collectives"))
+
+    @once
+    def _step_table(self) -> pl.DataFrame:
+        return self._frame("step_table", self._lacking("steps"))
+
+    @once
+    def _found_steps(self) -> pl.DataFrame:
+        return self._step_table.select(*STEPS)
+
+    def groups(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The process groups that each process is a member of, and their ranks."""
+        return self.select(**where)._frame("groups", self._lacking("process groups"))
+
+    def meshes(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The dimensions of each DeviceMesh, and the coordinate of each process along them."""
+        return self.select(**where)._frame("meshes", self._lacking("meshes"))
+
+    @staticmethod
+    def _lacking(what: str) -> Callable[[], pl.DataFrame]:
+        def make() -> pl.DataFrame:
+            raise NotMerged(what)
+
+        return make
+
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        stored = name.replace(" ", "_")
+        with lock_of(self, f"frame of {name}"):
+            if name not in self._frames:
+                held = stored in self._given_frames
+                self._frames[name] = self._given_frames[stored] if held else make()
+            return self._frames[name]
+
+    def _passing(self, name: str, columns: Any) -> pl.DataFrame:
+        return self._cached(name)
+
+    @property
+    def _has_ranges(self) -> bool:
+        return bool(self._about.get("ranges"))
+
+    def save_as(
+        self,
+        path: Path,
+        *,
+        force: bool = False,
+        others: Iterable[Path] = (),
+        scratch: FilePath | None = None,
+    ) -> FilePath:
+        """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path."""
+        present = self.trace.present & set(HELD)
+        held = Trace(dict(self.trace.tables), present, self.trace.origin)
+        frames = {name: as_text(self._given_frames[name]) for name in self._given_frames}
+        about = {"analysis": ANALYSIS, MERGED: self._about}
+        return profile_folder.write(path, held, frames, about, force, others, scratch)
+
+    def __repr__(self) -> str:
+        read, expected = (self.manifest.get(name) for name in ("read", "expected"))
+        return f"<Profile merged from partials of {read:,} of {expected:,} ranks>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>"
+
+
+def checked(path: str | PathLike[str], meta: Mapping[str, Any]) -> Any:
+    """Return what a saved merged profile knows of its job. Raises BadInput where another analysis made it."""
+    if meta.get("analysis") != ANALYSIS:
+        raise BadInput(
+            path,
+            f"was merged by another version (analysis {meta.get('analysis')}, this is {ANALYSIS}), and a"
+            " merge cannot be computed anew: make and merge the partials again",
+        )
+    return meta.get(MERGED)

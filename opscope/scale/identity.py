@@ -1,0 +1,105 @@
+"""What makes a trace the one that it is, and its partial's name: where it lies, its version, its size."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from opscope.profile.saved import ANALYSIS
+from opscope.readers import at_urls
+from opscope.readers.errors import BadInput
+from opscope.remote.urls import is_pattern, is_url, shown
+
+from .places import told
+
+#: How the names of partials end.
+SUFFIX: Final = ".partial.parquet"
+#: How the name ends of what says why a file could not be read.
+FAILED: Final = ".failed.json"
+_SHOWN: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A source as it is now: ``place`` (URL without credentials, or absolute path), ``version`` (etag,
+    generation or time of change; None: the store says none) and ``size`` in bytes."""
+
+    place: str
+    version: str | None
+    size: int | None
+
+
+def identity_of(source: str | os.PathLike[str]) -> Identity:
+    """Return the identity of a file, or of a folder that is one trace; it is not read. Raises BadInput."""
+    if is_url(source):
+        return _of_url(os.fspath(source))
+    place = os.path.abspath(source)
+    if os.path.isdir(place):
+        return _of_folder(Path(place))
+    try:
+        found = os.stat(place)
+    except OSError as error:
+        raise BadInput(source, error.strerror or "cannot be read") from error
+    return Identity(place, str(found.st_mtime_ns), found.st_size)
+
+
+def _of_url(url: str) -> Identity:
+    if is_pattern(url):
+        raise BadInput(shown(url), "a partial is of one file: give its own URL, not a pattern")
+    found = at_urls.listed(url)[0]
+    if not found.is_folder:
+        return Identity(shown(url), found.version, found.size)
+    from opscope.remote.listed import under  # lazy: few traces are at URLs
+
+    with told(url):
+        inside = under(url)
+    versions = [(name, one.version, one.size) for name, one in sorted(inside.items())]
+    return Identity(
+        shown(url).rstrip("/"), _digest(versions), sum(one.size or 0 for one in inside.values())
+    )
+
+
+def _of_folder(folder: Path) -> Identity:
+    held = [
+        (str(one.relative_to(folder).as_posix()), (found := one.stat()).st_mtime_ns, found.st_size)
+        for one in sorted(folder.rglob("*"))
+        if one.is_file()
+    ]
+    return Identity(str(folder), _digest(held), sum(size for _, _, size in held))
+
+
+def partial_name(
+    source: str | os.PathLike[str],
+    *,
+    gpu: str | None = None,
+    model: str | os.PathLike[str] | None = None,
+) -> str:
+    """Return the name of the partial of ``source``, which is not read. Raises BadInput.
+
+    Equal names mean an equal source, made by the same analysis with equal options: such a partial need not
+    be made again.
+    """
+    return name_of(identity_of(source), gpu, model)
+
+
+def name_of(identity: Identity, gpu: str | None, model: str | os.PathLike[str] | None) -> str:
+    """Return the name of the partial of what ``identity`` is of."""
+    beside = None if model is None else identity_of(model)
+    asked = [
+        ANALYSIS,
+        [identity.place, identity.version, identity.size],
+        gpu,
+        beside and [beside.place, beside.version, beside.size],
+    ]
+    name = identity.place.rstrip("/").rpartition("/")[2].partition(".")[0]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SHOWN].strip("-") or "trace"
+    return f"{clean}-{_digest(asked)}{SUFFIX}"
+
+
+def _digest(told: object) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]

@@ -1,0 +1,70 @@
+"""Which ranks a merged job is of: expected, read, failed, missing, and those that are there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+#: Of more missing ranks only this many are listed one by one.
+_LISTED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``expected`` and ``read`` count ranks (files, where ranks are not known). ``failed``: what could not be
+    read and why. ``missing``: the ranks of which nothing is there; ``missing_files`` likewise, where files
+    were expected by name. ``duplicates``: ranks of which several files are there."""
+
+    expected: int
+    read: int
+    of: str = "ranks"
+    failed: list[dict[str, str]] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+    missing_files: list[str] = field(default_factory=list)
+    duplicates: list[int] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def said(self) -> str:
+        """Return in one line how whole the job is: ``997 of 1,000 ranks``."""
+        return f"{self.read:,} of {self.expected:,} {self.of}"
+
+
+def manifest(
+    processes: pl.DataFrame,
+    files: int,
+    failed: Sequence[Mapping[str, str]],
+    expected: int | None,
+    missing_files: Sequence[str],
+) -> Manifest:
+    """Return the manifest of a job whose ``processes`` (trace table) come from ``files`` partials.
+
+    ``expected``: how many ranks (or files) there should be; None: as many as the processes' ``world_size``
+    says, else those that are there.
+    """
+    ranks = processes["rank"].drop_nulls()
+    known = len(ranks) > 0 and len(ranks) == len(processes)
+    counts = ranks.value_counts()
+    twice = sorted(counts.filter(pl.col("count") > 1)["rank"].to_list())
+    sizes = processes["world_size"].drop_nulls()
+    world = int(sizes.max()) if len(sizes) and known else None  # type: ignore[arg-type]
+    whole = expected if expected is not None else world
+    read = ranks.n_unique() if known else files
+    if whole is None:
+        whole = read + len(failed) + len(missing_files)
+    missing: list[int] = []
+    if known and whole > read:
+        missing = sorted(set(range(whole)) - set(ranks.to_list()))[:_LISTED]
+    return Manifest(
+        max(whole, read),
+        read,
+        "ranks" if known else "files",
+        [dict(one) for one in failed],
+        missing,
+        list(missing_files),
+        twice,
+    )

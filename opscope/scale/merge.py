@@ -1,0 +1,347 @@
+"""Merge the partials of a job's ranks into one profile, whose frames equal those of ``load`` of all files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.analysis.by_range import range_totals
+from opscope.core.analysis.coverage import missing_costs
+from opscope.core.analysis.distributed import (
+    collectives,
+    communication,
+    one_clock,
+    timed,
+)
+from opscope.core.analysis.gaps import gaps
+from opscope.core.analysis.kinds import kinds_of
+from opscope.core.analysis.op_totals import op_totals
+from opscope.core.analysis.short_kernels import kernel_lengths
+from opscope.core.analysis.summary import summary_of, unattributed_on_cpu
+from opscope.core.analysis.totals import kernel_totals, unattributed
+from opscope.core.job.clocks import machines
+from opscope.core.tables.intervals import union_length
+from opscope.core.tables.trace import Trace
+from opscope.profile import Merged
+from opscope.readers.errors import BadInput, NoneReadable
+from opscope.remote.urls import shown
+
+from . import packed, places
+from .clocks import Moves, placed
+from .identity import FAILED, SUFFIX
+from .joined import Joined
+from .manifest import Manifest, manifest
+from .statistics import LISTED
+
+#: Of more files than this a profile lists no file by itself, only their different formats.
+_ORIGINS: Final = 1000
+
+
+def merge(
+    parts: places.Place | Sequence[places.Place],
+    *,
+    expected: int | Sequence[str] | None = None,
+    strict: bool = False,
+) -> Merged:
+    """Return the profile of the job whose partials are in the folder ``parts`` (path or URL), or are the
+    files (paths or URLs) of a list.
+
+    ``expected``: how many ranks there should be, or the names of the partials that should be there
+    (``partial_name``); without it as many as the ranks themselves say. ``profile.manifest`` says which were
+    read, failed or are missing. Raises opscope.errors.BadInput if a partial was made by another analysis or
+    if two are of one file or one process, which would count twice, and if none can be read; with ``strict``
+    also if any cannot. ``profile.save('job.opscope')`` writes it.
+    """
+    files, failed = _found(parts)
+    joined, seen = Joined(), _Seen()
+    broken: list[BadInput] = []
+    for path in files:
+        try:
+            with places.at_hand(path) as local:
+                partial = packed.read(local, shown(os.fspath(path)))
+        except packed.OtherAnalysis:
+            raise
+        except BadInput as error:
+            if strict:
+                raise
+            broken.append(error)
+            continue
+        seen.add(partial)
+        joined.add(partial)
+    if not joined.abouts:
+        if broken:
+            raise broken[0] if len(broken) == 1 else NoneReadable(broken)
+        where = shown(os.fspath(parts)) if isinstance(parts, (str, os.PathLike)) else "()"
+        raise BadInput(where, "no partials here: opscope partial FILE -o FOLDER makes them")
+    if strict and failed:
+        raise BadInput(failed[0]["path"], failed[0]["what"])
+    failed += [{"path": one.path, "what": one.what} for one in broken]
+    names = {os.path.basename(os.fspath(path)) for path in files}
+    lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
+    return _merged(joined, failed, expected if isinstance(expected, int) else None, lacking)
+
+
+def _found(
+    parts: places.Place | Sequence[places.Place],
+) -> tuple[list[places.Place], list[dict[str, str]]]:
+    """Return the partials in order, and the files that could not be read."""
+    if not isinstance(parts, (str, os.PathLike)):
+        return list(parts), []
+    if os.fspath(parts).endswith(SUFFIX):
+        return [parts], []
+    from opscope.remote.listed import natural  # lazy: as others of that room
+
+    names = sorted(places.names(parts), key=natural)
+    failed = []
+    for name in names:
+        if not name.endswith(FAILED) or name.removesuffix(FAILED) + SUFFIX in names:
+            continue
+        with places.at_hand(places.join(parts, name)) as local:
+            try:
+                told = json.loads(local.read_text("utf-8"))
+                failed.append({"path": str(told["place"]), "what": str(told["what"])})
+            except (ValueError, KeyError, TypeError) as error:
+                raise BadInput(places.join(parts, name), f"damaged: {error}") from error
+    return [places.join(parts, name) for name in names if name.endswith(SUFFIX)], failed
+
+
+class _Seen:
+    """The files and processes of the partials so far: none may count twice."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = {}
+        self._contents: dict[str, str] = {}
+        self._processes: dict[tuple[Any, ...], str] = {}
+
+    def add(self, partial: packed.Partial) -> None:
+        """Raise BadInput if the partial is of a file or a process that another one is of."""
+        place = str(partial.about["source"]["place"])
+        self._once(self._places, place, partial.name, f"is of the same file ({place}) as")
+        self._once(
+            self._contents, str(partial.about["content"]), partial.name, "has the same content as"
+        )
+        processes = partial.tables.get("trace.processes")
+        if processes is None:
+            return
+        for key in processes.select("host", "pid", "start_time").drop_nulls().rows():
+            what = f"has a process (pid {key[1]} on {key[0]}) that is also in"
+            self._once(self._processes, key, partial.name, what)
+
+    @staticmethod
+    def _once(seen: dict[Any, str], key: Any, name: str, what: str) -> None:
+        before = seen.setdefault(key, name)
+        if before != name:
+            raise BadInput(
+                name,
+                f"{what} {before}: it would count twice; remove one, or open both files by load",
+            )
+
+
+def _merged(
+    joined: Joined, failed: list[dict[str, str]], expected: int | None, lacking: list[str]
+) -> Merged:
+    abouts = joined.abouts
+    on_cpu = bool(abouts[0]["cpu_only"])
+    if any(bool(about["cpu_only"]) != on_cpu for about in abouts):
+        other = next(about for about in abouts if bool(about["cpu_only"]) != on_cpu)
+        raise BadInput(
+            str(other["source"]["place"]),
+            "shows a GPU in use and other files show none, or the reverse; sums of the two cannot be"
+            " merged: open the files by opscope.load, or merge each kind by itself",
+        )
+    held = {
+        name.removeprefix("trace."): joined.rows(name)
+        for name in list(joined.held())
+        if name.startswith("trace.")
+    }
+    trace = Trace.of(held, _origin(abouts, failed))
+    found = joined.rows("exchanges")
+    trace, moves = placed(trace, found)
+    which = manifest(trace["processes"], len(abouts), failed, expected, lacking)
+    present = frozenset().union(*(about["present"] for about in abouts))
+    whole = Trace(trace.tables, present, trace.origin)
+    found = moves.moved(found, ("called", "start", "end"))
+    frames = _frames(joined, whole, found, moves, on_cpu)
+    _note(trace, abouts, moves, which, frames["exchanged"])
+    about = {
+        "present": sorted(present),
+        "cpu_only": on_cpu,
+        "on_gpu": any(about["on_gpu"] for about in abouts),
+        "ranges": sum(about["ranges"] for about in abouts),
+        "ours": any(about["ours"] for about in abouts),
+        "manifest": which.as_json(),
+    }
+    return Merged(Trace(trace.tables, present | {"notes"}, trace.origin), frames, about)
+
+
+def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -> dict[str, Any]:
+    """Return what ``load`` of the files says of where they come from."""
+    origins = [about["origin"] for about in abouts]
+    files = len(failed) + sum(int(one.get("files", 1)) for one in origins)
+    lost = [*failed, *(item for one in origins for item in one.get("failed", ()))]
+    if len(origins) == 1:
+        origin = dict(origins[0])
+    else:
+        parts = [
+            {**one, "first_process": about["first_process"]}
+            for one, about in zip(origins, abouts, strict=True)
+        ]
+        if len(parts) > _ORIGINS:
+            kinds = ("format", "tool", "version", "times")
+            alike = {
+                json.dumps({key: one.get(key) for key in kinds if key in one}) for one in parts
+            }
+            parts = [json.loads(one) for one in sorted(alike)]
+        origin = {"format": "several", "parts": parts}
+    origin["files"] = files
+    if lost:
+        origin["failed"] = lost
+    return origin
+
+
+def _frames(
+    joined: Joined, trace: Trace, found: pl.DataFrame, moves: Moves, on_cpu: bool
+) -> dict[str, pl.DataFrame]:
+    exchanged = timed(found.with_columns(pl.lit(None, pl.Int64).alias("op")), one_clock(trace))
+    whole, busy = _devices(joined, trace, moves)
+    bounds = moves.moved(joined.rows("bounds"), ("start", "end"))
+    wall = int(bounds["end"].max() - bounds["start"].min()) if len(bounds) else None  # type: ignore[operator, arg-type]
+    summary = summary_of(trace, joined.summary, wall, whole, busy)
+    device_time = int(summary["device_time"].item() or 0)
+    totals = op_totals(joined.sums("op_totals"))
+    if on_cpu:
+        compiling = sum(about["compiling"] for about in joined.abouts)
+        without = unattributed_on_cpu(summary, compiling)
+    else:
+        without = unattributed(joined.sums("unattributed"), device_time)
+    of = "launched" if trace.has("calls") else "all"
+    lacking_of = sum(int(about["missing_of"][of]) for about in joined.abouts)
+    steps = moves.moved(joined.rows("step_table"), ("start", "end"))
+    if (
+        steps["step"].is_not_null().any()
+    ):  # a process without steps has a row only where none has any
+        steps = steps.filter(pl.col("step").is_not_null())
+    return {
+        "summary": summary,
+        "op_totals": totals,
+        "kernel_totals": kernel_totals(joined.sums("kernel_sums")),
+        "kernel_lengths": kernel_lengths(joined.sums("kernel_lengths")),
+        "unattributed": without,
+        "kinds": kinds_of(
+            totals, without, None if on_cpu else lambda: joined.sums("kinds_of_kernels")
+        ),
+        "gaps": gaps(joined.sums("gaps"), device_time),
+        "range_totals": range_totals(joined.sums("ranges")),
+        "missing_costs": missing_costs(joined.sums("missing"), lacking_of),
+        "communication": communication(joined.rows("communication"), exchanged),
+        "collectives": collectives(exchanged),
+        "exchanged": exchanged,
+        "step_table": steps,
+        **{name: joined.rows(name) for name in ("groups", "meshes")},
+        **{name.replace(" ", "_"): joined.rows(name) for name in LISTED},
+    }
+
+
+def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | None]:
+    """Return how many devices there are, and how long (ns) they were busy; None where it is not known.
+
+    A device is the one of its UUID, else of its number on its machine, as ``summary.on_devices`` has it. What
+    several processes ran on one is counted once, which needs all its stretches of work.
+    """
+    devices = joined.rows("devices")
+    spans = moves.moved(joined.rows("device_spans"), ("start",))
+    machine = dict(machines(trace).select("process", "machine").rows())
+    uuids = {
+        (process, device): uuid
+        for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
+        if uuid
+    }
+    of: dict[tuple[Any, ...], list[tuple[Any, Any, int, bool]]] = {}
+    for process, device, time, kept in devices.rows():
+        uuid = None if process is None or device is None else uuids.get((process, device))
+        key = (uuid,) if uuid else (machine.get(process, process), device)
+        of.setdefault(key, []).append((process, device, time, kept))
+    busy: int | None = 0
+    shared = [rows for rows in of.values() if len(rows) > 1]
+    busy = sum(rows[0][2] for rows in of.values() if len(rows) == 1)
+    for rows in shared:
+        if not all(kept for *_, kept in rows):
+            return sum(key[-1] is not None for key in of), None
+        busy += _union(spans, rows)
+    return sum(key[-1] is not None for key in of), busy
+
+
+def _union(spans: pl.DataFrame, rows: Iterable[tuple[Any, Any, int, bool]]) -> int:
+    mine = pl.concat(
+        spans.filter(
+            pl.col("process").eq_missing(pl.lit(process, pl.Int32))
+            & pl.col("device").eq_missing(pl.lit(device, pl.Int32))
+        )
+        for process, device, *_ in rows
+    )
+    start = mine["start"].to_numpy()
+    return union_length(start, start + mine["length"].to_numpy())
+
+
+def _note(
+    trace: Trace,
+    abouts: Sequence[Mapping[str, Any]],
+    moves: Moves,
+    which: Manifest,
+    exchanged: pl.DataFrame,
+) -> None:
+    """Add notes on what the merge cannot know as ``load`` of all files would."""
+    for one in which.failed:
+        trace.note("error", f"left out: {one['path']}: {one['what']}")
+    for what, lacking in (("ranks", which.missing), ("files", which.missing_files)):
+        if lacking:
+            some = ", ".join(map(str, lacking[:10])) + (" …" if len(lacking) > 10 else "")
+            trace.note("error", f"missing {what}: {some}", len(lacking))
+    if which.duplicates:
+        some = ", ".join(map(str, which.duplicates[:10]))
+        trace.note("warning", f"several files are of one rank: {some}", len(which.duplicates))
+    if which.read < which.expected:
+        for text, many in _incomplete(exchanged):
+            trace.note("warning", text, many)
+    if moves.drifting:
+        trace.note(
+            "info",
+            "clocks of some machines run at another rate: times of steps and collectives are on the common"
+            " clock, durations of kernels on that of each machine",
+        )
+    recorded = {tuple(about["present"]) for about in abouts}
+    differing = sorted(
+        set().union(*map(set, recorded)) - set.intersection(*map(set, recorded))
+        & {"kernels", "calls", "memops", "ranges"}
+    )
+    if differing and {"kernels", "calls", "memops", "ranges"} & set(differing):
+        names = ", ".join(
+            one for one in differing if one in ("kernels", "calls", "memops", "ranges")
+        )
+        trace.note(
+            "info",
+            f"only some of the files record {names}: what steps were made of is as each file shows it",
+        )
+
+
+def _incomplete(exchanged: pl.DataFrame) -> Iterator[tuple[str, int]]:
+    """Yield a note on the collectives that lack members, if there are any."""
+    one = ["group", "members", "size", "number"]
+    known = exchanged.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
+    if known.is_empty():
+        return
+    there = known.group_by(one).agg(pl.col("process").n_unique().alias("there"))
+    lacking = there.filter(pl.col("there") < pl.col("size"))
+    if len(lacking):
+        yield (
+            "collectives are partial, as not all of their members were read: their waiting is that of the"
+            " members that were",
+            len(lacking),
+        )
+
+
+__all__ = ["merge"]

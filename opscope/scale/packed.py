@@ -1,0 +1,111 @@
+"""A partial as a file: one Parquet table with a row per table of statistics, each packed as an Arrow stream.
+
+One file, not one a table: footers took more room than the numbers. The first row, ``about``, says what the
+partial is of and which analysis made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.profile.saved import ANALYSIS
+from opscope.readers.errors import BadInput
+from opscope.version import __version__
+
+#: The layout's version; a reader refuses every other.
+LAYOUT: Final = 1
+_ABOUT: Final = "about"
+_MAGIC: Final = "opscope partial"
+_SCHEMA: Final = {"name": pl.String, "rows": pl.Int64, "data": pl.Binary}
+_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+class OtherAnalysis(BadInput):
+    """A partial that another version made: its numbers may mean other things, so none is merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What one file comes to: ``about`` (JSON: where from, what it recorded), and the tables by name."""
+
+    name: str
+    about: dict[str, Any]
+    tables: dict[str, pl.DataFrame]
+
+
+def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:
+    """Write a partial as the local file ``path``."""
+    data = {name: _packed(frame) for name, frame in tables.items()}
+    head = {
+        "format": _MAGIC,
+        "layout": LAYOUT,
+        "analysis": ANALYSIS,
+        "opscope": __version__,
+        # of the tables alone: a copy of a file under another name would count twice
+        "content": hashlib.sha256(b"".join(data.values())).hexdigest(),
+        **about,
+    }
+    rows = [(_ABOUT, 1, json.dumps(head).encode())]
+    rows += [(name, len(frame), data[name]) for name, frame in tables.items()]
+    pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(
+        path, compression="zstd", compression_level=6, statistics=False
+    )
+
+
+def _packed(frame: pl.DataFrame) -> bytes:
+    held = io.BytesIO()
+    # texts as such: categories of many files would have to be joined one by one
+    frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_ipc_stream(held)
+    return held.getvalue()
+
+
+def read(path: Path, shown: str, wanted: Collection[str] | None = None) -> Partial:
+    """Return the partial in the local file ``path``, whose name is ``shown``; of ``wanted`` tables alone, if
+    given. Raises BadInput: damaged, no partial, or of another analysis."""
+    try:
+        rows = pl.read_parquet(path, glob=False)
+        if rows.schema != _SCHEMA or not len(rows):
+            raise BadInput(shown, "not a partial")
+        names, data = rows["name"].to_list(), rows["data"]
+        about = json.loads(bytes(data[0])) if names[0] == _ABOUT else None
+    except BadInput:
+        raise
+    except _DAMAGE as error:
+        raise BadInput(shown, f"not a partial, or a damaged one: {_line(error)}") from error
+    if not isinstance(about, dict) or about.get("format") != _MAGIC:
+        raise BadInput(shown, "not a partial")
+    _refuse(about, shown)
+    tables = {}
+    for place, (name, many) in enumerate(zip(names, rows["rows"].to_list(), strict=True)):
+        if name == _ABOUT or (wanted is not None and name not in wanted):
+            continue
+        try:
+            tables[name] = pl.read_ipc_stream(io.BytesIO(data[place]))
+        except _DAMAGE as error:
+            raise BadInput(shown, f"damaged: table {name}: {_line(error)}") from error
+        if len(tables[name]) != many:
+            raise BadInput(shown, f"damaged: table {name} has {len(tables[name])} of {many} rows")
+    return Partial(shown, about, tables)
+
+
+def _refuse(about: Mapping[str, Any], shown: str) -> None:
+    """Raise BadInput for a partial that another version made: its numbers may mean other things."""
+    if (about.get("layout"), about.get("analysis")) == (LAYOUT, ANALYSIS):
+        return
+    raise OtherAnalysis(
+        shown,
+        f"made by opscope {about.get('opscope')} (analysis {about.get('analysis')}), and this is opscope"
+        f" {__version__} (analysis {ANALYSIS}): make it again with this version (opscope partial)",
+    )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

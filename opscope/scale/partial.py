@@ -1,0 +1,96 @@
+"""Make the partial of one trace: read it, attribute it, and write what it comes to as one small file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from opscope import readers
+from opscope.profile import load
+from opscope.readers import at_urls
+from opscope.readers.errors import BadInput
+from opscope.remote.urls import is_url
+
+from . import packed, places
+from .identity import FAILED, SUFFIX, identity_of, name_of, partial_name
+
+__all__ = ["partial_name", "sources", "write_failure", "write_partial"]
+
+
+def write_partial(
+    source: str | os.PathLike[str],
+    parts: str | os.PathLike[str],
+    *,
+    gpu: str | None = None,
+    model: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> str:
+    """Read the trace or profile ``source`` (path or URL) and write its partial into the folder ``parts``
+    (path or URL), which is made if need be; return the partial's name.
+
+    The partial appears whole or not at all. If it is there already, nothing is read, unless ``force`` is set.
+    ``gpu`` and ``model`` are those of ``opscope.load``. Raises opscope.errors.BadInput for a file that cannot
+    be read, and where it was replaced meanwhile; UnknownDevice for an unknown ``gpu``.
+    """
+    identity = identity_of(source)
+    name = name_of(identity, gpu, model)
+    if not force and places.exists(parts, name):
+        return name
+    profile = load(source, gpu=gpu, model=model)
+    if identity_of(source) != identity:
+        raise BadInput(identity.place, "was replaced while it was read: make its partial again")
+    from .statistics import statistics  # lazy: names of partials need no analysis
+
+    about, tables = statistics(profile)
+    about["source"] = {
+        "place": identity.place,
+        "version": identity.version,
+        "size": identity.size,
+        "gpu": gpu,
+    }
+    with places.written(parts, name) as local:
+        packed.write(local, about, tables)
+    places.remove(parts, failed_name(name))
+    return name
+
+
+def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the files that ``paths`` mean, each of which gets a partial: those of a pattern, and the traces
+    in a folder that is not one trace itself. Raises BadInput for a pattern that matches nothing."""
+    found: list[str] = []
+    for path in at_urls.expanded(paths):
+        text = os.fspath(path)
+        if not is_url(text) and os.path.isdir(text) and readers.format_of(text) == "folder":
+            found += map(os.fspath, readers.traces_in(Path(text)))
+        else:
+            found.append(text)
+    return found
+
+
+def failed_name(name: str) -> str:
+    """Return the name of the note that the file of the partial ``name`` could not be read."""
+    return name.removesuffix(SUFFIX) + FAILED
+
+
+def write_failure(
+    source: str | os.PathLike[str],
+    parts: str | os.PathLike[str],
+    what: str,
+    *,
+    gpu: str | None = None,
+    model: str | os.PathLike[str] | None = None,
+) -> str | None:
+    """Note in ``parts`` why ``source`` could not be read, so that the merge can say so; return the note's
+    name. A later partial of the same file removes it. None where not even the file can be found."""
+    try:
+        identity = identity_of(source)
+    except BadInput:
+        return None
+    told: dict[str, Any] = {"place": identity.place, "what": what}
+    name = failed_name(name_of(identity, gpu, model))
+    with places.written(parts, name) as local:
+        Path(local).write_text(json.dumps(told) + "\n", "utf-8")
+    return name

@@ -1,0 +1,110 @@
+"""A folder of partials, local or at a URL: what is in it, and a file of it read, written whole or removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from opscope.readers import at_urls
+from opscope.readers.errors import BadInput
+from opscope.remote.errors import NotReached
+from opscope.remote.urls import is_url, shown
+
+Place = str | os.PathLike[str]
+
+
+def join(folder: Place, name: str) -> str:
+    """Return the path or URL of the file ``name`` in the folder."""
+    text = os.fspath(folder)
+    return f"{text.rstrip('/')}/{name}" if is_url(text) else os.path.join(text, name)
+
+
+def names(folder: Place) -> list[str]:
+    """Return the names of the files in the folder, sorted. Raises BadInput if there is no such folder."""
+    if not is_url(folder):
+        try:
+            return sorted(one.name for one in os.scandir(folder) if one.is_file())
+        except OSError as error:
+            raise BadInput(folder, error.strerror or "cannot be read") from error
+    from opscope.remote.listed import entries  # lazy: few folders are at URLs
+
+    with told(os.fspath(folder)):
+        found = entries(os.fspath(folder))
+    return sorted(one.url.rpartition("/")[2] for one in found if not one.is_folder)
+
+
+def exists(folder: Place, name: str) -> bool:
+    """Return whether the folder has the file. Raises BadInput for a store that refuses."""
+    if not is_url(folder):
+        return os.path.isfile(join(folder, name))
+    from opscope.remote.stores import path_in, store, tried  # lazy: few folders are at URLs
+
+    url = join(folder, name)
+    with told(url):
+        known = store(url)
+        return bool(tried(url, lambda: known.exists(path_in(known, url))))
+
+
+@contextlib.contextmanager
+def at_hand(path: Place) -> Iterator[Path]:
+    """The local file, or a copy of the one at a URL, removed at the end. Raises BadInput."""
+    if not is_url(path):
+        yield Path(path)
+        return
+    with at_urls.at_hand(os.fspath(path)) as copy:
+        yield copy
+
+
+@contextlib.contextmanager
+def written(folder: Place, name: str) -> Iterator[Path]:
+    """A local path; the file that is there at the end appears as ``name`` in the folder, whole.
+
+    An older file of that name is replaced. Raises BadInput for what a store or the disk refuses.
+    """
+    if not is_url(folder):
+        place = Path(folder)
+        temporary = place / f".{name}.{secrets.token_hex(6)}.tmp"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            os.replace(temporary, place / name)
+        except OSError as error:
+            raise BadInput(place, f"cannot be written: {error.strerror or error}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return
+    from opscope.remote.copied import scratch  # lazy: few folders are at URLs
+    from opscope.remote.written import write_file
+
+    with scratch() as local:
+        yield local / name
+        url = join(folder, name)
+        with told(url):
+            write_file(local / name, url, force=True)
+
+
+def remove(folder: Place, name: str) -> None:
+    """Remove the file if it is there. Raises BadInput for what a store refuses."""
+    if not is_url(folder):
+        Path(folder, name).unlink(missing_ok=True)
+        return
+    if not exists(folder, name):
+        return
+    from opscope.remote.stores import path_in, store, tried  # lazy: few folders are at URLs
+
+    url = join(folder, name)
+    with told(url):
+        known = store(url)
+        tried(url, lambda: known.rm_file(path_in(known, url)))
+
+
+@contextlib.contextmanager
+def told(url: str) -> Iterator[None]:
+    """Raise what a store refuses as BadInput."""
+    try:
+        yield
+    except NotReached as error:
+        raise BadInput(shown(url) if error.url == shown(url) else error.url, error.what) from error

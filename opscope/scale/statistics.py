@@ -1,0 +1,111 @@
+"""What a partial holds of a profile: the integers of which every frame of the whole job can be made again.
+
+Sums that add up are sums of integers, so that their order changes nothing. What needs other ranks
+(collectives) is kept one by one. What is a process's own (steps, idle time) is kept as the rows that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.by_range import range_sums
+from opscope.core.analysis.coverage import missing_sums
+from opscope.core.analysis.distributed import own_communication
+from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu
+from opscope.core.analysis.kinds import kinds_of_kernels
+from opscope.core.analysis.short_kernels import length_sums
+from opscope.core.analysis.summary import compiling_time, device_spans, summary_sums
+from opscope.core.analysis.totals import kernel_sums, unattributed_sums
+from opscope.core.analysis.windows import bounds
+from opscope.core.job.exchanges import exchanges
+from opscope.core.tables.ranks import groups, meshes
+from opscope.profile import Profile
+from opscope.profile.merged import HELD
+
+#: Frames whose rows are each of one process, by the names under which a profile keeps them.
+LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
+    "idle device 30000": lambda profile: profile.idle("device"),
+    "idle stream 30000": lambda profile: profile.idle("stream"),
+    "idle_steps 30000": lambda profile: profile.idle_steps(),
+    "overlap": lambda profile: profile.overlap(),
+    "device_use": lambda profile: profile.device_use(),
+    "utilization": lambda profile: profile.utilization(),
+    "memory": lambda profile: profile.memory(),
+    "step_phases": lambda profile: profile.step_phases(),
+}
+#: Of a device whose work has more stretches than this only the sum is kept: it is known where no other
+#: process used the device.
+MOST_SPANS: Final = 4096
+
+
+def statistics(profile: Profile) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
+    """Return what says what the profile is (JSON), and its tables of statistics by name."""
+    trace = profile.attribution.trace
+    on_cpu = profile.cpu_only
+    frame = profile._ops_frame if on_cpu else None
+    executed, memops = profile._executed, profile._executed_memops
+    found = exchanges(profile.attribution)
+    missing, missing_of = missing_sums(profile._ops, executed, memops)
+    tables = {
+        "op_totals": profile._cached("op_totals"),
+        "kernel_sums": kernel_sums(executed),
+        "kernel_lengths": length_sums(executed),
+        "kinds_of_kernels": pl.DataFrame() if on_cpu else kinds_of_kernels(profile._ops),
+        "unattributed": pl.DataFrame() if on_cpu else unattributed_sums(executed, memops),
+        "gaps": gap_sums_on_cpu(profile._ops, profile._ops_frame)
+        if on_cpu
+        else gap_sums(profile._ops),
+        "ranges": range_sums(profile._ops, executed, frame),
+        "missing": missing,
+        "exchanges": found.drop("op"),
+        "communication": own_communication(profile.attribution, found),
+        "step_table": profile._step_table,
+        "groups": groups(trace),
+        "meshes": meshes(trace),
+        "bounds": bounds(trace),
+        **_devices(executed, memops),
+        **{name: make(profile) for name, make in LISTED.items()},
+    }
+    about = {
+        "origin": dict(trace.origin),
+        "present": sorted(trace.present),
+        "cpu_only": on_cpu,
+        "on_gpu": any(len(trace[table]) for table in ("kernels", "memops")),
+        "ranges": len(trace["ranges"]),
+        "ours": any(str(one).startswith("opscope.") for one in trace["ranges"]["domain"].unique()),
+        "summary": summary_sums(trace, executed, memops, frame),
+        "missing_of": missing_of,
+        "compiling": compiling_time(trace, lambda: profile._ops_frame) if on_cpu else 0,
+    }
+    # the tables that hold notes come last: making the others adds some
+    tables |= {f"trace.{name}": trace[name] for name in HELD if trace.has(name)}
+    return about, tables
+
+
+def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return how long each device of each process was busy, and when: stretches, as starts and lengths."""
+    rows, spans = [], []
+    for (process, device), (start, end) in device_spans(executed, memops).items():
+        kept = len(start) <= MOST_SPANS
+        rows.append((process, device, int((end - start).sum()), kept))
+        if kept:
+            spans.append(
+                pl.DataFrame(
+                    {
+                        "process": pl.Series([process] * len(start), dtype=pl.Int32),
+                        "device": pl.Series([device] * len(start), dtype=pl.Int32),
+                        "start": start,
+                        "length": np.asarray(end - start, np.int64),
+                    }
+                )
+            )
+    schema = {"process": pl.Int32, "device": pl.Int32, "busy": pl.Int64, "kept": pl.Boolean}
+    empty = {"process": pl.Int32, "device": pl.Int32, "start": pl.Int64, "length": pl.Int64}
+    return {
+        "devices": pl.DataFrame(rows, schema=schema, orient="row"),
+        "device_spans": pl.concat([pl.DataFrame(schema=empty), *spans]),
+    }
