@@ -82,7 +82,7 @@ def read_ranks(
                 stage.add(len(task))
         else:
             job.run(executor, tasks, stage)
-    return job.mapped
+    return job.ended()
 
 
 class _Job:
@@ -197,6 +197,12 @@ class _Job:
             else:
                 self.mapped.names[one.source] = one.name
                 self.mapped.read += 1
+
+    def ended(self) -> Mapped:
+        """Return what came of the sources, in their order, not in that of their ends."""
+        names = self.mapped.names
+        self.mapped.names = {one: names[one] for one in self._names if one in names}
+        return self.mapped
 
     def _fail(self, source: str, what: str) -> None:
         self.mapped.failed[source] = what
