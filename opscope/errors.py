@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .adapters import AdapterError as AdapterError
     from .core.capture.session import SessionError as SessionError
+    from .core.not_merged import NotMerged as NotMerged
     from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
-    from .profile.merged import NotMerged as NotMerged
     from .readers.errors import BadInput as BadInput
     from .remote.errors import NotReached as NotReached
     from .scale.errors import EngineError as EngineError
@@ -22,7 +22,7 @@ _DEFINED: Final = {
     "AdapterError": "adapters",
     "BadInput": "readers.errors",
     "EngineError": "scale.errors",
-    "NotMerged": "profile.merged",
+    "NotMerged": "core.not_merged",
     "NotReached": "remote.errors",
     "SessionError": "core.capture.session",
     "UnknownDevice": "core.perf.devices.unnamed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
 import typer
@@ -185,6 +186,7 @@ def report(
     if kinds:
         base = base_name or os.path.splitext(common.base_name(file[0]))[0]
         frames = registry.frames(profile, names, top or None)
+        _say_lacking(names, frames)
         if default:
             empty = [name for name, frame in frames.items() if frame.is_empty()]
             frames = {name: frame for name, frame in frames.items() if name not in empty}
@@ -202,10 +204,23 @@ def report(
         for path in made:
             common.say(f"wrote {place.named(path)}")
     if json:
-        common.emit(files.as_json(registry.frames(profile, names, top or None)))
+        frames = registry.frames(profile, names, top or None)
+        _say_lacking(names, frames)
+        common.emit(files.as_json(frames))
     elif not kinds:
         rows = (common.TOP if top is None else top) or None
         if default:
             common.show(console.first_screen(profile, rows, enough=top is None), width)
         else:
             common.show(console.tables(profile, names, rows), width)
+
+
+def _say_lacking(names: Iterable[str], frames: Collection[str]) -> None:
+    """Name the reports that a profile made from partials lacks; end the command if it lacks all."""
+    lacking = [name for name in names if name not in frames]
+    if not lacking:
+        return
+    what = (
+        f"made from partials, which lack {', '.join(lacking)}: open the rank's own file for these"
+    )
+    (common.say if frames else common.fail)(what)

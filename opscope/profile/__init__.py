@@ -22,6 +22,7 @@ from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import compare
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
+from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.unnamed import name_devices
 from opscope.frames import describe
 from opscope.profile_html import page
@@ -181,7 +182,7 @@ def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile
     """Return the profile with counters of another run joined, and its devices named."""
     if counters is not None:
         if isinstance(profile, Merged):
-            raise merged.NotMerged("kernels")
+            raise NotMerged("kernels")
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
         path_before = profile._path

@@ -25,7 +25,7 @@ from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import as_text, hand_back
+from opscope.core.tables.columns import as_text, distinct_values, hand_back
 from opscope.core.tables.trace import Trace
 from opscope.readers.profile.profile_folder import Tables
 
@@ -240,6 +240,21 @@ class Base:
     @once
     def _executed_memops(self) -> pl.DataFrame:
         return executed_memops(self._ops)
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the trace has any range: an op, a layer, a step."""
+        return len(self.trace["ranges"]) > 0
+
+    @property
+    def merged_of(self) -> str | None:
+        """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
+        return None
+
+    @property
+    def domains(self) -> list[str]:
+        """The domains of the trace's ranges, sorted."""
+        return sorted(distinct_values(self.trace["ranges"]["domain"]).drop_nulls().cast(pl.String))
 
     @property
     def cpu_only(self) -> bool:

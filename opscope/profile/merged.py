@@ -12,6 +12,7 @@ import polars as pl
 
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.step_times import STEPS
+from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
@@ -36,15 +37,6 @@ HELD: Final = (
 )  # fmt: skip
 #: Key of a saved profile's meta that says that it was merged, and what is known of the job.
 MERGED: Final = "merged"
-
-
-class NotMerged(LookupError):
-    """A question that a profile made from partials cannot answer: it holds sums, and no events one by one."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"made from partials, which hold no {what} one by one: open the rank's own file for that"
-        )
 
 
 class _Held(dict[str, pl.DataFrame]):
@@ -93,7 +85,7 @@ class Answers(Diagnosed, Saved):
     def select(self, **where: Unpack[Where]) -> Self:
         """Return the profile itself if nothing is selected; a selection raises NotMerged."""
         if any(value is not None for value in where.values()):
-            raise NotMerged("events to select")
+            raise NotMerged("ops and kernels to select")
         return self
 
     @once
@@ -139,8 +131,22 @@ class Answers(Diagnosed, Saved):
         return self._cached(name)
 
     @property
-    def _has_ranges(self) -> bool:
+    def has_ranges(self) -> bool:
+        """Whether any of the traces has a range: an op, a layer, a step."""
         return bool(self._about.get("ranges"))
+
+    @property
+    def domains(self) -> list[str]:
+        """The domains of the traces' ranges, sorted."""
+        return list(map(str, self._about.get("domains", ())))
+
+    @property
+    def merged_of(self) -> str | None:
+        """Of which part of a job the profile was merged: ``997 of 1,000 ranks``."""
+        known = self.manifest
+        return (
+            f"{known.get('read', 0):,} of {known.get('expected', 0):,} {known.get('of', 'ranks')}"
+        )
 
     def save_as(
         self,
@@ -148,7 +154,7 @@ class Answers(Diagnosed, Saved):
         *,
         force: bool = False,
         others: Iterable[Path] = (),
-        scratch: FilePath | None = None,
+        scratch: Path | None = None,
     ) -> FilePath:
         """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path."""
         present = self.trace.present & set(HELD)
@@ -158,8 +164,7 @@ class Answers(Diagnosed, Saved):
         return profile_folder.write(path, held, frames, about, force, others, scratch)
 
     def __repr__(self) -> str:
-        read, expected = (self.manifest.get(name) for name in ("read", "expected"))
-        return f"<Profile merged from partials of {read:,} of {expected:,} ranks>"
+        return f"<Profile merged from partials of {self.merged_of}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
+
+from opscope.core.not_merged import NotMerged
 
 from .layout import Column, Table
 from .next_steps import next_steps
 from .registry import reports
 from .report import Report, View
 from .several import made
-from .tables import table
+from .tables import table, table_of
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -27,14 +29,34 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
 
     ``enough``: end the table of ops once its rows make up 99 % of the time.
     """
-    if profile.is_light and not len(profile.trace["ranges"]):
+    if profile.is_light and not profile.has_ranges:
         return light_screen(profile, top)
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
     first = {one.name: one for one in _first(profile)}
+    if profile.merged_of is not None:
+        return _merged_screen(profile, first, view)
     shown = list(made(first, lambda name: table(first[name], profile, view)).values())
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
+
+
+def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) -> list[Table]:
+    """Return the tables of a profile that was made from partials, and what it has no table of."""
+    shown, lacking = [], []
+    for name, report in first.items():
+        try:
+            shown.append(table_of(report, profile, view))
+        except NotMerged:
+            lacking.append(name)
+    lines = [
+        "--reports collectives,stragglers,steps,step_imbalance,communication,clocks: the ranks side by side"
+    ]
+    if lacking:
+        lines.append(
+            f"made from partials: no {', '.join(lacking)}, and no kernels one by one; the rank's own file has them"
+        )
+    return [*shown, Table("Next", [Column("what", "")], (), lines)]
 
 
 #: The reports of the first screen of a training in light mode.

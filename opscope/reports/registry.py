@@ -9,6 +9,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from opscope.core.not_merged import NotMerged
+
 from . import catalogue
 from .report import Report
 from .several import made
@@ -97,6 +99,20 @@ def resolve(names: Iterable[str]) -> list[str]:
 def frames(
     profile: Profile, names: Iterable[str], top: int | None = None
 ) -> dict[str, pl.DataFrame]:
-    """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output."""
-    found = made(resolve(names), lambda name: reports()[name].frame(profile))
-    return found if top is None else {name: frame.head(top) for name, frame in found.items()}
+    """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output.
+
+    A report that a profile made from partials lacks is left out.
+    """
+    found = made(resolve(names), lambda name: _frame_of(name, profile))
+    return {
+        name: frame if top is None else frame.head(top)
+        for name, frame in found.items()
+        if frame is not None
+    }
+
+
+def _frame_of(name: str, profile: Profile) -> pl.DataFrame | None:
+    try:
+        return reports()[name].frame(profile)
+    except NotMerged:
+        return None

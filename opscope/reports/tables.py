@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opscope import frames
+from opscope.core.not_merged import NotMerged
 
 from . import units, vendor_words
 from .columns import columns
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
 
 
 def table(report: Report, profile: Profile, view: View) -> Table:
-    """Return the report as the table that the terminal shows, in the words of the device's vendor."""
+    """Return the report as the table that the terminal shows, in the words of the device's vendor.
+
+    Of what a profile made from partials lacks, the table says so.
+    """
+    try:
+        return table_of(report, profile, view)
+    except NotMerged as error:
+        return Table(report.title, [Column("what", "")], (), (str(error),))
+
+
+def table_of(report: Report, profile: Profile, view: View) -> Table:
+    """Like ``table``; raises NotMerged for what a profile made from partials lacks."""
     if report.table is not None:
         made = report.table(report, profile, view)
     else:

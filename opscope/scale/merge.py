@@ -175,7 +175,7 @@ def _merged(
         "cpu_only": on_cpu,
         "on_gpu": any(about["on_gpu"] for about in abouts),
         "ranges": sum(about["ranges"] for about in abouts),
-        "ours": any(about["ours"] for about in abouts),
+        "domains": sorted(set().union(*(about["domains"] for about in abouts))),
         "manifest": which.as_json(),
     }
     return Merged(Trace(trace.tables, present | {"notes"}, trace.origin), frames, about)

@@ -76,7 +76,7 @@ def statistics(profile: Profile) -> tuple[dict[str, Any], dict[str, pl.DataFrame
         "cpu_only": on_cpu,
         "on_gpu": any(len(trace[table]) for table in ("kernels", "memops")),
         "ranges": len(trace["ranges"]),
-        "ours": any(str(one).startswith("opscope.") for one in trace["ranges"]["domain"].unique()),
+        "domains": profile.domains,
         "summary": summary_sums(trace, executed, memops, frame),
         "missing_of": missing_of,
         "compiling": compiling_time(trace, lambda: profile._ops_frame) if on_cpu else 0,

@@ -83,8 +83,9 @@ def summary(profile: Profile) -> Table:
     for peak in _peaks(profile):
         line(*peak)
     files, read = row.get("files"), row.get("files_read")
+    title = "Summary" if read == files else f"Summary of {read} of {files} files"
     return Table(
-        "Summary" if read == files else f"Summary of {read} of {files} files",
+        title if profile.merged_of is None else f"Summary of {profile.merged_of}",
         [
             Column("what", "", str, flexible=True, least=44, rank=-1),
             Column("value", "", str),
@@ -106,9 +107,7 @@ def _stepless(profile: Profile, row: Mapping[str, Any]) -> list[str]:
     """Return what to do if a training was recorded without steps."""
     if row.get("steps"):
         return []
-    ours = any(
-        str(one).startswith("opscope.") for one in profile.trace["ranges"]["domain"].unique()
-    )
+    ours = any(one.startswith("opscope.") for one in profile.domains)
     if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
         return []
     return [
