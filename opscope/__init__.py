@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .core.capture.session import Capture, annotate
-    from .profile import diff, load
+    from .profile import diff
+    from .scale.one_call import load
 
 __all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "wrap"]
 
 # Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
-_LAZY = {"annotate": "core.capture.session", "diff": "profile", "load": "profile"}
+_LAZY = {"annotate": "core.capture.session", "diff": "profile", "load": "scale.one_call"}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from .core.perf.devices.unnamed import UnknownDevice as UnknownDevice
     from .readers.errors import BadInput as BadInput
     from .remote.errors import NotReached as NotReached
+    from .scale.errors import EngineError as EngineError
 
 #: The module that defines each exception; it is imported at first use.
 _DEFINED: Final = {
     "AdapterError": "adapters",
     "BadInput": "readers.errors",
+    "EngineError": "scale.errors",
     "NotMerged": "core.not_merged",
     "NotReached": "remote.errors",
     "SessionError": "core.capture.session",
     "UnknownDevice": "core.perf.devices.unnamed",
 }
-__all__ = ["AdapterError", "BadInput", "NotMerged", "NotReached", "SessionError", "UnknownDevice"]
+__all__ = ["AdapterError", "BadInput", "EngineError", "NotMerged", "NotReached", "SessionError", "UnknownDevice"]
 
 
 def __getattr__(name: str) -> Any:

@@ -80,10 +80,11 @@ def run() -> int:
     """Run the command that was typed; return the exit status."""
     from opscope.core.not_merged import NotMerged
     from opscope.readers.errors import BadInput
+    from opscope.scale.errors import EngineError
 
     try:
         app(prog_name="opscope")
-    except (BadInput, NotMerged) as error:
+    except (BadInput, EngineError, NotMerged) as error:
         common.say(str(error))
         return 2
     except SystemExit as done:

@@ -275,13 +275,18 @@ def load(
         )
     except UnknownDevice as error:
         fail(f"--gpu {error}")
+    say_left_out(profile)
+    return profile
+
+
+def say_left_out(profile: Profile) -> None:
+    """Name on stderr the files that could not be read, and how many were."""
     failed = profile.trace.origin.get("failed", ())
     for one in failed:
         say(f"left out: {one['path']}: {one['what']}")
     if failed:
         whole = profile.trace.origin["files"]
         say(f"only {whole - len(failed)} of {whole} files were read; --strict makes this an error")
-    return profile
 
 
 def select(

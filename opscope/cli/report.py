@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from . import common, html_file, outputs
+from . import common, html_file, outputs, ranks
 
 
 class Command(TyperCommand):
@@ -103,6 +103,10 @@ def report(
     range_: common.Range = None,
     gpu: common.Gpu = None,
     model: common.Model = None,
+    jobs: ranks.Jobs = None,
+    dask: ranks.Dask = None,
+    ray: ranks.Ray = None,
+    parts: ranks.Parts = None,
     strict: common.Strict = False,
     width: common.Width = None,
 ) -> None:
@@ -112,6 +116,17 @@ def report(
     """
     from opscope.reports import console, files, registry
 
+    engine = ranks.asked(jobs, dask, ray, parts)
+    if engine:
+        events = {"--html": html, "--counters": counters, "--style dlprof": style != "opscope",
+                  "--iter-start": iter_start, "--iter-stop": iter_stop, "--device": device, "--rank": rank,
+                  "--layer": layer, "--range": range_, "--key-node": key}  # fmt: skip
+        for name, value in events.items():
+            if value not in (None, False):
+                common.fail(
+                    f"{name} needs single events, which the small files of ranks do not hold: leave"
+                    f" {' and '.join(engine)} out"
+                )
     if html is not None:
         others = {"--reports": reports, "--by": by, "--formats": formats, "--json": json,
                   "--output-path": output_path, "--base-name": base_name, "--top": top,
@@ -163,7 +178,10 @@ def report(
     first = [one.name for one in every.values() if one.first]
     wanted = names if json or kinds or not default else first
     lean = counters is None and all(every[name].lean for name in wanted)
-    profile = common.load(file, gpu, strict, lean, model, counters)
+    if engine:
+        profile = ranks.load(file, jobs, dask, ray, parts, gpu, strict, model)
+    else:
+        profile = common.load(file, gpu, strict, lean, model, counters)
     profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
     if kinds:
         base = base_name or os.path.splitext(common.base_name(file[0]))[0]

@@ -45,6 +45,7 @@ def merge(
     parts: places.Place | Sequence[places.Place],
     *,
     expected: int | Sequence[str] | None = None,
+    failed: Sequence[Mapping[str, str]] = (),
     strict: bool = False,
 ) -> Merged:
     """Return the profile of the job whose partials are in the folder ``parts`` (path or URL), or are the
@@ -52,11 +53,13 @@ def merge(
 
     ``expected``: how many ranks there should be, or the names of the partials that should be there
     (``partial_name``); without it as many as the ranks themselves say. ``profile.manifest`` says which were
-    read, failed or are missing. Raises opscope.errors.BadInput if a partial was made by another analysis or
+    read, failed or are missing; ``failed`` has files that could not be read (``path``, ``what``) and of which
+    the folder has no note. Raises opscope.errors.BadInput if a partial was made by another analysis or
     if two are of one file or one process, which would count twice, and if none can be read; with ``strict``
     also if any cannot. ``profile.save('job.opscope')`` writes it.
     """
-    files, failed = _found(parts)
+    files, noted = _found(parts)
+    failed = [*failed, *noted]
     joined, seen = Joined(), _Seen()
     broken: list[BadInput] = []
     for path in files:

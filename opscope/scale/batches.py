@@ -1,0 +1,67 @@
+"""Put small traces together, so that a task is about a second of work, and begin with the largest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+#: Bytes that a core reads and attributes in a second: 200 ranks of 0.4 MB of gzip took 24.8 CPU s, and
+#: JSON packs to about a tenth.
+PACKED: Final = 3_200_000
+PLAIN: Final = 30_000_000
+_PACKED_NAMES: Final = (".gz", ".zst", ".parquet", ".opscope")
+#: What a trace costs however small it is, in seconds.
+_EACH: Final = 0.03
+#: Seconds of a task.
+TASK: Final = 1.0
+#: Tasks that each worker gets at least, where there are ranks enough: the last ones end together.
+_TURNS: Final = 4
+
+
+def seconds(source: str, size: int | None) -> float:
+    """Return about how long one core reads the trace; a size that is not known counts as a whole task."""
+    if size is None:
+        return TASK
+    return _EACH + size / (PACKED if source.rstrip("/").endswith(_PACKED_NAMES) else PLAIN)
+
+
+def batches(
+    sizes: Mapping[str, int | None], workers: int | None = None, task: float = TASK
+) -> list[tuple[str, ...]]:
+    """Return the sources in tasks of about ``task`` seconds, the longest first; each is in one of them.
+
+    ``sizes`` are bytes. With ``workers`` known, tasks are shorter where there would be fewer than four for
+    each of them.
+    """
+    costs = {source: seconds(source, size) for source, size in sizes.items()}
+    if workers:
+        task = min(task, sum(costs.values()) / (workers * _TURNS))
+    made: list[tuple[str, ...]] = []
+    held: list[str] = []
+    cost = 0.0
+    for source in sorted(costs, key=lambda one: -costs[one]):
+        if held and cost + costs[source] > task:
+            made.append(tuple(held))
+            held, cost = [], 0.0
+        held.append(source)
+        cost += costs[source]
+    return [*made, tuple(held)] if held else made
+
+
+def sizes_of(sources: Sequence[str]) -> dict[str, int | None]:
+    """Return each local source's bytes, a folder's with all below it; None for a URL and what is not there."""
+    return {source: _size(source) for source in sources}
+
+
+def _size(source: str) -> int | None:
+    try:
+        if not os.path.isdir(source):
+            return os.path.getsize(source)
+        return sum(
+            os.path.getsize(os.path.join(folder, name))
+            for folder, _, names in os.walk(source)
+            for name in names
+        )
+    except OSError:  # a URL, or a file that is gone: whoever reads it says so
+        return None

@@ -1,0 +1,98 @@
+"""Dask and Ray as executors. Both run what their scheduler says: whoever controls it runs code here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from .errors import EngineError
+from .worker import bounds
+
+_T = TypeVar("_T")
+#: Tries of a task that raised, with Dask; what a file's content does to a reader is no such error.
+RETRIES: Final = 3
+_CONNECT: Final = "20s"
+
+
+@contextmanager
+def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
+    """Connect to the Dask scheduler at ``address``; give its executor and the number of its workers' threads.
+
+    ``tls://`` takes certificates from Dask's configuration. Raises EngineError.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise EngineError(
+            f"Dask is not installed: pip install 'opscope[cluster]' ({error})"
+        ) from error
+    try:
+        client = Client(address, set_as_default=False, timeout=_CONNECT, name="opscope")
+    except Exception as error:
+        raise EngineError(f"no Dask scheduler at {address}: {_said(error)}") from error
+    with client:
+        held = client.scheduler_info(n_workers=-1)["workers"].values()
+        # pure: a batch that is given again would get the result that it had
+        yield client.get_executor(retries=RETRIES, pure=False), sum(one["nthreads"] for one in held)
+
+
+@contextmanager
+def ray(address: str) -> Iterator[tuple[Executor, int | None]]:
+    """Connect to the Ray cluster at ``address`` (``auto``, ``HOST:PORT``, ``ray://…``; ``local`` starts one on
+    this machine until the end); give its executor and the number of its CPUs. Raises EngineError."""
+    import os
+
+    # what Ray sends to its makers unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray as library
+    except ImportError as error:
+        raise EngineError(f"Ray is not installed: pip install 'opscope[ray]' ({error})") from error
+    if library.is_initialized():
+        yield RayExecutor(), _cpus(library)
+        return
+    try:
+        library.init(
+            address,
+            log_to_driver=False,
+            logging_level="error",
+            runtime_env={"env_vars": bounds(1)},
+            **({"include_dashboard": False} if address == "local" else {}),
+        )
+    except Exception as error:
+        raise EngineError(f"no Ray cluster at {address}: {_said(error)}") from error
+    try:
+        yield RayExecutor(), _cpus(library)
+    finally:
+        library.shutdown()
+
+
+class RayExecutor(Executor):
+    """Each call as a Ray task of one CPU, on the cluster that ``ray.init`` connected to."""
+
+    def __init__(self) -> None:
+        import ray as library
+
+        # who submits decides what is tried again: Ray would kill three more workers first
+        self._call = library.remote(num_cpus=1, max_retries=0)(_call)
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        """Run ``fn`` on a worker; the future raises Ray's WorkerCrashedError if that one dies."""
+        done: Future[_T] = self._call.remote(fn, args, kwargs).future()
+        return done
+
+
+def _call(fn: Callable[..., _T], args: Any, kwargs: Any) -> _T:
+    return fn(*args, **kwargs)
+
+
+def _cpus(library: Any) -> int | None:
+    return int(library.cluster_resources().get("CPU", 0)) or None
+
+
+def _said(error: BaseException) -> str:
+    """The error in a line; what libraries add on further lines are traces and advice about themselves."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__

@@ -1,0 +1,269 @@
+"""Read many ranks with an executor: the partials that are missing are made, the others are left as they are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Final
+
+from opscope.core import progress
+from opscope.core.perf.devices.unnamed import UnknownDevice
+from opscope.readers.errors import BadInput
+from opscope.remote.urls import is_url, shown
+
+from . import places
+from .batches import batches, sizes_of
+from .errors import EngineError
+from .partial import partial_name, write_failure
+from .worker import Outcome, Refused, Write, read_batch, version
+
+#: What a future raises if the worker died that had its task: by name, as no engine is loaded for it.
+_DIED: Final = {
+    "BrokenProcessPool",  # concurrent.futures
+    "KilledWorker",  # Dask, after as many deaths as its scheduler allows
+    "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "LocalRayletDiedError",  # Ray
+}  # fmt: skip
+#: How a machine without this opscope says so, whatever wraps it.
+_MISSING: Final = re.compile(r"No module named '(opscope[\w.]*)'")
+#: Deaths after which a file is given up; the last of them with no other file in work.
+DEATHS: Final = 2
+#: Threads of a worker that has not set its own bound: engines start a process for each core.
+_THREADS: Final = 1
+_NAMED: Final = 5
+
+
+@dataclass
+class Mapped:
+    """What came of the sources: the name of each one's partial, and why others have none.
+
+    ``kept`` counts the partials that were there before, ``read`` those that were made now.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    kept: int = 0
+    read: int = 0
+
+
+def read_ranks(
+    sources: Sequence[str | os.PathLike[str]],
+    parts: str | os.PathLike[str],
+    executor: Executor | None = None,
+    *,
+    workers: int | None = None,
+    gpu: str | None = None,
+    model: str | None = None,
+    write: Write | None = None,
+) -> Mapped:
+    """Write the partial of each source into the folder ``parts`` (path or URL), where it is not there yet.
+
+    ``executor`` is any concurrent.futures.Executor whose workers see the sources and ``parts`` under the
+    same names; None reads here, one after the other. ``workers`` is how many tasks it runs at once, if that
+    is known. A source that cannot be read, or that ends its worker twice, is in ``failed``, with a note in
+    ``parts``. Raises EngineError where the executor is lost or a worker has another version of opscope; what
+    was written stays, and the same call reads the rest. Raises UnknownDevice for an unknown ``gpu``.
+    """
+    place = _absolute(parts)
+    options = {"gpu": gpu, "model": None if model is None else _absolute(model)}
+    job = _Job(place, options, write)
+    waiting = job.begin([_absolute(one) for one in sources])
+    with progress.stage("reading ranks", len(sources), "ranks") as stage:
+        stage.add(len(sources) - len(waiting))
+        tasks = batches(sizes_of(waiting), workers)
+        if executor is None:
+            for task in tasks:
+                job.take(read_batch(task, place, options, job.made_by, write))
+                stage.add(len(task))
+        else:
+            job.run(executor, tasks, stage)
+    return job.ended()
+
+
+class _Job:
+    """The state of one job: what is in work, what came back, and which files' workers died."""
+
+    def __init__(self, parts: str, options: dict[str, Any], write: Write | None) -> None:
+        self.parts, self.options, self.write = parts, options, write
+        self.made_by = version()
+        self.mapped = Mapped()
+        self._names: dict[str, str] = {}
+        self._deaths: Counter[str] = Counter()
+        self._pending: dict[Future[Any], tuple[str, ...]] = {}
+        #: What is done, as it comes: waiting for all anew each time takes long with many thousand tasks.
+        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
+
+    def begin(self, sources: Sequence[str]) -> list[str]:
+        """Return the sources without a partial. Raises BadInput for one that is given twice."""
+        there = set(_held(self.parts))
+        known: dict[str, str] = {}
+        waiting = []
+        for source in sources:
+            try:
+                name = partial_name(source, **self.options)
+            except BadInput as error:
+                self._fail(source, error.what)
+                continue
+            if name in known:
+                raise BadInput(
+                    shown(source), "is given twice" if known[name] == source else
+                    f"is the same file as {shown(known[name])}"
+                )  # fmt: skip
+            known[name] = source
+            self._names[source] = name
+            if name in there:
+                self.mapped.names[source] = name
+                self.mapped.kept += 1
+            else:
+                waiting.append(source)
+        return waiting
+
+    def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
+        """Have the tasks done; those of a worker that died are given again, a file a task."""
+        try:
+            for task in tasks:
+                self._submit(executor, task)
+            while self._pending:
+                done = self._done.get()
+                task = self._pending.pop(done)
+                again = self._again(done, task)
+                stage.add(len(task) - len(again))
+                for source in again:
+                    self._submit(executor, (source,))
+        finally:
+            for future in self._pending:
+                future.cancel()
+
+    def _submit(self, executor: Executor, task: tuple[str, ...]) -> None:
+        try:
+            future = executor.submit(
+                read_batch, task, self.parts, self.options, self.made_by, self.write, _THREADS
+            )
+        except RuntimeError as error:  # BrokenProcessPool too: this executor takes no more tasks
+            raise self._lost(task, error) from error
+        self._pending[future] = task
+        future.add_done_callback(self._done.put)
+
+    def _again(self, done: Future[Any], task: tuple[str, ...]) -> list[str]:
+        """Take the result; return the files that are to be given again."""
+        try:
+            self.take(done.result())
+            return []
+        except CancelledError as error:
+            raise self._lost(task, error) from error
+        except (EngineError, UnknownDevice):
+            raise
+        except Exception as error:
+            missing = _MISSING.search(str(error))
+            if missing is not None:
+                raise EngineError(
+                    f"a scheduler or worker has no module {missing[1]}: install opscope"
+                    f" {self.made_by[0]} on all machines"
+                ) from error
+            return self._after(error, task)
+
+    def _after(self, error: Exception, task: tuple[str, ...]) -> list[str]:
+        """After a death, or an error that no reader knows: what of the task is to be given again, alone."""
+        names = {one.__name__ for one in type(error).__mro__}
+        died = bool(names & _DIED)
+        # Dask gives a task up after several deaths
+        deaths = DEATHS if "KilledWorker" in names and len(task) == 1 else 1
+        again = []
+        for source in task:
+            if places.exists(self.parts, self._names[source]):  # written before the worker died
+                self.take([Outcome(source, self._names[source])])
+                continue
+            self._deaths[source] += deaths
+            if self._deaths[source] < DEATHS:
+                again.append(source)
+            elif died:
+                self._fail(source, "its worker died each time that it was read")
+            else:
+                self._fail(source, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        return again
+
+    def take(self, outcomes: Sequence[Outcome] | Refused) -> None:
+        """Note what became of a batch. Raises EngineError if the worker refused it."""
+        if isinstance(outcomes, Refused):
+            raise EngineError(outcomes.what)
+        for one in outcomes:
+            if one.name is None:
+                self._fail(one.source, one.failed or "cannot be read")
+            else:
+                self.mapped.names[one.source] = one.name
+                self.mapped.read += 1
+
+    def ended(self) -> Mapped:
+        """Return what came of the sources, in their order, not in that of their ends."""
+        names = self.mapped.names
+        self.mapped.names = {one: names[one] for one in self._names if one in names}
+        return self.mapped
+
+    def _fail(self, source: str, what: str) -> None:
+        self.mapped.failed[source] = what
+        write_failure(source, self.parts, what, **self.options)
+
+    def _lost(self, task: tuple[str, ...], error: BaseException) -> EngineError:
+        running = [one for future, held in self._pending.items() if future.running() for one in held]
+        inwork = list(dict.fromkeys([*task, *running]))
+        listed = ", ".join(shown(one) for one in inwork[:_NAMED])
+        more = f" and {len(inwork) - _NAMED} more" if len(inwork) > _NAMED else ""
+        have, all_ = len(self.mapped.names), len(self._names)
+        return EngineError(
+            f"the executor was lost ({type(error).__name__}) with {listed}{more} in work; {have} of {all_}"
+            f" partials are known to be in {shown(self.parts)}: the same call makes the rest"
+        )
+
+
+def _held(parts: str) -> list[str]:
+    """The names in the folder; none where it is not there yet."""
+    if not is_url(parts):
+        return places.names(parts) if os.path.isdir(parts) else []
+    try:
+        return places.names(parts)
+    except BadInput as error:
+        if "no such file" in error.what:  # a store has no empty folders
+            return []
+        raise
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """The path as a worker with another working folder finds it."""
+    text = os.fspath(path)
+    return text if is_url(text) else os.path.abspath(text)
+
+
+@contextmanager
+def opened(
+    jobs: int | None = None, dask: str | None = None, ray: str | None = None
+) -> Iterator[tuple[Executor | None, int | None]]:
+    """The executor that ``--jobs``, ``--dask`` or ``--ray`` asks for, and how many tasks it runs at once.
+
+    At most one of them is given; none of them, or one job, is no executor: ranks are read here. Raises
+    EngineError.
+    """
+    from . import clusters
+    from .pool import ProcessPool
+
+    if dask is not None:
+        with clusters.dask(dask) as found:
+            yield found
+    elif ray is not None:
+        with clusters.ray(ray) as found:
+            yield found
+    elif jobs is not None and jobs > 1:
+        pool = ProcessPool(jobs)
+        whole = False
+        try:
+            yield pool, jobs
+            whole = True
+        finally:
+            pool.shutdown(wait=True, cancel_futures=not whole)
+    else:
+        yield None, 1
+

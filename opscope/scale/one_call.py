@@ -1,0 +1,129 @@
+"""``opscope.load``: of one process, or of many ranks that an executor reads and one merge joins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from typing import Any
+
+from opscope import profile as in_process
+from opscope.core import progress as progress_of
+from opscope.profile import Path, Profile
+from opscope.remote.urls import shown
+
+from . import places
+from .engines import Mapped, opened, read_ranks
+from .errors import EngineError
+from .merge import merge
+from .partial import sources
+
+
+def load(
+    path: Path | Sequence[Path],
+    *,
+    gpu: str | None = None,
+    strict: bool = False,
+    lean: bool = False,
+    model: Path | None = None,
+    counters: Path | None = None,
+    progress: Callable[[str, int, int | None], object] | None = None,
+    executor: Executor | int | None = None,
+    parts: Path | None = None,
+) -> Profile:
+    """Open a trace or profile of any format, recognised by content; a list is the files of one job.
+
+    A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``; ``pip install 'opscope[cloud]'``), a
+    pattern (``rank*.json.gz``) or a folder. Each file at a URL is copied to scratch, read and removed.
+    If some of several files cannot be read, the others are: ``summary()`` says how many, ``notes()`` which
+    files and why. If no file can be read, or with ``strict`` if any cannot, load raises
+    opscope.errors.BadInput, which names the file and what is wrong. ``gpu`` (``"H100 SXM"``) names devices
+    that the trace does not name; load raises opscope.errors.UnknownDevice if it does not know that GPU.
+    ``lean`` leaves out columns that no total needs, such as how kernels were launched (grid, registers …),
+    from formats for which this saves much: half of the kernels' data in an Nsight Systems export. ``model``
+    is what ran, where the trace only names it: the ONNX model of a profile of ONNX Runtime (best the
+    optimised one that it saved; without it a model beside the profile is used if it has all its nodes), or
+    the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
+    another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
+    same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
+    what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
+    in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
+
+    Many ranks: ``executor`` is a number of processes on this machine, or any
+    ``concurrent.futures.Executor`` (a Dask client's ``get_executor(retries=3, pure=False)``). Its workers
+    write a small file for each rank into ``parts``, a folder or URL that all of them see under that name, and
+    the profile is merged from these files: frames of totals, steps and collectives are those of a load
+    without an executor; what needs single events raises opscope.errors.NotMerged. Ranks whose file is in
+    ``parts`` already are not read again. Without ``parts`` the files are in scratch on this machine until the
+    profile is made. Load raises opscope.errors.EngineError if the executor is lost or a worker has another
+    version of opscope; what was written stays in ``parts``, and the same call goes on. ``counters`` cannot be
+    combined with it (ValueError).
+    """
+    if executor is None and parts is None:
+        return in_process.load(
+            path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters, progress=progress
+        )
+    if counters is not None:
+        raise ValueError("counters are joined to single kernels, which partials of ranks do not hold")
+    with ExitStack() as held:
+        held.enter_context(progress_of.told(progress))
+        if isinstance(executor, int):
+            pool, workers = held.enter_context(opened(jobs=executor))
+        else:
+            pool, workers = executor, _workers(executor)
+        return of_ranks(path, pool, parts, workers=workers, gpu=gpu, strict=strict, model=model)
+
+
+def of_ranks(
+    path: Path | Sequence[Path],
+    executor: Executor | None,
+    parts: Path | None = None,
+    *,
+    workers: int | None = None,
+    gpu: str | None = None,
+    strict: bool = False,
+    model: Path | None = None,
+    **more: Any,
+) -> Profile:
+    """Return the profile of the ranks that ``path`` names, read by the executor (None: here).
+
+    ``workers`` is how many tasks it runs at once, if known. Raises BadInput, EngineError and UnknownDevice.
+    """
+    from opscope.remote.copied import scratch  # lazy: it is for files at URLs
+
+    named = sources([path] if isinstance(path, (str, os.PathLike)) else path)
+    with ExitStack() as held:
+        place = os.fspath(held.enter_context(scratch()) if parts is None else parts)
+        beside = None if model is None else os.fspath(model)
+        mapped = read_ranks(
+            named, place, executor, workers=workers, gpu=gpu, model=beside, **more
+        )
+        _seen(mapped, place)
+        merged = merge(
+            [places.join(place, name) for name in mapped.names.values()],
+            expected=list(mapped.names.values()),
+            failed=[{"path": shown(one), "what": what} for one, what in mapped.failed.items()],
+            strict=strict,
+        )
+    return merged
+
+
+def _seen(mapped: Mapped, place: str) -> None:
+    """Raise EngineError if partials that workers wrote are not where this process looks for them."""
+    if not mapped.names:
+        return
+    lacking = {*mapped.names.values()} - {*places.names(place)}
+    if lacking:
+        raise EngineError(
+            f"workers wrote {len(lacking):,} partials to {shown(place)}, and this machine does not see them:"
+            " give a folder or URL that all machines see (--parts, parts=)"
+        )
+
+
+def _workers(executor: Executor | None) -> int | None:
+    """How many tasks the executor runs at once, where it says so."""
+    if executor is None:
+        return 1
+    found = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
+    return found if isinstance(found, int) else None

@@ -1,0 +1,97 @@
+"""What a worker does: read a batch of traces, one after the other, and write the partial of each.
+
+Imports nothing heavy: a worker's threads are bounded before Polars is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+#: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
+THREADS: Final = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: ``write(source, parts, **options)`` writes the partial of a source and returns its name.
+Write: TypeAlias = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a source: the ``name`` of its partial, or why there is none."""
+
+    source: str
+    name: str | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing of the batch can be done on this worker, and ``what`` says why."""
+
+    what: str
+
+
+def read_batch(
+    sources: Sequence[str],
+    parts: str,
+    options: Mapping[str, Any],
+    made_by: tuple[str, int],
+    write: Write | None = None,
+    threads: int | None = None,
+) -> list[Outcome] | Refused:
+    """Write the partial of each source into ``parts``; return names and complaints, never tables.
+
+    ``made_by`` is what ``version()`` gives where the job was begun: a worker with another one is refused,
+    as its partials would not fit. ``threads`` bounds those of a process that has not loaded Polars yet.
+    """
+    if threads is not None and "polars" not in sys.modules:
+        for name, text in bounds(threads).items():
+            os.environ[name] = text
+    here = version()
+    if here != made_by:
+        return Refused(
+            f"{_host()} has opscope {here[0]} (analysis {here[1]}), and the job was begun with"
+            f" {made_by[0]} (analysis {made_by[1]}): install one version on all machines"
+        )
+    from opscope.readers.errors import BadInput
+
+    if write is None:
+        from .partial import write_partial as write
+    done = []
+    for source in sources:
+        try:
+            done.append(Outcome(source, write(source, parts, **options)))
+        except BadInput as error:
+            ours = _within(error.path, source)
+            if not ours and _within(error.path, parts):
+                return Refused(f"{error} ({_host()})")
+            done.append(Outcome(source, failed=error.what if ours else str(error)))
+    return done
+
+
+def _within(path: str, folder: str) -> bool:
+    from opscope.remote.urls import shown
+
+    base = shown(folder).rstrip("/")
+    return path.rstrip("/") == base or path.startswith(base + "/")
+
+
+def version() -> tuple[str, int]:
+    """Return the version of opscope and that of its analysis, which partials must share."""
+    from opscope.profile.saved import ANALYSIS
+    from opscope.version import __version__
+
+    return __version__, ANALYSIS
+
+
+def bounds(threads: int) -> dict[str, str]:
+    """Return the variables that bound a process to so many threads; what is set already stays."""
+    return {name: os.environ.get(name, str(threads)) for name in THREADS}
+
+
+def _host() -> str:
+    import platform
+
+    return f"the worker on {platform.node() or 'a nameless host'}"
