@@ -1,12 +1,17 @@
-"""``opscope merge``: make the profile of a whole job of the partials of its ranks."""
+"""``opscope merge``: make the profile of a whole job of the partials of its ranks, or add jobs to a fleet."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import common
+
+if TYPE_CHECKING:
+    from opscope.profile import Merged, Profile
+
+_FLEET = "Fleet"
 
 
 def merge(
@@ -14,12 +19,13 @@ def merge(
         list[str],
         typer.Argument(
             metavar="PARTS",
-            help="Folder (path or URL) of partials, or the partials themselves.",
+            help="Folder (path or URL) of partials, or the partials themselves; with --fleet folders of"
+            " partials, profiles and traces, each of a job.",
             show_default=False,
         ),
     ],
     output: Annotated[
-        str,
+        str | None,
         typer.Option(
             "-o",
             "--output",
@@ -27,7 +33,7 @@ def merge(
             help="Where the profile goes (path or URL).",
             show_default=False,
         ),
-    ],
+    ] = None,
     expected: Annotated[
         int | None,
         typer.Option(
@@ -39,15 +45,105 @@ def merge(
     ] = None,
     strict: common.Strict = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            "--fleet",
+            metavar="FLEET",
+            help="Dataset (folder or URL) to which what each job cost is added, by job and day.",
+            rich_help_panel=_FLEET,
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="NAME",
+            help="Name of the job in the fleet.  [name of the file or folder]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    day: Annotated[
+        str | None,
+        typer.Option(
+            "--day",
+            metavar="YYYY-MM-DD",
+            help="Its day in the fleet (UTC).  [that of its first event]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            help="A label of the job in the fleet (model=llama-7b); may be repeated.",
+            rich_help_panel=_FLEET,
+        ),
+    ] = None,
+    gpu_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-hours",
+            min=0,
+            help="What the whole job took, GPUs times hours; the recorded time stands for it.  [that of the"
+            " recorded time alone]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Merge the partials of a job's ranks into one profile, which opscope report, diff and load open.
 
     Its tables equal those of opscope report of all the files. Ranks that are missing or could not be read are
-    named; --strict makes what could not be read an error.
+    named; --strict makes what could not be read an error. With --fleet what the job cost is added to a
+    dataset of many jobs.
     """  # fmt: skip
+    from . import fleet as fleets
+
+    labels, when = fleets.labels_of(label or ()), fleets.day_of(day)
+    if output is None and fleet is None:
+        common.fail("say where the merged profile goes: -o JOB.opscope, or --fleet FLEET, or both")
+    if fleet is None and (job or day or label or gpu_hours is not None):
+        common.fail("--job, --day, --label and --gpu-hours are for --fleet FLEET")
+    if output is None:
+        each = [(one, _opened(one, expected, strict)) for one in parts]
+        fleets.add(each, str(fleet), job, when, labels, gpu_hours)
+        return
+    profile = _merged(parts, expected, strict)
+    _save(profile, output, force)
+    if fleet is not None:
+        of = parts[0] if len(parts) == 1 else output
+        fleets.add([(of, profile)], fleet, job, when, labels, gpu_hours)
+
+
+def _opened(place: str, expected: int | None, strict: bool) -> Profile | Merged:
+    """Return the profile of a job: of a folder of partials merged, else what ``load`` opens."""
+    from opscope.readers.errors import BadInput
+    from opscope.scale import places
+    from opscope.scale.identity import SUFFIX
+
+    try:
+        partial = place.endswith(SUFFIX) or any(
+            name.endswith(SUFFIX) for name in places.names(place)
+        )
+    except BadInput:
+        partial = False  # no folder: ``load`` says what is wrong with it
+    return _merged([place], expected, strict) if partial else common.load([place], strict=strict)
+
+
+def _merged(parts: list[str], expected: int | None, strict: bool) -> Merged:
     from opscope.scale.merge import merge as merged
 
     profile = merged(parts[0] if len(parts) == 1 else parts, expected=expected, strict=strict)
+    for one in profile.manifest["failed"]:
+        common.say(f"left out: {one['path']}: {one['what']}")
+    return profile
+
+
+def _save(profile: Merged, output: str, force: bool) -> None:
     try:
         profile.save(output, force=force)
     except FileExistsError as error:
@@ -55,7 +151,4 @@ def merge(
     except OSError as error:
         common.fail(f"{output}: {error.strerror or error}")
     which = profile.manifest
-    for one in which["failed"]:
-        common.say(f"left out: {one['path']}: {one['what']}")
-    read = f"{which['read']:,} of {which['expected']:,} {which['of']}"
-    common.say(f"wrote {output}: {read}")
+    common.say(f"wrote {output}: {which['read']:,} of {which['expected']:,} {which['of']}")

@@ -31,6 +31,14 @@ def partial(
     ],
     gpu: common.Gpu = None,
     model: common.Model = None,
+    advice: Annotated[
+        bool,
+        typer.Option(
+            "--advice",
+            help="Also keep what to change in each file's run and what it would save (for fleets); this takes"
+            " about as long as reading.",
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Make partials again that are there already.")
     ] = False,
@@ -50,17 +58,17 @@ def partial(
     files = sources(file)
     for one in files:
         try:
-            name = partial_name(one, gpu=gpu, model=model)
+            name = partial_name(one, gpu=gpu, model=model, advice=advice)
             if not force and places.exists(output, name):
                 common.say(f"there already: {places.join(output, name)}")
                 continue
-            write_partial(one, output, gpu=gpu, model=model, force=force)
+            write_partial(one, output, gpu=gpu, model=model, advice=advice, force=force)
             common.say(f"wrote {places.join(output, name)}")
         except UnknownDevice as error:
             common.fail(f"--gpu {error}")
         except BadInput as error:
             common.say(str(error))
-            write_failure(one, output, error.what, gpu=gpu, model=model)
+            write_failure(one, output, error.what, gpu=gpu, model=model, advice=advice)
             failed += 1
     if failed:
         common.fail(f"{failed} of {len(files)} files could not be read")

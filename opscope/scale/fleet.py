@@ -49,9 +49,9 @@ def add(
     """Add a profile, or a job's merged one, to the dataset in the folder ``fleet`` (path or URL).
 
     It gets a folder ``job=JOB/day=YYYY-MM-DD/run=ID`` with a Parquet file per table, which appears whole or
-    not at all; ``tables`` says what is in them. The run's ID is its time of day and a digest of its figures: a
-    run that is there already is not written again. ``day`` (UTC) is that of the first event; give it where no
-    clock of the profile tells. Raises ValueError for a job's name that is no name of a folder, and where the
+    not at all; ``tables`` says what is in them. The run's ID is its time of day and a digest of its figures:
+    a run that is there already is not written again. ``day`` (UTC) is that of the first event; give it where
+    no clock of the profile tells. Raises ValueError for a job's name that cannot be a folder's, and where the
     day is not known; opscope.errors.BadInput for what the disk or store refuses.
     """
     if not _NAME.fullmatch(job):

@@ -17,10 +17,14 @@ _NS_PER_HOUR: Final = 3_600_000_000_000
 #: The outermost module in the path of a layer: ``ResNet`` of ``ResNet.layer1.0``.
 _ROOT: Final = r"^([^./]+)"
 _SAME: Final = ("op", "op_type", "direction", "layer", "source", "reason")
-_ADVICE: Final = (
-    "detector", "outcome", "finding", "recommendation", "time", "saving", "saving_share", "saving_least",
-    "saving_most", "confidence", "reason",
-)  # fmt: skip
+#: The columns of ``advice()`` that a fleet keeps.
+ADVICE: Final[Mapping[str, pl.DataType]] = {
+    **dict.fromkeys(("detector", "outcome", "finding", "recommendation"), pl.String()),
+    **dict.fromkeys(("time", "saving"), pl.Int64()),
+    "saving_share": pl.Float64(),
+    **dict.fromkeys(("saving_least", "saving_most"), pl.Int64()),
+    **dict.fromkeys(("confidence", "reason"), pl.String()),
+}
 #: Why a fleet has no GPU hours of a job.
 ON_CPU: Final = "no GPU was used"
 NO_DEVICES: Final = "how many GPUs there were is not known"
@@ -53,7 +57,9 @@ def tables(
     ``gpu_hours``: what the job took as a whole (GPUs times hours, as a scheduler accounts for them); without
     it those of the recorded time alone. The device time in ``ops`` adds up to ``device_time`` of ``jobs``,
     in ``kinds`` likewise; GPU hours of a row are its part of the job's, so that what the rows lack is time in
-    which the GPUs stood still (less what ran on one GPU at once). Without GPUs they are null.
+    which the GPUs stood still (less what ran on one GPU at once). Without GPUs they are null, and ``reason``
+    says why. ``model`` is the label of that name, else the outermost module with most device time.
+    ``files_advised``: of how many files ``advice`` is.
     """
     summary = profile.summary().row(0, named=True)
     held, why = _held(profile, summary)
@@ -63,7 +69,7 @@ def tables(
     ops = _ops(profile)
     job = {
         "start_time": pl.Series([start_time(profile)], dtype=pl.Datetime("us", "UTC")),
-        "model": pl.Series([_model(ops)], dtype=pl.String),
+        "model": pl.Series([(labels or {}).get("model") or _model(ops)], dtype=pl.String),
         "program": pl.Series([_program(profile)], dtype=pl.String),
         "frameworks": pl.Series([_listed(profile, "framework")], dtype=pl.String),
         "hosts": pl.Series([_hosts(profile)], dtype=pl.Int64),
@@ -87,6 +93,8 @@ def tables(
         "idle_gpu_hours": pl.Series([_idle(summary, held, each)], dtype=pl.Float64),
         "reason": pl.Series([why], dtype=pl.String),
     }  # fmt: skip
+    advice, advised = _advice(profile, summary, each)
+    job["files_advised"] = pl.Series([advised], dtype=pl.Int64)
     return {
         "jobs": pl.DataFrame(job),
         "labels": pl.DataFrame(
@@ -96,7 +104,7 @@ def tables(
         "ops": ops.with_columns(_hours("device_time", each)),
         "kinds": profile.kinds().with_columns(_hours("device_time", each)),
         "kernels": profile.kernel_totals().with_columns(_hours("total", each)),
-        "advice": _advice(profile, summary, each),
+        "advice": advice,
         "ranks": profile.communication().with_columns(
             _hours("waiting_time", each).alias("waiting_gpu_hours")
         ),
@@ -144,8 +152,12 @@ def _ops(profile: Profile | Merged) -> pl.DataFrame:
 
 
 def _model(ops: pl.DataFrame) -> str | None:
-    """Return the outermost module in which most device time was spent; None if no op has a layer."""
-    roots = ops.select(pl.col("layer").str.extract(_ROOT).alias("root"), "device_time")
+    """Return the outermost module in which most device time was spent; None if no op has a layer.
+
+    Instances are not told apart: PyTorch's profiler numbers them (``ResNet_0``), opscope too (``ResNet#2``).
+    """
+    root = pl.col("layer").str.extract(_ROOT).str.replace(r"[_#]\d+$", "")
+    roots = ops.select(root.alias("root"), "device_time")
     by = roots.drop_nulls("root").group_by("root").agg(pl.col("device_time").sum())
     first = by.sort("device_time", "root", descending=[True, False])["root"]
     return None if first.is_empty() else str(first[0])
@@ -185,19 +197,20 @@ def _gpu(profile: Profile | Merged) -> str | None:
 
 def _advice(
     profile: Profile | Merged, summary: Mapping[str, Any], each: float | None
-) -> pl.DataFrame:
-    """Return what the detectors said, each row with the GPU hours that its change would save.
+) -> tuple[pl.DataFrame, int]:
+    """Return what the detectors said, each row with the GPU hours that its change would save, and of how many
+    files it is.
 
-    Of a merged job it is what its partials hold: a row per file and finding.
+    Of a merged job it is what its partials hold: rows of each file's own advice; none without any.
     """
-    if isinstance(profile, Merged):
+    advised = 1
+    if not isinstance(profile, Merged):
+        found = profile.advice().with_columns(pl.lit(summary["devices"], pl.Int64).alias("devices"))
+    elif "rank_advice" in profile.holds:
         found = profile.rank_advice()
-        gpus = pl.col("devices")
+        advised = found["process"].n_unique()
     else:
-        found = profile.advice()
-        gpus = pl.lit(summary["devices"], pl.Int64)
-    return found.select(
-        *_ADVICE,
-        # all GPUs of a file stand still as long as its slowest part goes on
-        (pl.col("saving") * gpus * pl.lit(each, pl.Float64)).alias("gpu_hours"),
-    )
+        found, advised = pl.DataFrame(schema={**ADVICE, "devices": pl.Int64}), 0
+    # while a file's step waits for its slowest part, all of its GPUs are held
+    hours = pl.col("saving") * pl.col("devices") * pl.lit(each, pl.Float64)
+    return found.select(*ADVICE, hours.alias("gpu_hours")), advised

@@ -78,16 +78,22 @@ def partial_name(
     *,
     gpu: str | None = None,
     model: str | os.PathLike[str] | None = None,
+    advice: bool = False,
 ) -> str:
     """Return the name of the partial of ``source``, which is not read. Raises BadInput.
 
     Equal names mean an equal source, made by the same analysis with equal options: such a partial need not
     be made again.
     """
-    return name_of(identity_of(source), gpu, model)
+    return name_of(identity_of(source), gpu, model, advice)
 
 
-def name_of(identity: Identity, gpu: str | None, model: str | os.PathLike[str] | None) -> str:
+def name_of(
+    identity: Identity,
+    gpu: str | None,
+    model: str | os.PathLike[str] | None,
+    advice: bool = False,
+) -> str:
     """Return the name of the partial of what ``identity`` is of."""
     beside = None if model is None else identity_of(model)
     asked = [
@@ -95,6 +101,7 @@ def name_of(identity: Identity, gpu: str | None, model: str | os.PathLike[str] |
         [identity.place, identity.version, identity.size],
         gpu,
         beside and [beside.place, beside.version, beside.size],
+        advice,
     ]
     name = identity.place.rstrip("/").rpartition("/")[2].partition(".")[0]
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SHOWN].strip("-") or "trace"

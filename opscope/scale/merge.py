@@ -246,6 +246,8 @@ def _frames(
         "step_table": steps,
         "bounds": bounds,
         **{name: joined.rows(name) for name in ("groups", "meshes")},
+        # only partials that were asked for it hold advice
+        **({"rank_advice": joined.rows("rank_advice")} if "rank_advice" in joined.held() else {}),
         **{name.replace(" ", "_"): joined.rows(name) for name in LISTED},
     }
 

@@ -26,17 +26,19 @@ def write_partial(
     *,
     gpu: str | None = None,
     model: str | os.PathLike[str] | None = None,
+    advice: bool = False,
     force: bool = False,
 ) -> str:
     """Read the trace or profile ``source`` (path or URL) and write its partial into the folder ``parts``
     (path or URL), which is made if need be; return the partial's name.
 
     The partial appears whole or not at all. If it is there already, nothing is read, unless ``force`` is set.
-    ``gpu`` and ``model`` are those of ``opscope.load``. Raises opscope.errors.BadInput for a file that cannot
-    be read, and where it was replaced meanwhile; UnknownDevice for an unknown ``gpu``.
+    ``gpu`` and ``model`` are those of ``opscope.load``; with ``advice`` the partial also holds what the
+    detectors say of the file, which takes about as long as reading it. Raises opscope.errors.BadInput for a
+    file that cannot be read, and where it was replaced meanwhile; UnknownDevice for an unknown ``gpu``.
     """
     identity = identity_of(source)
-    name = name_of(identity, gpu, model)
+    name = name_of(identity, gpu, model, advice)
     if not force and places.exists(parts, name):
         return name
     profile = load(source, gpu=gpu, model=model)
@@ -44,7 +46,7 @@ def write_partial(
         raise BadInput(identity.place, "was replaced while it was read: make its partial again")
     from .statistics import statistics  # lazy: names of partials need no analysis
 
-    about, tables = statistics(profile)
+    about, tables = statistics(profile, advice)
     about["source"] = {
         "place": identity.place,
         "version": identity.version,
@@ -59,12 +61,16 @@ def write_partial(
 
 def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     """Return the files that ``paths`` mean, each of which gets a partial: those of a pattern, and the traces
-    in a folder that is not one trace itself. Raises BadInput for a pattern that matches nothing."""
+    in a folder that is not one trace itself. Raises BadInput for a pattern that matches nothing and for a
+    folder without traces."""
     found: list[str] = []
     for path in at_urls.expanded(paths):
         text = os.fspath(path)
         if not is_url(text) and os.path.isdir(text) and readers.format_of(text) == "folder":
-            found += map(os.fspath, readers.traces_in(Path(text)))
+            inside = readers.traces_in(Path(text))
+            if not inside:
+                raise BadInput(text, "a folder without traces")
+            found += map(os.fspath, inside)
         else:
             found.append(text)
     return found
@@ -82,6 +88,7 @@ def write_failure(
     *,
     gpu: str | None = None,
     model: str | os.PathLike[str] | None = None,
+    advice: bool = False,
 ) -> str | None:
     """Note in ``parts`` why ``source`` could not be read, so that the merge can say so; return the note's
     name. A later partial of the same file removes it. None where not even the file can be found."""
@@ -90,7 +97,7 @@ def write_failure(
     except BadInput:
         return None
     told: dict[str, Any] = {"place": identity.place, "what": what}
-    name = failed_name(name_of(identity, gpu, model))
+    name = failed_name(name_of(identity, gpu, model, advice))
     with places.written(parts, name) as local:
         Path(local).write_text(json.dumps(told) + "\n", "utf-8")
     return name

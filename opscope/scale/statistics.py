@@ -42,8 +42,13 @@ LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
 MOST_SPANS: Final = 4096
 
 
-def statistics(profile: Profile) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
-    """Return what says what the profile is (JSON), and its tables of statistics by name."""
+def statistics(
+    profile: Profile, advice: bool = False
+) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
+    """Return what says what the profile is (JSON), and its tables of statistics by name.
+
+    ``advice``: also what the detectors say of the file.
+    """
     trace = profile.attribution.trace
     on_cpu = profile.cpu_only
     frame = profile._ops_frame if on_cpu else None
@@ -81,9 +86,22 @@ def statistics(profile: Profile) -> tuple[dict[str, Any], dict[str, pl.DataFrame
         "missing_of": missing_of,
         "compiling": compiling_time(trace, lambda: profile._ops_frame) if on_cpu else 0,
     }
+    if advice:
+        tables["rank_advice"] = _advice(profile)
     # the tables that hold notes come last: making the others adds some
     tables |= {f"trace.{name}": trace[name] for name in HELD if trace.has(name)}
     return about, tables
+
+
+def _advice(profile: Profile) -> pl.DataFrame:
+    """Return ``advice()`` with what its savings are of: the file's first process, devices and wall time."""
+    summary = profile.summary().row(0, named=True)
+    first = profile.trace["processes"]["process"].min()
+    return profile.advice().select(
+        pl.lit(first, pl.Int32).alias("process"),
+        *(pl.lit(summary[name], pl.Int64).alias(name) for name in ("devices", "wall_time")),
+        pl.all(),
+    )
 
 
 def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataFrame]:
