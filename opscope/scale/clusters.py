@@ -44,9 +44,9 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
     except Exception as error:
         raise EngineError(f"no Dask scheduler at {address}: {_said(error)}") from error
     with client:
-        held = client.scheduler_info(n_workers=-1)["workers"].values()
+        threads: int = sum(client.nthreads().values())
         # pure: a batch that is given again would get the result that it had
-        yield client.get_executor(retries=RETRIES, pure=False), sum(one["nthreads"] for one in held)
+        yield client.get_executor(retries=RETRIES, pure=False), threads
 
 
 @contextmanager
