@@ -54,7 +54,7 @@ def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) ->
     ]
     if lacking:
         lines.append(
-            f"made from partials: no {', '.join(lacking)}, and no kernels one by one; the rank's own file has them"
+            f"made from partials: no {', '.join(lacking)}, and no single kernels: the rank's file has them"
         )
     return [*shown, Table("Next", [Column("what", "")], (), lines)]
 

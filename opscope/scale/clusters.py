@@ -24,18 +24,29 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
     """
     try:
         from distributed import Client
+        from distributed.security import Security
     except ImportError as error:
         raise EngineError(
             f"Dask is not installed: pip install 'opscope[cluster]' ({error})"
         ) from error
+    if address.startswith("tls:"):
+        try:
+            certified = Security().get_connection_args("client").get("ssl_context") is not None
+        except (OSError, ValueError) as error:  # a file of it is not there, or holds no certificate
+            raise EngineError(f"{address}: Dask's certificates: {_said(error)}") from error
+        if not certified:
+            raise EngineError(
+                f"{address}: certificates are needed, and Dask's configuration names none"
+                " (distributed.comm.tls.ca-file, client.cert, client.key)"
+            )
     try:
         client = Client(address, set_as_default=False, timeout=_CONNECT, name="opscope")
     except Exception as error:
         raise EngineError(f"no Dask scheduler at {address}: {_said(error)}") from error
     with client:
-        held = client.scheduler_info(n_workers=-1)["workers"].values()
+        threads: int = sum(client.nthreads().values())
         # pure: a batch that is given again would get the result that it had
-        yield client.get_executor(retries=RETRIES, pure=False), sum(one["nthreads"] for one in held)
+        yield client.get_executor(retries=RETRIES, pure=False), threads
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
@@ -31,8 +30,6 @@ _DIED: Final = {
 }  # fmt: skip
 #: How a machine without this opscope says so, whatever wraps it.
 _MISSING: Final = re.compile(r"No module named '(opscope[\w.]*)'")
-#: Deaths after which a file is given up; the last of them with no other file in work.
-DEATHS: Final = 2
 #: Threads of a worker that has not set its own bound: engines start a process for each core.
 _THREADS: Final = 1
 _NAMED: Final = 5
@@ -93,14 +90,16 @@ class _Job:
         self.made_by = version()
         self.mapped = Mapped()
         self._names: dict[str, str] = {}
-        self._deaths: Counter[str] = Counter()
-        self._pending: dict[Future[Any], tuple[str, ...]] = {}
+        #: Files that were in work when a worker died.
+        self._suspects: list[str] = []
+        #: The files of each task, and whether it runs with nothing beside it.
+        self._pending: dict[Future[Any], tuple[tuple[str, ...], bool]] = {}
         #: What is done, as it comes: waiting for all anew each time takes long with many thousand tasks.
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
     def begin(self, sources: Sequence[str]) -> list[str]:
         """Return the sources without a partial. Raises BadInput for one that is given twice."""
-        there = set(_held(self.parts))
+        there = set(held(self.parts))
         known: dict[str, str] = {}
         waiting = []
         for source in sources:
@@ -124,36 +123,40 @@ class _Job:
         return waiting
 
     def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
-        """Have the tasks done; those of a worker that died are given again, a file a task."""
+        """Have the tasks done; then those of workers that died again, one file at a time and nothing beside.
+
+        Only so does a death name its file: a task has several, and Dask lets all tasks that wait at a worker
+        take part in its death. A file that needs the memory of others gets it, too.
+        """
         try:
             for task in tasks:
                 self._submit(executor, task)
-            while self._pending:
+            while self._pending or self._suspects:
+                if not self._pending:
+                    self._submit(executor, (self._suspects.pop(0),), alone=True)
                 done = self._done.get()
-                task = self._pending.pop(done)
-                again = self._again(done, task)
-                stage.add(len(task) - len(again))
-                for source in again:
-                    self._submit(executor, (source,))
+                task, alone = self._pending.pop(done)
+                before = len(self._suspects)
+                self._finish(done, task, alone)
+                stage.add(len(task) - (len(self._suspects) - before))
         finally:
             for future in self._pending:
                 future.cancel()
 
-    def _submit(self, executor: Executor, task: tuple[str, ...]) -> None:
+    def _submit(self, executor: Executor, task: tuple[str, ...], alone: bool = False) -> None:
         try:
             future = executor.submit(
                 read_batch, task, self.parts, self.options, self.made_by, self.write, _THREADS
             )
         except RuntimeError as error:  # BrokenProcessPool too: this executor takes no more tasks
             raise self._lost(task, error) from error
-        self._pending[future] = task
+        self._pending[future] = (task, alone)
         future.add_done_callback(self._done.put)
 
-    def _again(self, done: Future[Any], task: tuple[str, ...]) -> list[str]:
-        """Take the result; return the files that are to be given again."""
+    def _finish(self, done: Future[Any], task: tuple[str, ...], alone: bool) -> None:
+        """Take the task's result; what a death or an unknown error left undone is a suspect, or given up."""
         try:
             self.take(done.result())
-            return []
         except CancelledError as error:
             raise self._lost(task, error) from error
         except (EngineError, UnknownDevice):
@@ -165,27 +168,13 @@ class _Job:
                     f"a scheduler or worker has no module {missing[1]}: install opscope"
                     f" {self.made_by[0]} on all machines"
                 ) from error
-            return self._after(error, task)
-
-    def _after(self, error: Exception, task: tuple[str, ...]) -> list[str]:
-        """After a death, or an error that no reader knows: what of the task is to be given again, alone."""
-        names = {one.__name__ for one in type(error).__mro__}
-        died = bool(names & _DIED)
-        # Dask gives a task up after several deaths
-        deaths = DEATHS if "KilledWorker" in names and len(task) == 1 else 1
-        again = []
-        for source in task:
-            if places.exists(self.parts, self._names[source]):  # written before the worker died
-                self.take([Outcome(source, self._names[source])])
-                continue
-            self._deaths[source] += deaths
-            if self._deaths[source] < DEATHS:
-                again.append(source)
-            elif died:
-                self._fail(source, "its worker died each time that it was read")
-            else:
-                self._fail(source, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-        return again
+            for source in task:
+                if places.exists(self.parts, self._names[source]):  # written before the worker died
+                    self.take([Outcome(source, self._names[source])])
+                elif alone:
+                    self._fail(source, _said(error))
+                else:
+                    self._suspects.append(source)
 
     def take(self, outcomes: Sequence[Outcome] | Refused) -> None:
         """Note what became of a batch. Raises EngineError if the worker refused it."""
@@ -209,8 +198,8 @@ class _Job:
         write_failure(source, self.parts, what, **self.options)
 
     def _lost(self, task: tuple[str, ...], error: BaseException) -> EngineError:
-        running = [one for future, held in self._pending.items() if future.running() for one in held]
-        inwork = list(dict.fromkeys([*task, *running]))
+        beside = [one for future, (held, _) in self._pending.items() if future.running() for one in held]
+        inwork = list(dict.fromkeys([*task, *beside]))
         listed = ", ".join(shown(one) for one in inwork[:_NAMED])
         more = f" and {len(inwork) - _NAMED} more" if len(inwork) > _NAMED else ""
         have, all_ = len(self.mapped.names), len(self._names)
@@ -220,7 +209,13 @@ class _Job:
         )
 
 
-def _held(parts: str) -> list[str]:
+def _said(error: Exception) -> str:
+    if any(one.__name__ in _DIED for one in type(error).__mro__):
+        return "its worker died each time that it was read"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def held(parts: str) -> list[str]:
     """The names in the folder; none where it is not there yet."""
     if not is_url(parts):
         return places.names(parts) if os.path.isdir(parts) else []

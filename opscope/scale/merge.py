@@ -37,6 +37,10 @@ from .joined import Joined
 from .manifest import Manifest, manifest
 from .statistics import LISTED
 
+#: Where files differ in these tables, load takes what one file does not record for nothing that happened.
+_COMPARED: Final = frozenset(("kernels", "calls", "memops", "ranges", "windows"))
+#: The reason of kernels whose op the trace of another process may know.
+_CAPTURED: Final = "replayed from a CUDA graph whose capture is not in the trace"
 #: Of more files than this a profile lists no file by itself, only their different formats.
 _ORIGINS: Final = 1000
 
@@ -169,6 +173,12 @@ def _merged(
     whole = Trace(trace.tables, present, trace.origin)
     found = moves.moved(found, ("called", "start", "end"))
     frames = _frames(joined, whole, found, moves, on_cpu)
+    if len(abouts) > 1 and (frames["unattributed"]["reason"] == _CAPTURED).any():
+        trace.note(
+            "info",
+            "kernels were replayed from CUDA graphs that their own file does not capture: if another file"
+            " does, load of both finds their ops, and a merge does not",
+        )
     _note(trace, abouts, moves, which, frames["exchanged"])
     about = {
         "present": sorted(present),
@@ -224,10 +234,15 @@ def _frames(
     of = "launched" if trace.has("calls") else "all"
     lacking_of = sum(int(about["missing_of"][of]) for about in joined.abouts)
     steps = moves.moved(joined.rows("step_table"), ("start", "end"))
-    if (
-        steps["step"].is_not_null().any()
-    ):  # a process without steps has a row only where none has any
-        steps = steps.filter(pl.col("step").is_not_null())
+    listed = {name: joined.rows(name) for name in LISTED}
+    listed["memory"] = moves.moved(listed["memory"], ("peak_time",))
+    if steps["step"].is_not_null().any():
+        # a process without steps has a row only where none has any
+        steps, listed["step_phases"] = (
+            one.filter(pl.col("step").is_not_null()) for one in (steps, listed["step_phases"])
+        )
+    if trace["devices"].select("name", "cc", "sm_count").n_unique() > 1:
+        del listed["utilization"]  # ``load`` compares all steps with the peak of one device
     return {
         "summary": summary,
         "op_totals": totals,
@@ -248,7 +263,7 @@ def _frames(
         **{name: joined.rows(name) for name in ("groups", "meshes")},
         # only partials that were asked for it hold advice
         **({"rank_advice": joined.rows("rank_advice")} if "rank_advice" in joined.held() else {}),
-        **{name.replace(" ", "_"): joined.rows(name) for name in LISTED},
+        **{name.replace(" ", "_"): frame for name, frame in listed.items()},
     }
 
 
@@ -319,19 +334,26 @@ def _note(
             "clocks of some machines run at another rate: times of steps and collectives are on the common"
             " clock, durations of kernels on that of each machine",
         )
-    recorded = {tuple(about["present"]) for about in abouts}
-    differing = sorted(
-        set().union(*map(set, recorded)) - set.intersection(*map(set, recorded))
-        & {"kernels", "calls", "memops", "ranges"}
-    )
-    if differing and {"kernels", "calls", "memops", "ranges"} & set(differing):
-        names = ", ".join(
-            one for one in differing if one in ("kernels", "calls", "memops", "ranges")
-        )
+    differing = _differing(abouts)
+    if differing:
         trace.note(
             "info",
-            f"only some of the files record {names}: what steps were made of is as each file shows it",
+            f"the files record different things ({differing}): each file's own answers are merged, where load"
+            " of all files judges each by what any of them records",
         )
+
+
+def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
+    """Return what only some of the files record, in words; "" if they are alike."""
+    recorded = [
+        {
+            *_COMPARED.intersection(about["present"]),
+            *(("any range",) if about["ranges"] else ()),
+            *(("times of events",) if not about["origin"].get("times") else ()),
+        }
+        for about in abouts
+    ]
+    return ", ".join(sorted(set.union(*recorded) - set.intersection(*recorded)))
 
 
 def _incomplete(exchanged: pl.DataFrame) -> Iterator[tuple[str, int]]:

@@ -11,10 +11,11 @@ from typing import Any
 from opscope import profile as in_process
 from opscope.core import progress as progress_of
 from opscope.profile import Path, Profile
+from opscope.readers.errors import BadInput, NoneReadable
 from opscope.remote.urls import shown
 
 from . import places
-from .engines import Mapped, opened, read_ranks
+from .engines import Mapped, held, opened, read_ranks
 from .errors import EngineError
 from .merge import merge
 from .partial import sources
@@ -66,10 +67,10 @@ def load(
         )
     if counters is not None:
         raise ValueError("counters are joined to single kernels, which partials of ranks do not hold")
-    with ExitStack() as held:
-        held.enter_context(progress_of.told(progress))
+    with ExitStack() as open_:
+        open_.enter_context(progress_of.told(progress))
         if isinstance(executor, int):
-            pool, workers = held.enter_context(opened(jobs=executor))
+            pool, workers = open_.enter_context(opened(jobs=executor))
         else:
             pool, workers = executor, _workers(executor)
         return of_ranks(path, pool, parts, workers=workers, gpu=gpu, strict=strict, model=model)
@@ -93,12 +94,15 @@ def of_ranks(
     from opscope.remote.copied import scratch  # lazy: it is for files at URLs
 
     named = sources([path] if isinstance(path, (str, os.PathLike)) else path)
-    with ExitStack() as held:
-        place = os.fspath(held.enter_context(scratch()) if parts is None else parts)
+    with ExitStack() as open_:
+        place = os.fspath(open_.enter_context(scratch()) if parts is None else parts)
         beside = None if model is None else os.fspath(model)
         mapped = read_ranks(
             named, place, executor, workers=workers, gpu=gpu, model=beside, **more
         )
+        if not mapped.names:
+            broken = [BadInput(shown(one), what) for one, what in mapped.failed.items()]
+            raise broken[0] if len(broken) == 1 else NoneReadable(broken)
         _seen(mapped, place)
         merged = merge(
             [places.join(place, name) for name in mapped.names.values()],
@@ -111,9 +115,7 @@ def of_ranks(
 
 def _seen(mapped: Mapped, place: str) -> None:
     """Raise EngineError if partials that workers wrote are not where this process looks for them."""
-    if not mapped.names:
-        return
-    lacking = {*mapped.names.values()} - {*places.names(place)}
+    lacking = {*mapped.names.values()} - {*held(place)}
     if lacking:
         raise EngineError(
             f"workers wrote {len(lacking):,} partials to {shown(place)}, and this machine does not see them:"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import opscope
 from tests.scale import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    # workers import the tests' writers by name; at the end, so that an installed opscope stays the one that runs
+    sys.path.append(str(ROOT))
 
 
 @pytest.fixture(scope="session")

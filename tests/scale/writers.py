@@ -31,6 +31,16 @@ def dying(source: str, parts: str, **options) -> str:
     return counted(source, parts, **options)
 
 
+def killing(source: str, parts: str, **options) -> str:
+    """Kill the process whose id is in the file ``SOURCE.kill``, once, then read."""
+    planned = Path(f"{source}.kill")
+    if planned.exists():
+        victim = int(planned.read_text())
+        planned.unlink()
+        os.kill(victim, signal.SIGKILL)
+    return counted(source, parts, **options)
+
+
 def threads(source: str, parts: str, **options) -> str:
     """Note how many threads Polars has in this worker."""
     import polars

@@ -18,6 +18,7 @@ from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
+from opscope.core.not_merged import NotMerged
 
 _log = logging.getLogger(__name__)
 #: Entry points of other packages, each a ``Detector``.
@@ -158,6 +159,8 @@ def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
             for each in answer:
                 if not isinstance(each, Finding):
                     raise TypeError(f"{each!r} is no Finding")
+    except NotMerged as error:
+        answer = CannotTell(str(error))
     except Exception as error:  # noqa: BLE001 - one detector's fault must not cost the others' answers
         _log.warning("opscope: the detector %s failed", one.name, exc_info=True)
         answer = CannotTell(f"the detector failed: {type(error).__name__}: {error}")

@@ -204,11 +204,14 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
     )
     ran = pl.col("device_time").is_not_null() | pl.col("time").is_not_null()
     known = pl.col("seen") & pl.lit(on_gpu) & ran
+    # as columns, not by an expression: where all rows are of one step, Polars takes its time for a scalar and
+    # multiplies by the reciprocal, which may differ in the last bit
+    share = long["time"] / long["whole"]
+    long = long.with_columns(pl.when(pl.col("whole") > 0).then(share.alias("share")).alias("share"))
     return (
         long.join(phases.on_device(), on=["row", "phase"], how="left")
         .join(where, on="process", how="left")
         .with_columns(
-            pl.when(pl.col("whole") > 0).then(pl.col("time") / pl.col("whole")).alias("share"),
             *(
                 pl.when(known).then(pl.col(name).fill_null(0)).alias(name)
                 for name in ("device_time", "kernels")
