@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -10,6 +11,7 @@ from opscope.core.schema import OpCall
 
 #: The graph name in the specs of groups, and the names of the calls that describe a group and a dimension
 #: of a mesh.
+_RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})(?::([0-9]{1,18}))?\Z")
 GROUPS: Final = "process_group"
 GROUP: Final = "group"
 DIMENSION: Final = "dimension"
@@ -22,6 +24,22 @@ def format_ranks(ranks: Sequence[int]) -> str:
         if step > 0 and all(after - one == step for one, after in pairwise(ranks)):
             return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
     return ",".join(map(str, ranks))
+
+
+def rank_at(members: str, place: int) -> int | None:
+    """Return the rank at ``place`` (from 0) of members as ``format_ranks`` writes them.
+
+    Returns None if there is none, or if the text is of another notation.
+    """
+    found = _RANGE.match(members)
+    if found is None:
+        ranks = members.split(",")
+        text = ranks[place] if 0 <= place < len(ranks) else ""
+        whole = text.isascii() and text.isdigit() and "..." not in members
+        return int(text) if whole and len(text) < 19 else None
+    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    rank = first + place * step
+    return rank if first <= rank <= last else None
 
 
 def members_of(text: object) -> str | None:

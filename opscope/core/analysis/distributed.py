@@ -11,7 +11,8 @@ from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
-from opscope.core.job.exchanges import GROUP, communicating, exchanges, matched
+from opscope.core.job.exchanges import GROUP, communicating, exchanges
+from opscope.core.job.numbering import matched
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.intervals import Ints, clip, intersect, merge

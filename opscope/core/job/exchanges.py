@@ -1,8 +1,7 @@
-"""List the collectives of each process, and match the rows of several ranks that are one collective.
+"""List the collectives and messages of each process; ``numbering`` says which of several ranks are one.
 
-If the trace identifies a collective (``Comms Id``, ``Seq``), that decides; else the i-th collective of a
-process group is the same one on every rank. On a GPU, a collective is a kernel. On a CPU, the call returns
-at once, and a range on the backend's own thread shows when it ran (``gloo:all_reduce``).
+On a GPU, a collective is a kernel. On a CPU, the call returns at once, and a range on the backend's own
+thread shows when it ran (``gloo:all_reduce``).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.group_specs import rank_at
 from opscope.core.perf.ops.communication import buffer_bytes, collective
 from opscope.core.schema import OpCall
 from opscope.core.tables.columns import at, gather, matching, spread
@@ -24,9 +24,10 @@ from opscope.core.tables.ranks import groups
 KERNELS: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
 #: Collectives that no rank can finish before all ranks have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+#: Transfers from one rank to another.
+POINT_TO_POINT: Final = ("send", "recv")
 #: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
-_POINT_TO_POINT: Final = ("send", "recv")
 _BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 _RETURNING: Final = (
     "c10d::",
@@ -39,8 +40,6 @@ _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
 _REDUCTIONS: Final = frozenset(
     ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 )
-#: The windows of two ranks may begin up to this many collectives apart.
-_MOST_APART: Final = 256
 
 SCHEMA: Final = {
     "process": pl.Int32,
@@ -57,6 +56,7 @@ SCHEMA: Final = {
     "op": pl.Int64,
     "seq": pl.Int64,
     "comms": pl.String,
+    "peer": pl.Int64,
 }
 #: No buffer of a collective is larger, and no group has more ranks: thousands of them add up in 64 bits.
 _MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
@@ -71,7 +71,8 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     the other ranks; null if only the call was recorded. ``bytes``: the larger of input and output.
     ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
     ``group_specs.format_ranks`` writes them. ``op``: the row of ``ranges`` that called it. ``seq``: its
-    number in its group; ``comms``: its id among all collectives; both null if not recorded.
+    number in its group; ``comms``: its id among all collectives; both null if not recorded. ``peer``: of a
+    send or receive, the rank at its other end; null if not recorded, and of all other kinds.
     """
     trace = attribution.trace
     calls = _Calls(attribution)
@@ -93,7 +94,30 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
             pl.col(name).fill_null(pl.col(name).drop_nulls().first().over("process", "group"))
             for name in ("members", "size")  # not every record of a group has them
         )
+        .with_columns(pl.coalesce("peer", _peer_of("members", "place")))
         .select(*SCHEMA)
+    )
+
+
+def _peer_of(members: str, place: str) -> pl.Expr:
+    """Return the rank at ``place`` of the group's ``members``."""
+
+    def ranks(distinct: pl.Series) -> pl.Series:
+        found = [
+            rank_at(one[members], one[place]) if one[members] and one[place] is not None else None
+            for one in distinct.to_list()
+        ]
+        return pl.Series(found, dtype=pl.Int64)
+
+    def spread_(both: pl.Series) -> pl.Series:
+        distinct = both.unique()
+        return both.to_frame("both").join(
+            pl.DataFrame({"both": distinct, "rank": ranks(distinct)}), on="both", how="left",
+            maintain_order="left", nulls_equal=True,
+        )["rank"]  # fmt: skip
+
+    return pl.struct(pl.col(members).cast(pl.String), place).map_batches(
+        spread_, return_dtype=pl.Int64
     )
 
 
@@ -127,10 +151,12 @@ class _Calls:
         self.bytes: list[int | None] = []
         self.reduction: list[str | None] = []
         self.members: list[str | None] = []
+        self.peer: list[int | None] = []
+        self.place: list[int | None] = []
         backend = []
         for reading in readings:
             call = reading.call if reading.direction == "communication" else None
-            described = _describe(call) if call is not None else (None,) * 7
+            described = _describe(call) if call is not None else (None,) * 9
             for column, value in zip(
                 (
                     self.kind,
@@ -140,6 +166,8 @@ class _Calls:
                     self.bytes,
                     self.reduction,
                     self.members,
+                    self.peer,
+                    self.place,
                 ),
                 described,
                 strict=True,
@@ -156,10 +184,11 @@ class _Calls:
             bool,
         )
         self.is_call = np.array([kind is not None for kind in self.kind], bool) & ~self.is_backend
-        self.is_pair = np.array([kind in _POINT_TO_POINT for kind in self.kind], bool)
+        self.is_pair = np.array([kind in POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
-        """Return group, size, kind, bytes, dtype, reduction and members of the readings (-1: null)."""
+        """Return group, size, kind, bytes, dtype, reduction, members, peer and its place in the group, of the
+        readings (-1: null)."""
         return [
             spread("group", self.group, codes),
             gather(pl.Series("size", self.size, pl.Int64), codes),
@@ -168,6 +197,8 @@ class _Calls:
             spread("dtype", self.dtype, codes),
             spread("reduction", self.reduction, codes),
             spread("members", self.members, codes),
+            gather(pl.Series("peer", self.peer, pl.Int64), codes),
+            gather(pl.Series("place", self.place, pl.Int64), codes),
         ]
 
 
@@ -191,7 +222,26 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     members = call.param("members")
     who = members if isinstance(members, str) else None
     moved = _at_most(buffer_bytes(call), _MOST_BYTES)
-    return kind, name, dtype, _at_most(size, _MOST_RANKS), moved, _reduction(call), who
+    peer, place = _peer(call, kind) if kind in POINT_TO_POINT else (None, None)
+    size = _at_most(size, _MOST_RANKS)
+    return kind, name, dtype, size, moved, _reduction(call), who, peer, place
+
+
+def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
+    """Return the rank at the other end of a message: among all ranks (Kineto), and in its group (PyTorch,
+    NCCL); each None if not recorded so."""
+    if "+" in call.name:
+        return None, None  # NCCL's groups of messages have several
+    peer = _rank(call.param("peer" if kind == "send" else "source"))
+    if call.param("communicator") is not None:
+        return None, _rank(call.param("peer"))
+    return peer, _rank(call.param("dst" if kind == "send" else "src"))
+
+
+def _rank(value: object) -> int | None:
+    text = str(value)
+    found = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+    return _at_most(found, _MOST_RANKS)
 
 
 def _at_most(value: int | None, most: int) -> int | None:
@@ -225,7 +275,7 @@ def _of_kernels(
             _identity(gather(ranges["attrs"], described_by)),
         ),
     )
-    made: pl.DataFrame = frame.select(*SCHEMA)
+    made: pl.DataFrame = frame.select(*SCHEMA, "place")
     return made
 
 
@@ -253,14 +303,14 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     )
     spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
     if not len(spans):
-        return frame.select(*SCHEMA)
+        return frame.select(*SCHEMA, "place")
     ran = ranges[spans].select("process", "start", "end").sort("process", "start")
     alone = pl.Series(calls.is_pair[reading[rows]]) | blocks
     parts = [frame.filter(alone)]
     for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
         part = part.sort("called")
         parts.append(_ran(part, ran.filter(pl.col("process") == process)))
-    made: pl.DataFrame = pl.concat(parts).select(*SCHEMA)
+    made: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
     return made
 
 
@@ -296,82 +346,3 @@ def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
                 pl.Series("end", [*end[skipped : skipped + many].tolist(), *nothing], pl.Int64),
             )
     return calls
-
-
-# ------------------------------------------------------------------------- which are one
-
-
-def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``found`` with ``number``: rows of equal group, members, size and number are one collective.
-
-    If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
-    that does; else the collectives of a group are counted on each process. If the processes' recordings do
-    not begin with the same collective, the counts are shifted so that all kinds and sizes agree and the
-    ends are close together (``same_clock``) or at the most constant distance. Point-to-point transfers and
-    collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
-    there are more processes than it has ranks: several groups share the name, and nothing separates them.
-    """
-    group = list(GROUP)
-    pair = pl.col("kind").cast(pl.String).is_in(_POINT_TO_POINT)
-    has_comms, has_seq = (pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq"))
-    alone = pl.col("process").n_unique().over(group) <= pl.col("size")
-    known = pl.col("group").is_not_null() & ~pair.fill_null(False)
-    known &= has_comms | alone.fill_null(True)
-    found = found.with_columns(known.alias("known"), (has_comms | has_seq).alias("recorded"))
-    known = pl.col("known")
-    found = found.with_columns(
-        pl.when(known & has_comms)
-        .then(pl.col("comms").rank("dense").cast(pl.Int64))
-        .when(known & has_seq)
-        .then(pl.col("seq"))
-        .when(known)
-        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
-        .alias("number")
-    )
-    token = pl.struct("kind", "bytes").rank("dense").cast(pl.Int64)
-    rows = found.with_row_index("row").with_columns(token.alias("token"))
-    rows = rows.filter(known & ~pl.col("recorded"))
-    found = found.drop("known", "recorded")
-    shifts = pl.DataFrame(schema={"row": pl.UInt32, "shift": pl.Int64})
-    for _, part in rows.group_by(*group, maintain_order=True):
-        by_process = part.partition_by("process", maintain_order=True)
-        first, *others = sorted(by_process, key=len, reverse=True)
-        for other in others:
-            shift = _shift(first, other, same_clock)
-            if shift:
-                moved = other.select("row", pl.lit(shift, pl.Int64).alias("shift"))
-                shifts = pl.concat([shifts, moved])
-    if shifts.is_empty():
-        return found
-    return (
-        found.with_row_index("row")
-        .join(shifts, on="row", how="left", maintain_order="left")
-        .with_columns(pl.col("number") + pl.col("shift").fill_null(0))
-        .drop("row", "shift")
-    )
-
-
-def _shift(first: pl.DataFrame, other: pl.DataFrame, same_clock: bool) -> int:
-    """Return what to add to ``other``'s numbers to make them ``first``'s; 0 if no shift fits better."""
-    tokens, theirs = first["token"].to_numpy(), other["token"].to_numpy()
-    end = first["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    their_end = other["end"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    best: tuple[float, int] | None = None
-    least = max(1, min(len(tokens), len(theirs)) // 2)
-    for shift in sorted(range(-_MOST_APART, _MOST_APART + 1), key=abs):
-        low, high = max(0, shift), min(len(tokens), len(theirs) + shift)
-        if high - low < least:
-            continue
-        mine, yours = slice(low, high), slice(low - shift, high - shift)
-        if not np.array_equal(tokens[mine], theirs[yours]):
-            continue
-        apart = their_end[yours] - end[mine]
-        apart = apart[np.isfinite(apart)]
-        if not len(apart):
-            return shift
-        middle = 0.0 if same_clock else np.median(apart)
-        spread_ = float(np.median(np.abs(apart - middle)))
-        # periodic training looks the same one step later: only a clearly better shift is taken
-        if best is None or spread_ < 0.5 * best[0]:
-            best = (spread_, shift)
-    return 0 if best is None else best[1]

@@ -280,7 +280,7 @@ def frames() -> Iterator[Frame]:
         "one row per machine: how its clock was aligned with the first machine's",
         columns(
             "host processes first_rank method offset_ns drift_ppm error_ns spread_ns collectives",
-            collectives=("count", "collectives used to align the clock"),
+            collectives=("count", "collectives, or messages, used to align the clock"),
         ),
     )
     yield Frame(

@@ -257,7 +257,10 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "description": "PyTorch's description of the group's purpose",
         "dimension": "name of the mesh dimension: dp, tp …",
         "host": "the machine's name",
-        "method": "how its clock was aligned: same clock, ends of collectives, Unix clocks, not aligned",
+        "method": (
+            "how its clock was aligned: same clock, ends of collectives, sends and receives, Unix clocks,"
+            " not aligned"
+        ),
         "part": "the part of opscope",
         "severity": "info, warning or error",
         "what": "what the reader of the trace found",

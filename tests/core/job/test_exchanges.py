@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.group_specs import format_ranks, members_of
-from opscope.core.job.exchanges import exchanges, matched
+from opscope.core.job.exchanges import exchanges
+from opscope.core.job.messages import messages
+from opscope.core.job.numbering import matched
 from opscope.core.tables.ranks import groups, meshes, with_ranks
-from opscope.profile import Profile
+from opscope.profile import Profile, load
+from tests.made_job import job_files
 
 
 def op(process, start, end, text, thread=1, category="communication"):
@@ -260,3 +263,47 @@ def test_more_ranks_than_a_job_has_are_not_known(trace_of, ranks):
     text = f'c10d::allreduce_([f32[4]], _) -> ([=0], _) {{process_group="0", ranks={ranks}}}'
     found = exchanges(of(trace_of, op(0, 0, 2, text)).attribution)
     assert found["size"].to_list() == [None]
+
+
+def test_the_other_end_of_a_message_is_read(trace_of):
+    """PyTorch's call gives its place in the group; a receive of any rank has none."""
+    rows = [
+        group(0, "7", 0, 2, ranks="3,8"),
+        op(0, 50, 60, 'c10d::send([f32[3]]) -> _ {process_group="7", dst=1}'),
+        op(0, 70, 80, 'c10d::recv_([f32[3]]) -> _ {process_group="7", src=0}'),
+        op(0, 90, 99, 'c10d::recv_any_source_([f32[3]]) -> _ {process_group="7"}'),
+    ]
+    found = exchanges(of(trace_of, *rows).attribution)
+    assert found["peer"].to_list() == [8, 3, None]
+
+
+def pipeline(rank, last=2, rounds=12):
+    """What comes from the rank before goes on to the next, and back; never the same time twice."""
+    for number in range(rounds):
+        yield from (("step", number), ("compute", 100 + 17 * (number % 5) + 7 * rank))
+        if rank:
+            yield ("recv", rank - 1, 64)
+        if rank < last:
+            yield from (("compute", 40), ("send", rank + 1, 64), ("recv", rank + 1, 32))
+        if rank:
+            yield from (("compute", 30), ("send", rank - 1, 32))
+
+
+def test_messages_of_a_pipeline_are_matched_each_way(tmp_path):
+    profile = load(job_files(tmp_path, 3, pipeline))
+    found = exchanges(profile.attribution)
+    sent = messages(found, profile.trace["processes"], same_clock=True)
+    assert len(sent) == 12 * 4
+    assert (sent["sent_end"] == sent["received_end"]).all()
+    assert (found["peer"].drop_nulls().len(), found["peer"].null_count()) == (96, 0)
+
+
+def test_the_clocks_of_a_pipeline_are_aligned_by_its_messages(tmp_path):
+    """Each rank is a host; there is no collective; their clocks are 50 ms apart."""
+    moved = {1: 50_000.0, 2: -50_000.0}
+    profile = load(job_files(tmp_path, 3, pipeline, offset_us=moved, hosts=1))
+    told = profile.clocks()
+    assert told["method"].to_list() == ["reference", "sends and receives", "sends and receives"]
+    for row, by in zip(told.rows(named=True)[1:], (50_000_000, -50_000_000), strict=True):
+        assert row["error_ns"] < 1_000_000
+        assert abs(row["offset_ns"] + by) <= row["error_ns"]

@@ -1,0 +1,163 @@
+"""Link all hosts of a job to the first by what they did together, and solve their clocks in one pass.
+
+Hosts and process groups are a graph. A search from the first host, breadth first, gives each host a
+parent: of the hosts nearest to the first, the one with most collectives in common. Hosts that share no
+collective are linked by messages. Then all links are estimated at once, and summed up along the way to
+the first host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.job.offsets import Offset, estimates
+from opscope.core.tables.intervals import Ints
+
+#: How a clock was aligned.
+BY_COLLECTIVES: Final = "ends of collectives"
+BY_MESSAGES: Final = "sends and receives"
+_TIMES: Final = ("start", "end", "their_start", "their_end")
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What hosts did together. ``ends``: per host and synchronising collective, ``node``, ``group``, ``one``
+    (the collective), ``start`` (its last rank entered) and ``end`` (its first left). ``messages``: those of
+    ``messages.messages`` between hosts, with ``sender_node`` and ``receiver_node``. Times in ns."""
+
+    ends: pl.DataFrame
+    messages: pl.DataFrame
+
+
+def solved(met: Met, hosts: int) -> dict[int, tuple[Offset, str]]:
+    """Return per host that is linked to host 0, without it, the offset of its clock to host 0's, and how
+    the link to its parent was made."""
+    links = _links(met, hosts)
+    if links.is_empty():
+        return {}
+    entries = pl.concat([_collectives(met, links), _messages(met, links)]).sort("pair", "their_end")
+    order, pair = np.unique(entries["pair"].to_numpy(), return_inverse=True)
+    start, end, their_start, their_end = (entries[name].to_numpy() for name in _TIMES)
+    below, above = (entries[name].to_numpy() for name in ("below", "above"))
+    own = estimates(pair.reshape(-1), start, end, their_start, their_end, below, above)
+    made = dict(zip(order.tolist(), own, strict=True))
+    found: dict[int, tuple[Offset, str]] = {}
+    for pair_, child, parent, method in links.select("pair", "child", "parent", "method").rows():
+        one = made[pair_]
+        found[child] = one.then(found[parent][0]) if parent else one, method
+    return found
+
+
+def _links(met: Met, hosts: int) -> pl.DataFrame:
+    """Return the links ``child``, ``parent``, ``method`` and ``pair`` (their number): parents come first."""
+    sizes = met.ends.group_by("node", "group").len().sort("group", "node")
+    host, group, count = (sizes[name].to_numpy().astype(np.int64) for name in sizes.columns)
+    neighbours = _neighbours(met.messages)
+    placed = np.zeros(hosts, bool)
+    placed[0] = True
+    frontier = np.zeros(hosts, bool)
+    frontier[0] = True
+    parts = []
+    while not placed.all():
+        child, parent = _by_groups(host, group, count, frontier, placed)
+        method = BY_COLLECTIVES
+        if not len(child):
+            child, parent = _by_messages(neighbours, placed)
+            method = BY_MESSAGES
+        if not len(child):
+            break
+        parts.append(
+            pl.DataFrame({"child": child, "parent": parent}).with_columns(method=pl.lit(method))
+        )
+        placed[child] = True
+        frontier = np.zeros(hosts, bool)
+        frontier[child] = True
+    if not parts:
+        return pl.DataFrame(
+            schema={"child": pl.Int64, "parent": pl.Int64, "method": pl.String, "pair": pl.Int64}
+        )
+    return pl.concat(parts).with_columns(pair=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def _by_groups(
+    host: Ints, group: Ints, count: Ints, frontier: NDArray[np.bool_], placed: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Return the hosts that share a group with one of ``frontier``, and which: in the group in which each has
+    most collectives, the one with most; the lowest of equal ones."""
+    from_here = frontier[host]
+    rows = np.flatnonzero(from_here)
+    rows = rows[np.lexsort((host[rows], -count[rows], group[rows]))]
+    groups, first = np.unique(group[rows], return_index=True)
+    best = host[rows[first]]
+    there = np.flatnonzero(~placed[host])
+    place = np.searchsorted(groups, group[there])
+    hit = place < len(groups)
+    hit[hit] = groups[place[hit]] == group[there[hit]]
+    there, place = there[hit], place[hit]
+    shared = np.minimum(count[there], count[rows[first]][place])
+    order = np.lexsort((best[place], -shared, host[there]))
+    children, chosen = np.unique(host[there][order], return_index=True)
+    parents: Ints = best[place][order][chosen]
+    return children, parents
+
+
+def _neighbours(sent: pl.DataFrame) -> pl.DataFrame:
+    """Return per ordered pair of hosts ``one`` and ``other`` the messages each way: ``least`` and ``all``."""
+    ways = sent.group_by("sender_node", "receiver_node").len()
+    there = ways.select(
+        one="sender_node", other="receiver_node", there="len", back=pl.lit(0, pl.UInt32)
+    )
+    back = ways.select(
+        one="receiver_node", other="sender_node", there=pl.lit(0, pl.UInt32), back="len"
+    )
+    both = pl.concat([there, back]).group_by("one", "other").agg(pl.col("there", "back").sum())
+    return both.select(
+        pl.col("one", "other").cast(pl.Int64),
+        least=pl.min_horizontal("there", "back").cast(pl.Int64),
+        all=(pl.col("there") + pl.col("back")).cast(pl.Int64),
+    )
+
+
+def _by_messages(neighbours: pl.DataFrame, placed: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the hosts that exchanged messages with one that is placed, and which: messages both ways bound
+    an offset from both sides, so the one with most of these."""
+    one, other = (neighbours[name].to_numpy() for name in ("one", "other"))
+    rows = neighbours.filter(pl.Series(placed[one] & ~placed[other], dtype=pl.Boolean)).sort(
+        "other", "least", "all", "one", descending=[False, True, True, False]
+    )
+    rows = rows.unique("other", keep="first", maintain_order=True)
+    return rows["other"].to_numpy(), rows["one"].to_numpy()
+
+
+def _collectives(met: Met, links: pl.DataFrame) -> pl.DataFrame:
+    """Return the entries of ``estimates`` of the links by collectives."""
+    mine = links.filter(pl.col("method") == BY_COLLECTIVES)
+    theirs = met.ends.join(mine, left_on="node", right_on="child").select(
+        "pair", "parent", "one", their_start="start", their_end="end"
+    )
+    ours = met.ends.select("one", "start", "end", parent="node")
+    both = theirs.join(ours, on=["parent", "one"])
+    return both.select("pair", *_TIMES, below=pl.lit(True), above=pl.lit(True))
+
+
+def _messages(met: Met, links: pl.DataFrame) -> pl.DataFrame:
+    """Return the entries of the links by messages, each of which bounds one side."""
+    mine = links.filter(pl.col("method") == BY_MESSAGES).select("pair", "child", "parent")
+    to_child = met.messages.join(
+        mine, left_on=["sender_node", "receiver_node"], right_on=["parent", "child"]
+    ).select(
+        "pair", start="sent", end="sent_end", their_start="received", their_end="received_end",
+        below=pl.lit(True), above=pl.lit(False),
+    )  # fmt: skip
+    to_parent = met.messages.join(
+        mine, left_on=["sender_node", "receiver_node"], right_on=["child", "parent"]
+    ).select(
+        "pair", start="received", end="received_end", their_start="sent", their_end="sent_end",
+        below=pl.lit(False), above=pl.lit(True),
+    )  # fmt: skip
+    return pl.concat([to_child, to_parent])

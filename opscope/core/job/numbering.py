@@ -1,0 +1,196 @@
+"""Number the collectives of a group, so that those of equal number on several ranks are one collective."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.job.exchanges import GROUP, POINT_TO_POINT
+from opscope.core.tables.intervals import Ints
+
+#: The windows of two ranks may begin up to this many collectives apart.
+_MOST_APART: Final = 256
+#: A shift is taken only if it makes the spread of the ends this much smaller.
+_BETTER: Final = 0.5
+#: Shares of a rank's ends: those that lie near the median, and those whose window decides (see ``_Others``).
+_NEAR: Final = 0.9
+_WINDOW: Final = 0.15
+_FewShifts: TypeAlias = NDArray[np.int64]
+
+
+def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """Return ``found`` with ``number``: rows of equal group, members, size and number are one collective.
+
+    If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
+    that does; else the collectives of a group are counted on each process. If the processes' recordings do
+    not begin with the same collective, the counts are shifted so that all kinds and sizes agree and the
+    ends are close together (``same_clock``) or at the most constant distance. Point-to-point transfers and
+    collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
+    there are more processes than it has ranks: several groups share the name, and nothing separates them.
+    """
+    group = list(GROUP)
+    pair = pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
+    has_comms, has_seq = (pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq"))
+    alone = pl.col("process").n_unique().over(group) <= pl.col("size")
+    known = pl.col("group").is_not_null() & ~pair.fill_null(False)
+    known &= has_comms | alone.fill_null(True)
+    found = found.with_columns(known.alias("known"), (has_comms | has_seq).alias("recorded"))
+    known = pl.col("known")
+    found = found.with_columns(
+        pl.when(known & has_comms)
+        .then(pl.col("comms").rank("dense").cast(pl.Int64))
+        .when(known & has_seq)
+        .then(pl.col("seq"))
+        .when(known)
+        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
+        .alias("number")
+    )
+    counted = found.with_row_index("row").with_columns(
+        pl.struct("kind", "bytes").rank("dense").cast(pl.Int64).alias("token"),
+        pl.struct(*group).rank("dense").cast(pl.Int64).alias("whole"),
+    )
+    counted = counted.filter(known & ~pl.col("recorded"))
+    found = found.drop("known", "recorded")
+    columns = (counted[name] for name in ("whole", "process", "token", "end"))
+    whole, process, token, end = columns
+    moved = shifts(whole, process, token, end, same_clock)
+    if not moved.any():
+        return found
+    by = np.zeros(len(found), np.int64)
+    by[counted["row"].to_numpy()] = moved
+    return found.with_columns(pl.col("number") + pl.Series(by))
+
+
+def shifts(
+    whole: pl.Series, side: pl.Series, token: pl.Series, end: pl.Series, same_clock: bool
+) -> Ints:
+    """Return what to add to each row's count, so that rows of equal ``whole`` and count are one.
+
+    ``side``: who counted; the rows of each are in the order of its counts. The side with most rows is not
+    moved. ``token``: what all sides of one must share. ``end`` (ns; null if not known).
+    """
+    wholes, sides = (one.to_numpy().astype(np.int64) for one in (whole, side))
+    tokens = token.to_numpy()
+    ends = end.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    made = np.zeros(len(wholes), np.int64)
+    order = np.lexsort((sides, wholes))
+    parts: dict[int, list[NDArray[Any]]] = {}
+    new = (np.diff(wholes[order]) != 0) | (np.diff(sides[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(new) + 1):
+        if len(rows):
+            parts.setdefault(int(wholes[rows[0]]), []).append(rows)
+    for group in parts.values():
+        first, *others = sorted(group, key=len, reverse=True)
+        if others:
+            reference = _Others(tokens[first], ends[first], same_clock)
+            for rows in others:
+                made[rows] = reference.shift(tokens[rows], ends[rows])
+    return made
+
+
+class _Others:
+    """Find the shifts of other ranks' counts to those of one, ``first``.
+
+    A rank's distance from ``first`` under a shift is its distance without a shift less the time between
+    two collectives of ``first``. So if its distances without a shift are even, and the times between
+    collectives are not, no shift can be better: it need not be tried. This is exact, and leaves one median
+    a rank instead of 513.
+    """
+
+    def __init__(self, tokens: Ints, end: NDArray[np.float64], same_clock: bool) -> None:
+        self._tokens, self._end, self._same_clock = tokens, end, same_clock
+        self._width: NDArray[np.float64] | None = None
+        self._window: Ints | None = None
+        self._all = np.array(sorted(range(-_MOST_APART, _MOST_APART + 1), key=abs), np.int64)
+
+    def shift(self, tokens: Ints, end: NDArray[np.float64]) -> int:
+        """Return what to add to the numbers of a rank to make them ``first``'s; 0 if no shift fits better."""
+        tried = self._tried(tokens, end)
+        shift, many, spread, fits = self._compared(tokens, end, tried)
+        best: tuple[float, int] | None = None
+        for one, count, width, equal in zip(
+            shift.tolist(), many.tolist(), spread.tolist(), fits.tolist(), strict=True
+        ):
+            if not equal:
+                continue
+            if not count:
+                return int(one)
+            # periodic training looks the same one step later: only a clearly better shift is taken
+            if best is None or width < _BETTER * best[0]:
+                best = (width, one)
+        return 0 if best is None else int(best[1])
+
+    def _tried(self, tokens: Ints, end: NDArray[np.float64]) -> _FewShifts:
+        """Return the shifts to try, nearest first: all that may be clearly better than none."""
+        many = min(len(self._tokens), len(tokens))
+        least = max(1, many // 2)
+        low = np.maximum(0, self._all)
+        high = np.minimum(len(self._tokens), len(tokens) + self._all)
+        possible: _FewShifts = self._all[high - low >= least]
+        apart = end[:many] - self._end[:many]
+        if (
+            not np.array_equal(tokens[:many], self._tokens[:many])
+            or not np.isfinite(self._end).all()
+            or not np.isfinite(end).all()
+        ):
+            return possible
+        middle = float(np.median(apart))
+        off = np.sort(np.abs(apart - middle))
+        near = float(off[int(_NEAR * (many - 1))])
+        spread = float(np.median(np.abs(apart if self._same_clock else off)))
+        width, window = self._widths()
+        low, high = np.maximum(0, possible), np.minimum(len(self._tokens), len(tokens) + possible)
+        # entries of this shift that are near without one: all but those far, and those without a partner
+        far = many - int(_NEAR * (many - 1)) - 1 + (len(tokens) - many)
+        place = possible + _MOST_APART
+        enough = (high - low + 1) // 2 - far >= window[place]
+        worse = enough & (width[place] > 2 * (_BETTER * spread + near) * (1 + 1e-9) + 1)
+        kept: _FewShifts = possible[~worse | (possible == 0)]
+        return kept
+
+    def _widths(self) -> tuple[NDArray[np.float64], Ints]:
+        """Return, per shift from the lowest, the least range of ``window`` of the times between collectives
+        so far apart, and ``window``."""
+        if self._width is None or self._window is None:
+            self._width = np.zeros(2 * _MOST_APART + 1)
+            self._window = np.full(2 * _MOST_APART + 1, 1 << 60)
+            for shift in range(-_MOST_APART, _MOST_APART + 1):
+                gap = abs(shift)
+                if not shift or gap >= len(self._end):
+                    continue
+                between = np.sort(self._end[gap:] - self._end[: len(self._end) - gap])
+                window = max(2, int(_WINDOW * len(between)))
+                if window <= len(between):
+                    ranges = between[window - 1 :] - between[: len(between) - window + 1]
+                    self._width[shift + _MOST_APART] = ranges.min()
+                    self._window[shift + _MOST_APART] = window
+        return self._width, self._window
+
+    def _compared(
+        self, tokens: Ints, end: NDArray[np.float64], tried: _FewShifts
+    ) -> tuple[_FewShifts, Ints, NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the shifts with how many ends are known on both sides, how these spread, and whether all
+        tokens are equal."""
+        place = np.arange(len(self._tokens)) - tried[:, None]
+        there = (place >= 0) & (place < len(tokens))
+        place = np.where(there, place, 0)
+        fits = ((tokens[place] == self._tokens) | ~there).all(1)
+        tried, place, there, fits = tried[fits], place[fits], there[fits], fits[fits]
+        if not len(tried):
+            return tried, np.zeros(0, np.int64), np.zeros(0), fits
+        apart = np.where(there, end[place] - self._end, np.nan)
+        many = np.isfinite(apart).sum(1)
+        middle = 0.0 if self._same_clock else _medians(apart, many)[:, None]
+        return tried, many, _medians(np.abs(apart - middle), many), fits
+
+
+def _medians(values: NDArray[np.float64], many: Ints) -> NDArray[np.float64]:
+    """Return the median of each row's ``many`` finite values; NaN of none."""
+    ordered = np.sort(values, axis=1)  # NaN last
+    rows = np.arange(len(values))
+    low, high = np.maximum(many - 1, 0) // 2, np.minimum(many // 2, values.shape[1] - 1)
+    middle: NDArray[np.float64] = (ordered[rows, low] + ordered[rows, high]) / 2
+    return middle
