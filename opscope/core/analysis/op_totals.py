@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.identities import identities
+from opscope.core.analysis.identities import Identities, identities
 from opscope.core.analysis.op_frame import identity_of
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.totals import PARTIAL, SAME_OP, SUMMED, costs_of_kinds, kinds_of_ops
-from opscope.core.tables.columns import compact, hand_back, pieces
+from opscope.core.tables.columns import combinations, compact, hand_back, pieces
 from opscope.core.tables.intervals import Ints
 
 #: Rows made at a time: 120 bytes each, and as many again while they are added up.
@@ -21,6 +22,7 @@ _ROWS: Final = 125_000
 #: A packed key is smaller than this: it fits in 64 bits with a sign.
 _WIDEST: Final = 1 << 62
 _TEXTS: Final = (*SAME_OP, "reason")
+_OF_CALL: Final = ("op", "op_type", "inputs", "outputs", "dtypes", "params")
 #: Returns the values of a column of numbers for rows.
 _Numbers: TypeAlias = Callable[[str, NDArray[np.uint32]], pl.Series]
 
@@ -40,7 +42,7 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
 def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield ``op_totals`` in pieces that fit in memory, in order; one at least."""
     texts = (sums[part].select(_TEXTS) for part in pieces(len(sums), _ROWS))
-    return _in_order(texts, lambda name, rows: sums[name].gather(pl.Series(rows)))
+    return _in_order(_columns(texts), lambda name, rows: sums[name].gather(pl.Series(rows)))
 
 
 def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
@@ -48,15 +50,12 @@ def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
 
     ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
     """
-    known = identities(ops)
-    kinds, row = kinds_of_ops(ops, known), known.row
-    reason = kinds["reason"]
+    known = identities(ops, outlined=True)
+    kinds = kinds_of_ops(ops, known)
+    reasons = (kinds[part].select("reason") for part in pieces(len(kinds), _ROWS))
+    coded = [*_described(ops, known), *_columns(reasons)]
     small = {name: kinds[name].shrink_dtype() for name in ("priced", *SUMMED, "device_time")}
     del known, kinds
-
-    def texts() -> Iterator[pl.DataFrame]:
-        for part in pieces(len(row), _ROWS):
-            yield pl.DataFrame(identity_of(ops, row[part])).with_columns(reason[part])
 
     def numbers(name: str, rows: NDArray[np.uint32]) -> pl.Series:
         places = pl.Series(rows)
@@ -66,17 +65,18 @@ def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
         priced, calls = (small[one].gather(places) for one in ("priced", "calls"))
         return costs_of_kinds(ops, name, priced.to_numpy(), calls.cast(pl.Int64))
 
-    return _in_order(texts(), numbers)
+    return _in_order(coded, numbers)
 
 
-def _in_order(texts: Iterable[pl.DataFrame], numbers: _Numbers) -> Iterator[pl.DataFrame]:
+def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """Yield the rows of ``op_totals``: those whose ``texts`` are equal are added up.
 
     Equal ops are found by numbers for their texts, and texts are taken for one piece at a time. The rows are
     put in the order of their texts, in which equal ones are neighbours, and then in that of their times: to
     group by numbers, and order what that gives, takes three times as long and half as much memory again.
     """
-    packed = _Packed(texts)
+    packed = _Packed(coded)
+    coded.clear()
     hand_back()  # what making the rows took
     by_text, begin = _by_text(packed.keys)
     times = [_added(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
@@ -98,16 +98,72 @@ def _in_order(texts: Iterable[pl.DataFrame], numbers: _Numbers) -> Iterator[pl.D
         ).with_columns(share.alias("share"), one["reason"])
 
 
+@dataclass(slots=True)
+class _Coded:
+    """Columns of texts that a number per row gives: the numbers, in pieces, and each number's texts."""
+
+    codes: list[NDArray[Any]]
+    texts: dict[str, pl.Series]
+
+
+def _columns(parts: Iterable[pl.DataFrame]) -> list[_Coded]:
+    """Return each column of texts of the rows, which come in pieces, as numbers."""
+    columns: dict[str, _Column] = {}
+    for part in parts:
+        for text in part.get_columns():
+            columns.setdefault(text.name, _Column()).add(text)
+    return [column.coded(name) for name, column in columns.items()]
+
+
+def _described(ops: Ops, known: Identities) -> list[_Coded]:
+    """Return the texts (``SAME_OP``) of each identity.
+
+    What gives a text is known by number (``Ops.outline``), so that one op of each number is described: of a
+    million distinct ops there are some thousands of calls, and some hundreds of layers.
+    """
+    row, outline = known.row, known.outline
+    if outline is None or ops.of_several.any():  # the layer then hangs on more than its number
+        return _columns(
+            pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
+        )
+    reading, theirs, direction, layer, source = outline
+    many, call = combinations(reading, theirs)
+    return [
+        _one_each(ops, row, call, many, _OF_CALL),
+        _one_each(ops, row, *_numbered(direction), ("direction",)),
+        _one_each(ops, row, *_numbered(layer), ("layer",)),
+        # without a source around it, the call itself may name one
+        _one_each(ops, row, *_numbered(np.where(source < 0, call, many + source)), ("source",)),
+    ]
+
+
+def _numbered(column: NDArray[Any]) -> tuple[NDArray[np.int32], int]:
+    many, number = combinations(column)
+    return number, many
+
+
+def _one_each(
+    ops: Ops, row: Ints, code: NDArray[np.int32], many: int, names: Sequence[str]
+) -> _Coded:
+    """Return columns whose texts follow from ``code``, by describing one op row of each."""
+    place = np.zeros(many, np.int64)
+    place[code] = np.arange(len(code))
+    described = identity_of(ops, row[place])
+    return _Coded([code], {name: described[name] for name in names})
+
+
 class _Packed:
     """The texts of rows as a few integers, whose order is that of the texts; null is last."""
 
-    def __init__(self, parts: Iterable[pl.DataFrame]) -> None:
-        """``parts``: the columns _TEXTS of the rows, in pieces."""
-        columns = {name: _Column() for name in _TEXTS}
-        for part in parts:
-            for name, column in columns.items():
-                column.add(part[name])
-        self._known = {name: column.in_order() for name, column in columns.items()}
+    def __init__(self, coded: Iterable[_Coded]) -> None:
+        """``coded``: the columns _TEXTS of the rows."""
+        coded = list(coded)
+        given = {name: column for one in coded for name, column in one.texts.items()}
+        texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
+        ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
+        self._known = {
+            name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS
+        }
         #: The columns whose texts each key has, and by what to divide the key to have a column's last.
         self._held: list[dict[str, int]] = []
         size = 1
@@ -118,12 +174,17 @@ class _Packed:
             self._held[-1][name] = size
             size *= max(len(known), 1)
         self._held.reverse()
-        many = columns["op"].many
+        ranks = {name: _ranks(texts[name], ordered[name]) for name in _TEXTS}
+        many = sum(map(len, coded[0].codes))
         self.keys: list[Ints] = []
         for held in self._held:
             key: Ints = np.zeros(many, np.int64)
-            for name, by in held.items():
-                columns.pop(name).add_ranks(key, by)
+            for one in coded:
+                add: Any = sum(ranks[name] * held[name] for name in one.texts if name in held)
+                begin = 0
+                for codes in one.codes if np.any(add) else ():
+                    key[begin : begin + len(codes)] += add[codes]
+                    begin += len(codes)
             self.keys.append(key)
 
     def texts(self, rows: NDArray[np.uint32]) -> dict[str, pl.Series]:
@@ -142,7 +203,6 @@ class _Column:
     """The texts of a column that comes in pieces, as numbers."""
 
     def __init__(self) -> None:
-        self.many = 0
         self._kind: pl.DataType = pl.String()
         self._number: dict[str | None, int] = {}
         self._pieces: list[NDArray[Any]] = []
@@ -153,21 +213,16 @@ class _Column:
         codes, texts = compact(column.cast(pl.Categorical))
         numbers = [self._number.setdefault(text, len(self._number)) for text in texts]
         self._pieces.append(np.array(numbers, np.min_scalar_type(len(self._number)))[codes])
-        self.many += len(column)
 
-    def in_order(self) -> pl.Series:
-        """Return the different texts in their order, null last."""
-        return pl.Series(sorted(self._number, key=_last_if_none), dtype=self._kind)
+    def coded(self, name: str) -> _Coded:
+        """Return the column ``name``."""
+        return _Coded(self._pieces, {name: pl.Series(list(self._number), dtype=self._kind)})
 
-    def add_ranks(self, key: Ints, by: int) -> None:
-        """Add to the ``key`` of each row ``by`` times the place of its text in ``in_order``."""
-        rank: Ints = np.empty(len(self._number), np.int64)
-        for place, text in enumerate(sorted(self._number, key=_last_if_none)):
-            rank[self._number[text]] = place * by
-        begin = 0
-        for codes in self._pieces:
-            key[begin : begin + len(codes)] += rank[codes]
-            begin += len(codes)
+
+def _ranks(texts: list[str | None], ordered: list[str | None]) -> Ints:
+    """Return the place of each text in the order of all."""
+    place = {text: number for number, text in enumerate(ordered)}
+    return np.array([place[text] for text in texts], np.int64)
 
 
 def _last_if_none(text: str | None) -> tuple[bool, str]:

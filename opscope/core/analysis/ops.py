@@ -405,7 +405,7 @@ class Ops:
             their_layer, their_source = self._own_lines(forward[paired])
             theirs = gather(their_layer, place)
             # a kernel that does the work of several nodes has the layer of one: other nodes keep their own
-            fused = at(self._of_several, at(self.attribution.meaning.reading, forward), False)
+            fused = at(self.of_several, at(self.attribution.meaning.reading, forward), False)
             if fused.any():
                 own, around = layer.cast(pl.String), theirs.cast(pl.String)
                 within = (own == around) | own.str.starts_with(around + "/")
@@ -416,7 +416,7 @@ class Ops:
         return layer.alias("layer"), source.alias("source")
 
     @once
-    def _of_several(self) -> NDArray[np.bool_]:
+    def of_several(self) -> NDArray[np.bool_]:
         """Whether each reading is a kernel that does the work of several nodes."""
         return np.array(
             [
