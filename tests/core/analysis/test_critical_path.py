@@ -528,7 +528,7 @@ def test_the_replay_is_the_longest_path(trace, data):
 @settings(max_examples=100)
 @given(trace=traces())
 def test_nodes_one_at_a_time_and_in_passes_give_the_same(small, trace):
-    from opscope.core.analysis.critical import replay as module
+    from opscope.core.analysis.critical import passes as module
 
     graph = Profile(trace)._graph
     if graph is None or not len(graph):

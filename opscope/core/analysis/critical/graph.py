@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
+from opscope.core.analysis.critical.passes import Passes, passes
 from opscope.core.analysis.critical.ranks import Meeting, meetings
 from opscope.core.analysis.critical.waits import (
     INFERRED_EVENT,
@@ -37,8 +38,6 @@ from opscope.core.tables.trace import Trace
 #: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
 RETURN, FORK, BEGIN, DONE, JOIN, LAUNCH, CALL, MARK, WORK, MEET, ARRIVE, LAST = range(12)
 _KINDS: Final = LAST + 1
-#: Stages of lanes (``Graph.stage``).
-STAGES: Final = 3
 #: Predecessors of a node that are no row of the edges: the start of the window, the node before.
 FROM_START, IN_LANE = -2, -1
 #: Notes on what the graph takes for granted, and on what it had to leave out.
@@ -97,24 +96,9 @@ class Graph:
         return len(self.time)
 
     @once
-    def stage(self) -> NDArray[np.uint8]:
-        """Each node's place in the order in which lanes can be taken: main threads, others, streams."""
-        many = np.arange(len(self))
-        mains = np.append(self.host.main == np.arange(self.threads), False)
-        main = mains[np.minimum(self.lane, self.threads)]
-        return np.where(many >= self.host_nodes, 2, np.where(main, 0, 1)).astype(np.uint8)
-
-    @once
-    def in_order(self) -> NDArray[np.int32]:
-        """The nodes by position."""
-        found = np.empty(len(self), np.int32)
-        found[self.position] = np.arange(len(self), dtype=np.int32)
-        return found
-
-    @once
-    def by_target(self) -> Ints:
-        """The edges by the position of their target."""
-        return np.argsort(self.position[self.target], kind="stable")
+    def passes(self) -> Passes:
+        """The order in which a replay takes the nodes."""
+        return passes(self)
 
     @property
     def finish(self) -> Ints:

@@ -1,0 +1,154 @@
+"""The order in which a replay takes a graph's nodes, found once for a graph whatever durations are replayed.
+
+A replay is passes over lanes. Lanes wait for each other, so nodes are taken in chunks: inside a chunk main
+threads come first, then the threads that they start, then streams, and any other dependency between lanes
+ends the chunk. A trace without such waits is one chunk; each wait adds at most one. Where chunks are small,
+nodes are taken one at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.tables.intervals import Ints
+
+if TYPE_CHECKING:
+    from opscope.core.analysis.critical.graph import Graph
+
+#: Nodes of a chunk below which a pass of NumPy over it takes longer than its nodes one at a time.
+_SMALL: Final = 200
+#: Stages of lanes: main threads, other threads, streams.
+_STAGES: Final = 3
+
+
+class Pass(NamedTuple):
+    """Nodes that are taken together: the places ``[low, high)``, the ways ``[first, last)`` to them, and
+    the events ``[begin, end)`` among them. ``lanes``: pieces of lanes; 0: nodes are taken one at a time."""
+
+    low: int
+    high: int
+    first: int
+    last: int
+    begin: int
+    end: int
+    lanes: int
+
+
+class Passes(NamedTuple):
+    """The passes of a graph. A place is a node's number in the order in which nodes are taken.
+
+    ``order``: the node of each place. ``head``: the places where a piece of a lane begins in a pass. A way
+    to a node is an edge, or from the node before in its lane where a piece begins. ``way``: those by the
+    place they lead to, as numbers of edges, then of heads. ``source``: the place where each way begins; one
+    past the last place is the window's start. ``event``: the places with ways to them, ``way_of``: the first
+    way of each, ``lasts``: the places from it to the next event.
+    """
+
+    order: NDArray[np.int32]
+    head: NDArray[np.int32]
+    way: NDArray[np.int32]
+    source: NDArray[np.int32]
+    event: NDArray[np.int32]
+    way_of: NDArray[np.int32]
+    lasts: NDArray[np.int32]
+    taken: list[Pass]
+
+
+def passes(made: Graph) -> Passes:
+    """Return the passes of the graph."""
+    many = len(made)
+    stage = _stage(made)
+    source_at, target_at = made.position[made.source], made.position[made.target]
+    ends = _ends(many, source_at, target_at, stage[made.source] >= stage[made.target])
+    bounds = np.concatenate(([0], ends, [many]))
+    del source_at, target_at
+    order, cuts, dense = _ordered(made.position, stage, bounds)
+    del stage
+    place = np.empty(many + 1, np.int32)
+    place[order] = np.arange(many, dtype=np.int32)
+    begins = np.zeros(many, bool)
+    begins[1:] = order[1:] != order[:-1] + 1
+    begins[cuts[:-1][cuts[:-1] < many]] = True
+    begins |= made.first[order]
+    for low, high in zip(cuts[:-1][dense].tolist(), cuts[1:][dense].tolist(), strict=True):
+        begins[low:high] = True
+    head = np.flatnonzero(begins).astype(np.int32)
+    before = order[head]
+    before = np.where(made.first[before], many, place[before - 1])
+    to = np.concatenate([place[made.target], head])
+    way = np.argsort(to, kind="stable").astype(np.int32)
+    source = np.concatenate([place[made.source], before]).astype(np.int32)[way]
+    to = to[way]
+    del place, before
+    begins[to] = True
+    event = np.flatnonzero(begins).astype(np.int32)
+    way_of = np.searchsorted(to, event).astype(np.int32)
+    lasts = np.diff(event, append=many).astype(np.int32)
+    ways, events, heads = (np.searchsorted(one, cuts).tolist() for one in (to, event, head))
+    taken = [
+        Pass(low, high, *ways[at : at + 2], *events[at : at + 2], 0 if small else lanes)
+        for at, (low, high, small, lanes) in enumerate(
+            zip(cuts[:-1].tolist(), cuts[1:].tolist(), dense.tolist(), np.diff(heads).tolist(), strict=True)
+        )
+        if low < high
+    ]  # fmt: skip
+    return Passes(order, head, way, source, event, way_of, lasts, taken)
+
+
+def _stage(made: Graph) -> NDArray[np.uint8]:
+    """Return each node's place in the order in which lanes can be taken: main threads, others, streams."""
+    found = np.full(len(made), 2, np.uint8)
+    mains = np.append(made.host.main == np.arange(made.threads), False)
+    on_host = np.minimum(made.lane[: made.host_nodes], made.threads)
+    found[: made.host_nodes] = np.where(mains[on_host], 0, 1)
+    return found
+
+
+def _ends(
+    many: int,
+    source: NDArray[np.int32],
+    target: NDArray[np.int32],
+    closing: NDArray[np.bool_],
+) -> Ints:
+    """Return the positions at which a chunk ends: no ``closing`` edge begins and ends in one chunk."""
+    source, target = source[closing], target[closing]
+    order = np.argsort(source, kind="stable")
+    source, nearest = source[order], target[order]
+    nearest = np.minimum.accumulate(nearest[::-1])[::-1]
+    following = np.searchsorted(source, nearest, "left").tolist()
+    near = nearest.tolist()
+    ends: list[int] = []
+    place = 0
+    while place < len(near):  # one turn for each chunk
+        ends.append(near[place])
+        place = following[place]
+    return np.array(ends, np.int64)
+
+
+def _ordered(
+    position: NDArray[np.int32], stage: NDArray[np.uint8], bounds: Ints
+) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
+    """Return the node of each place, the places between passes, and which take nodes one at a time.
+
+    ``bounds``: the positions between chunks. A large chunk is a pass for each stage, in each lane by lane;
+    small chunks that follow each other are one, in the order of positions.
+    """
+    many = len(position)
+    kind = np.int32 if _STAGES * many < 1 << 31 else np.int64
+    sizes = np.diff(bounds)
+    small = sizes < _SMALL
+    at = np.repeat(small, sizes)
+    key = np.where(at, np.arange(many, dtype=kind), np.repeat(bounds[:-1].astype(kind), sizes))
+    key = key[position] * kind(_STAGES)
+    key += np.where(at[position], 0, stage)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    after_small = np.concatenate(([False], small[:-1]))
+    groups = np.flatnonzero(~(small & after_small))
+    firsts = _STAGES * bounds[groups, np.newaxis] + np.arange(_STAGES)
+    kept = ~small[groups, np.newaxis] | (np.arange(_STAGES) == 0)
+    cuts = np.append(np.searchsorted(key, firsts[kept].astype(kind)), many)
+    return order.astype(np.int32), cuts, np.repeat(small[groups], kept.sum(axis=1))
