@@ -121,14 +121,23 @@ class Look:
     def __init__(self, browser: Any, address: str, pid: int) -> None:
         self.page, self.sent = browser.new_page(viewport={"width": 1400, "height": 900}), 0
         self.pictures: list[int] = []
+        self.asking, self.last = 0, time.perf_counter()
+        self.page.on("request", lambda one: self._count(one.url, 1))
+        self.page.on("requestfinished", lambda one: self._count(one.url, -1))
+        self.page.on("requestfailed", lambda one: self._count(one.url, -1))
         self.page.on("response", self._answered)
         begun = time.perf_counter()
         self.page.goto(address + "#/timeline")
         self.page.locator(".tl-board[data-drawn]").wait_for(timeout=120_000)
         self.first, self.before_data, self.used = time.perf_counter() - begun, self.sent, used(pid)
         # then the threads' lanes and the curves
-        self.page.wait_for_load_state("networkidle", timeout=120_000)
-        self.all, self.used_all = time.perf_counter() - begun - 0.5, used(pid)
+        while self.asking or time.perf_counter() - self.last < 0.7:
+            self.page.wait_for_timeout(50)
+        self.all, self.used_all = self.last - begun, used(pid)
+
+    def _count(self, url: str, more: int) -> None:
+        if "/api/working" not in url:
+            self.asking, self.last = self.asking + more, time.perf_counter()
 
     def _answered(self, response: Any) -> None:
         size = int(response.headers.get("content-length", 0))

@@ -165,7 +165,9 @@ def test_slow_answers_are_bounded_in_number(monkeypatch):
     run(main())
 
 
-def test_a_question_is_refused_in_words_once_only_abandoned_answers_keep_it_from_its_turn(monkeypatch):
+def test_a_question_is_refused_in_words_once_only_abandoned_answers_keep_it_from_its_turn(
+    monkeypatch,
+):
     """It does not wait for as long as an answer may take, and is answered once one of them has ended."""
     monkeypatch.setattr(work, "_STUCK", 0.05)
 

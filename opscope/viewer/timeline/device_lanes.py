@@ -59,7 +59,12 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
             if len(contexts[key[:2]]) > 1 and context != NONE:
                 title += f", context {context}"
             heading = _heading(titles(process), device, named.get((process, device)))
-            about = About(STREAM, process, heading, title, "kernels", device=device, copies=many)
+            about = About(
+                *(STREAM, process, heading, title, "kernels"),
+                device=device,
+                stream=stream,
+                copies=many,
+            )
             return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts))
 
         jobs = [pool.submit(made, key, by_place.pop(key)) for key in sorted(by_place)]

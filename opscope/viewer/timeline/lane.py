@@ -77,6 +77,7 @@ class About:
     table: str
     thread: int | None = None
     device: int | None = None
+    stream: int | None = None
     copies: int = 0
 
 

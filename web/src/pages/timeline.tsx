@@ -344,7 +344,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
     if (!at) return setTip(null);
     setTimeout(() => {
       if (tipAsked.current !== key) return;
-      data.detail(at).then(
+      data.detail(at, true).then(
         (one) => {
           if (tipAsked.current !== key || board.current !== now) return;
           setTip({ x, y, title: one.name, text: `${time(one.time)} · ${one.kind} · ${one.where}` });
@@ -468,7 +468,6 @@ function TimelinePage({ source, params, shown }: PageProps) {
         <SliceDetails
           detail={now.detail}
           base={now.base}
-          live={source.live}
           onGo={(at) => select(at, "reveal")}
           onClose={() => select(null)}
         />

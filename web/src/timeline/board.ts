@@ -50,6 +50,7 @@ export class Board {
   private flying = false;
   private wanted = false;
   private shown = "";
+  private drawn: Picture | null = null;
   private curvesFlying = false;
   /** The window of each kind of curves, and the kinds that the trace does not have. */
   private readonly curvesOf = new Map<string, View>();
@@ -222,6 +223,15 @@ export class Board {
         const board = this.canvas.closest<HTMLElement>(".tl-board")!;
         board.dataset["drawn"] = `${this.picture.start} ${this.picture.start + BigInt(this.picture.span)}`;
         board.dataset["window"] = `${this.absolute(this.whole.low)} ${this.absolute(this.whole.low + this.whole.span)}`;
+        // what else is asked for comes after the picture: it may take the processor for seconds
+        if (this.picture !== this.drawn) {
+          this.drawn = this.picture;
+          setTimeout(() => {
+            if (this.stop.signal.aborted) return;
+            this.tell({ drawn: true });
+            if (!this.wanted) this.askCurves();
+          });
+        }
       }
       this.askNames();
     });
@@ -260,8 +270,6 @@ export class Board {
           this.shown = key;
           this.picture = picture;
           this.paint();
-          this.tell({ drawn: true });
-          if (!this.wanted) this.askCurves();
         },
         (failure: unknown) => {
           if (!signal.aborted) this.tell({ failed: failure instanceof Error ? failure.message : String(failure) });
