@@ -1,17 +1,17 @@
 """Measure the viewer's timeline as people use it: ``opscope view`` of a saved profile, in Chromium.
 
-Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--chromium PATH]
+Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--times N] [--chromium PATH]
 
 Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread, unless one is
-given. Prints the time from the page's first request until its first picture (the server runs) and from the
-command's start; per random window the time from zoom to redraw (median, p95) and the bytes of its picture; the
-CPU time and memory of the server; and the ratios to the limits. On a busy machine the times are too high.
+given. Starts the server and opens the page N times (3), and zooms to random windows. Prints medians, with the least
+and the most: from the page's first request to its first picture (that of all kernels), to that of everything,
+threads and curves included; from the new window to its picture; bytes; the server's CPU time and memory; and the
+ratios to the limits. On a busy machine the times are too high.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-FIRST, REDRAW, BYTES, INDEX = 1.5, 0.050, 150_000, 48
+#: The limits: seconds, ms, kB, kB, MB.
+FIRST, REDRAW, BYTES, PAGE, MEMORY = 1.5, 50, 150, 400, 2_000
 STREAMS, STEPS = 8, 1_000
 NAMES = (
     *(
@@ -101,64 +102,114 @@ def used(pid: int) -> tuple[float, float]:
     ) / 1e3
 
 
-def looked_at(address: str, chromium: str, windows: int) -> dict[str, Any]:
-    """Open the page and zoom to random windows; seconds and bytes."""
-    from playwright.sync_api import sync_playwright
+#: Sets the window, and ends once the page has drawn the picture of it: seconds.
+ZOOM = """([hash, wanted]) => new Promise((done) => {
+  const board = document.querySelector(".tl-board");
+  const begun = performance.now();
+  new MutationObserver((_, seen) => {
+    if (board.dataset.drawn !== wanted) return;
+    seen.disconnect();
+    done((performance.now() - begun) / 1000);
+  }).observe(board, { attributes: true });
+  location.hash = hash;
+})"""
 
-    sizes: list[int] = []
-    with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
+
+class Look:
+    """The page in a browser: when its first picture was there, and what each window took."""
+
+    def __init__(self, browser: Any, address: str, pid: int) -> None:
+        self.page, self.sent = browser.new_page(viewport={"width": 1400, "height": 900}), 0
+        self.pictures: list[int] = []
+        self.asking, self.last = 0, time.perf_counter()
+        self.page.on("request", lambda one: self._count(one.url, 1))
+        self.page.on("requestfinished", lambda one: self._count(one.url, -1))
+        self.page.on("requestfailed", lambda one: self._count(one.url, -1))
+        self.page.on("response", self._answered)
         begun = time.perf_counter()
-        first: list[float] = []
+        self.page.goto(address + "#/timeline")
+        self.page.locator(".tl-board[data-drawn]").wait_for(timeout=120_000)
+        self.first, self.before_data, self.used = time.perf_counter() - begun, self.sent, used(pid)
+        # then the threads' lanes and the curves
+        while self.asking or time.perf_counter() - self.last < 0.7:
+            self.page.wait_for_timeout(50)
+        self.all, self.used_all = self.last - begun, used(pid)
 
-        def answered(response: Any) -> None:
-            if "/api/timeline?" in response.url:
-                sizes.append(int(response.headers.get("content-length", 0)))
+    def _count(self, url: str, more: int) -> None:
+        if "/api/working" not in url:
+            self.asking, self.last = self.asking + more, time.perf_counter()
 
-        page.on("response", answered)
-        page.goto(address.replace("/?", "/?") + "#/timeline")
-        page.locator(".tl-board[data-drawn]").wait_for(timeout=120_000)
-        first.append(time.perf_counter() - begun)
-        # all lanes are there once the words name no reading
-        page.wait_for_timeout(3_000)
-        whole = page.locator(".tl-board").get_attribute("data-window")
+    def _answered(self, response: Any) -> None:
+        size = int(response.headers.get("content-length", 0))
+        if "/api/timeline?" in response.url:
+            self.pictures.append(size)
+        elif "/api/" not in response.url:
+            self.sent += size
+
+    def zoom(self, windows: int) -> tuple[list[float], list[int]]:
+        """Zoom to random windows: seconds and bytes of each."""
+        whole = self.page.locator(".tl-board").get_attribute("data-window")
         low, high = (int(one) for one in str(whole).split(" "))
         taken: list[float] = []
-        drawn: list[int] = []
+        sizes: list[int] = []
         rng = random.Random(1)
         for _ in range(windows):
             span = max(1_000, int((high - low) * 10 ** rng.uniform(-5, 0)))
             start = low + rng.randrange(max(1, high - low - span))
-            before = len(sizes)
-            # timed in the page: from the new address until the picture of that window was drawn
-            taken.append(
-                page.evaluate(
-                    """([hash, wanted]) => new Promise((done) => {
-                      const board = document.querySelector(".tl-board");
-                      const begun = performance.now();
-                      const look = () => board.dataset.drawn === wanted
-                        ? done((performance.now() - begun) / 1000) : requestAnimationFrame(look);
-                      location.hash = hash;
-                      look();
-                    })""",
-                    [f"#/timeline?start={start}&end={start + span}", f"{start} {start + span}"],
-                )
-            )
-            drawn.append(sum(sizes[before:]))
-            page.wait_for_timeout(350)
-        browser.close()
-    return {"first": first[0], "redraw": taken, "bytes": drawn}
+            before = len(self.pictures)
+            address = f"#/timeline?start={start}&end={start + span}"
+            taken.append(self.page.evaluate(ZOOM, [address, f"{start} {start + span}"]))
+            sizes.append(sum(self.pictures[before:]))
+            self.page.wait_for_timeout(350)
+        return taken, sizes
+
+
+class Server:
+    """A running ``opscope view``."""
+
+    def __init__(self, profile: Path) -> None:
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "opscope", "view", str(profile), "--no-browser"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = next(one for one in self.process.stdout if "http://" in one)
+        self.ready = time.perf_counter() - begun
+        self.address = "http://" + line.split("http://")[1].strip()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def row(what: str, values: list[float], unit: str, limit: float | None = None) -> None:
+    """Print the median of values, their least and most, and the median's ratio to the limit."""
+    middle = statistics.median(values)
+    spread = f"{min(values):,.4g} to {max(values):,.4g}"
+    ratio = "" if limit is None else f"{middle / limit:6.2f} of {limit:,.4g} {unit}"
+    print(f"{what:30}{middle:10,.4g} {unit:3} ({spread:>17}) {ratio}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    from playwright.sync_api import sync_playwright
+
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kernels", type=int, default=10_000_000)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--windows", type=int, default=60)
+    parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    looks: list[Look] = []
+    ready, taken, sizes = [], [], []
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
         profile = asked.file
         if profile is None:
             profile = Path(folder) / "run.opscope"
@@ -166,35 +217,29 @@ def main() -> None:
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             command = [sys.executable, "-c", code, str(profile), str(asked.kernels)]
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": here})
-        begun = time.perf_counter()
-        server = subprocess.Popen(
-            [sys.executable, "-m", "opscope", "view", str(profile), "--no-browser"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        try:
-            assert server.stdout is not None
-            line = next(one for one in server.stdout if "http://" in one)
-            ready = time.perf_counter() - begun
-            before = used(server.pid)
-            found = looked_at(
-                "http://" + line.split("http://")[1].strip(), asked.chromium, asked.windows
-            )
-            after = used(server.pid)
-        finally:
-            server.terminate()
-            server.wait()
-    redraw, sizes = sorted(found["redraw"]), found["bytes"]
-    median, most = statistics.median(redraw), redraw[int(len(redraw) * 0.95)]
-    print(f"server ready after        {ready:8.2f} s, {before[0]:.1f} CPU s, {before[1]:,.0f} MB")
-    print(
-        f"first picture             {found['first']:8.2f} s {found['first'] / FIRST:6.2f} of the limit"
-    )
-    print(f"zoom to redraw, median    {median * 1e3:8.1f} ms{median / REDRAW:6.2f} of the limit")
-    print(f"zoom to redraw, p95       {most * 1e3:8.1f} ms{most / REDRAW:6.2f} of the limit")
-    print(f"bytes a window, most      {max(sizes):8,} B {max(sizes) / BYTES:6.2f} of the limit")
-    print(f"bytes a window, median    {int(statistics.median(sizes)):8,} B")
-    print(f"server in all             {after[0]:8.1f} CPU s, {after[1]:,.0f} MB at most")
-    print(json.dumps({"windows": len(redraw)}))
+        browser = running.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox"])
+        for _ in range(asked.times):
+            with Server(profile) as server:
+                look = Look(browser, server.address, server.process.pid)
+                seconds, bytes_of = look.zoom(-(-asked.windows // asked.times))
+                ready.append(server.ready)
+                looks.append(look)
+                taken += seconds
+                sizes += bytes_of
+                look.page.close()
+        browser.close()
+    row("server ready", ready, "s")
+    row("page before data", [one.before_data / 1e3 for one in looks], "kB", PAGE)
+    row("first picture", [one.first for one in looks], "s", FIRST)
+    row("  server until then", [one.used[0] for one in looks], "CPU s")
+    row("  its memory, peak", [one.used[1] for one in looks], "MB")
+    row("threads and curves as well", [one.all for one in looks], "s")
+    row("  server until then", [one.used_all[0] for one in looks], "CPU s")
+    row("  its memory, peak", [one.used_all[1] for one in looks], "MB", MEMORY)
+    row(f"zoom to redraw, {len(taken)} windows", [one * 1e3 for one in taken], "ms", REDRAW)
+    print(f"{'  95 of 100 within':30}{sorted(taken)[int(len(taken) * 0.95)] * 1e3:10,.4g} ms")
+    row("picture of a window", [one / 1e3 for one in sizes], "kB")
+    row("  the largest", [max(sizes) / 1e3], "kB", BYTES)
 
 
 if __name__ == "__main__":

@@ -304,27 +304,31 @@ class Base:
                 hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
             return self._frames[name]
 
-    def _passing(self, name: str, columns: Collection[str]) -> pl.DataFrame:
-        """Like ``_cached``, with at least ``columns``: of a frame that was stored and not yet asked for only
-        these are read, and given up after their use."""
+    def _passing(self, name: str, columns: Collection[str], row: int | None = None) -> pl.DataFrame:
+        """Like ``_cached``, with at least ``columns``, of one ``row`` alone if it is given: of a frame that was
+        stored and not yet asked for only these are read, and given up after their use."""
         if name not in self._frames and name in self._stored:
-            frame = self._from_stored(name, columns)
+            frame = self._from_stored(name, columns, row)
             if frame is not None:
                 return frame
-        return self._cached(name)
+        frame = self._cached(name)
+        return frame if row is None else frame[row]
 
-    def _own_columns(self, table: str, wanted: Sequence[str]) -> tuple[pl.DataFrame, int]:
-        """Return columns of a trace table, and its number of rows; of a saved table that was not read yet,
-        only these are read."""
+    def _own_columns(
+        self, table: str, wanted: Sequence[str], row: int | None = None
+    ) -> tuple[pl.DataFrame, int]:
+        """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of rows;
+        of a saved table that was not read yet, only these are read."""
         tables = self.trace.tables
         if isinstance(tables, Tables) and (many := tables.unread(table)) is not None:
             if not wanted:
                 return pl.DataFrame(), many
-            frame, held = tables.part(table, wanted)
+            frame, held = tables.part(table, wanted, row)
             if held.issuperset(wanted):
                 return frame.select(wanted), many
         whole = self.trace[table]
-        return whole.select(wanted), len(whole)
+        some = whole.select(wanted)
+        return some if row is None else some[row], len(whole)
 
     @classmethod
     def _schema(cls, name: str) -> Mapping[str, pl.DataType]:
@@ -335,21 +339,23 @@ class Base:
         return _SCHEMAS[name]
 
     def _from_stored(
-        self, name: str, columns: Collection[str] | None = None
+        self, name: str, columns: Collection[str] | None = None, row: int | None = None
     ) -> pl.DataFrame | None:
-        """Return the stored frame, of ``columns`` alone if they are given; None if its columns or rows are
-        not those of this version and trace."""
+        """Return the stored frame, of ``columns`` (and of one ``row``) alone if they are given; None if its
+        columns or rows are not those of this version and trace."""
         table, schema = STORED[name], self._schema(name)
         if columns is not None and isinstance(self._stored, Tables):
-            frame, held = self._stored.part(name, columns)
+            frame, held = self._stored.part(name, columns, row)
+            stored = len(frame) if row is None else self._stored.unread(name)
         else:
             frame = self._stored[name]
-            held = set(frame.columns)
+            held, stored = set(frame.columns), len(frame)
+            frame = frame if row is None else frame[row]
         if table is not None:
             both = [column for column in schema if column in TABLES[table]]
             wanted = both if columns is None else [one for one in both if one in columns]
-            rows, many = self._own_columns(table, wanted)
-            if frame.width and len(frame) != many:
+            rows, many = self._own_columns(table, wanted, row)
+            if frame.width and stored is not None and stored != many:
                 return None
             frame = pl.concat([rows, frame.drop(both, strict=False)], how="horizontal")
             held |= set(both)

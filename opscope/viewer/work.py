@@ -2,7 +2,8 @@
 
 A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on, or lost
 its patience) is told to give up once others need its turn, which it does when it next says how far it is; one
-that takes long lets others pass. Both go on beside the turns, and are bounded in number.
+that takes long lets others pass. Both go on beside the turns, and are bounded in number; a question that only
+they keep from its turn is refused after a few seconds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _LONG: Final = 5.0
 _LONG_ONES: Final = 4
 #: Answers beside the turns: the long ones, and those that were told to give up and have not done so yet.
 _BESIDE: Final = 12
+#: Seconds for which a question waits while only answers that nobody waits for keep it from its turn.
+_STUCK: Final = 10.0
 #: Seconds between two looks for a turn.
 _LOOK: Final = 0.1
 #: Seconds for which a page waits for an answer. What was made until then is kept for the next time.
@@ -142,9 +145,19 @@ class Work:
             raise Busy("too many questions at one time; ask again in a moment")
         loop = asyncio.get_running_loop()
         until, called = loop.time() + self._patience, asyncio.Event()
+        stuck = loop.time() + _STUCK
         self._line.append(called)
         try:
             while self._line[0] is not called or not self._free():
+                abandoned = sum(one.unwanted for one in self._running)
+                if not self._full() or abandoned < len(self._running):
+                    stuck = loop.time() + _STUCK
+                elif loop.time() >= stuck:
+                    raise Busy(
+                        f"{abandoned} answers that nobody waits for any more have not ended, and no more are"
+                        " begun until one does: ask again later, or end opscope view (Ctrl-C) and start it"
+                        " again"
+                    )
                 if loop.time() >= until:
                     raise Busy(f"other questions took longer than {self._patience:g} s; ask again")
                 with suppress(asyncio.TimeoutError):
@@ -162,14 +175,19 @@ class Work:
         if self._line:
             self._line[0].set()
 
+    def _full(self) -> bool:
+        """Whether no answer can be begun until another ends."""
+        turns = sum(one.turn for one in self._running)
+        return turns >= _AT_ONCE and len(self._running) - turns >= _BESIDE
+
     def _free(self) -> bool:
         """Whether an answer can begin; if need be another, unwanted or long, lets it pass."""
         holding = [one for one in self._running if one.turn]
         if len(holding) < _AT_ONCE:
             return True
-        beside = [one for one in self._running if not one.turn]
-        if len(beside) >= _BESIDE:
+        if self._full():
             return False
+        beside = [one for one in self._running if not one.turn]
         unwanted = [one for one in holding if one.unwanted]
         if unwanted:
             unwanted[0].turn, unwanted[0].stopped = False, True

@@ -127,17 +127,35 @@ made_slices = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(made_slices, st.integers(-60, 450), st.integers(1, 500), st.integers(1, 40), st.booleans())
-def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, packed) -> None:
-    whole = slices(*(list(column) for column in zip(*rows, strict=True)))
+def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long) -> None:
+    """``long``: durations of weeks do not fit beside a group's number."""
+    start, lasted, kind = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    scale = 1 << 50 if long else 1
+    low, span = low * scale, span * scale
+    whole = slices(start * scale, lasted * scale, kind)
     lane = Lane.of(about(), whole)
     for strip in lane.strips:
-        if not packed:  # as of more slices, or longer ones, than a key holds
-            strip.packed = None
         assert (strip.start[1:] >= (strip.start + np.diff(strip.before))[:-1]).all()
     assert sorted(np.concatenate([one.row for one in lane.strips] + [lane.left.row])) == list(
         range(len(rows))
     )
     check_window(lane, plain_of(lane, whole), low, low + span, columns)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 3_000), st.sampled_from([3, 40, 1 << 44]))
+def test_many_slices_are_drawn_as_plain_loops_find_them(seed, many, most) -> None:
+    """Whole groups and blocks of slices lie in a column; of few durations many are equal."""
+    random = np.random.default_rng(seed)
+    lasted = random.integers(0, most, many)
+    end = np.cumsum(lasted + random.integers(0, most, many))
+    whole = slices(end - lasted, lasted, random.integers(0, 4, many))
+    lane = Lane.of(about(), whole)
+    plain = plain_of(lane, whole)
+    low, high = lane.span
+    for _ in range(3):
+        left, right = np.sort(random.integers(low - 5, high + 5, 2)).tolist()
+        check_window(lane, plain, left, right + 1, int(random.integers(1, 60)))
 
 
 def test_slices_that_nest_lie_by_depth_and_a_chain_of_crossing_ones_takes_two_strips() -> None:

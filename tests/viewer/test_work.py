@@ -165,6 +165,38 @@ def test_slow_answers_are_bounded_in_number(monkeypatch):
     run(main())
 
 
+def test_a_question_is_refused_in_words_once_only_abandoned_answers_keep_it_from_its_turn(
+    monkeypatch,
+):
+    """It does not wait for as long as an answer may take, and is answered once one of them has ended."""
+    monkeypatch.setattr(work, "_STUCK", 0.05)
+
+    async def main():
+        doing, held = Work(patience=60, long=0.0), []
+        for number in range(work._AT_ONCE + work._BESIDE):
+            held.append(Slow())
+            task = asyncio.create_task(doing.do("held", held[-1]))
+            await begun(held[-1])
+            if number:  # the page still waits for the first
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            else:
+                waited = task
+        late = asyncio.create_task(doing.do("late", lambda: 1))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        waited.cancel()
+        with pytest.raises(Busy, match="16 answers that nobody waits for any more"):
+            await late
+        held[3].go.set()
+        assert await doing.do("late", lambda: 1) == 1
+        for one in held:
+            one.go.set()
+
+    run(main())
+
+
 def test_what_is_being_done_is_said():
     async def main():
         doing, slow = Work(), Slow()

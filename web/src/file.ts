@@ -57,17 +57,27 @@ export class FileSource implements Source {
     return bytes;
   }
 
+  async held(name: string): Promise<{ table: Held; cut: boolean } | null> {
+    const index = await this.read();
+    const found = Object.hasOwn(index.tables, name) ? index.tables[name] : undefined;
+    return found ? { table: await this.unpacked(found.block), cut: found.left_out !== undefined } : null;
+  }
+
+  private unpacked(block: string): Promise<Held> {
+    let held = this.tables.get(block);
+    if (held === undefined) {
+      held = this.block(block).then(unpack);
+      this.tables.set(block, held);
+    }
+    return held;
+  }
+
   private async table(params: Params, signal?: AbortSignal): Promise<unknown> {
     const index = await this.read();
     const name = String(params.name ?? "");
     const found = Object.hasOwn(index.tables, name) ? index.tables[name] : undefined;
     if (found === undefined) throw new Refused(404, `This file has no table ${name}.`);
-    let held = this.tables.get(found.block);
-    if (held === undefined) {
-      held = this.block(found.block).then(unpack);
-      this.tables.set(found.block, held);
-    }
-    const table = await held;
+    const table = await this.unpacked(found.block);
     signal?.throwIfAborted();
     const from = whole(params.from, 0, Number.MAX_SAFE_INTEGER, "from");
     const many = whole(params.rows, 100, ROWS, "rows");

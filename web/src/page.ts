@@ -25,6 +25,8 @@ export interface PageProps {
   about: About;
   /** Changes whenever the address does. */
   params: URLSearchParams;
+  /** A page that is `alone` calls it once it has drawn, or has nothing to draw. */
+  shown?: () => void;
 }
 
 export interface Page {
@@ -33,4 +35,6 @@ export interface Page {
   /** A single key after "g" that goes there. */
   key: string;
   component: ComponentType<PageProps>;
+  /** It does not read `about`, which is asked once it has drawn: of ten million kernels that takes seconds. */
+  alone?: boolean;
 }

@@ -12,6 +12,9 @@ import { Working } from "./parts/working";
 import type { Source } from "./source";
 import { address, GLOBAL, route } from "./state";
 
+/** What a page that is `alone` has in place of what is not known yet. */
+const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, empty: {} };
+
 /** Draws again whenever the address changes. */
 export function useRoute() {
   const [now, set] = useState(route);
@@ -39,8 +42,9 @@ function link(page: string, params: URLSearchParams): string {
 
 export function Shell({ source }: { source: Source }) {
   const { page: name, params } = useRoute();
-  const about = useAbout(source);
   const page = PAGES.find((one) => one.name === name);
+  const [drawn, setDrawn] = useState(false);
+  const about = useAbout(source, drawn || !page?.alone);
   const main = useRef<HTMLElement>(null);
   const [help, setHelp] = useState(false);
 
@@ -78,7 +82,7 @@ export function Shell({ source }: { source: Source }) {
       <main class="main" id="content" tabIndex={-1} ref={main}>
         {about.error !== undefined ? (
           <Failed again={about.again}>{visible(about.error)}</Failed>
-        ) : !about.answer ? (
+        ) : !about.answer && !page?.alone ? (
           about.loading && <Working source={source} meanwhile="Reading …" />
         ) : !page ? (
           <Empty title="No such page">
@@ -87,10 +91,10 @@ export function Shell({ source }: { source: Source }) {
         ) : (
           <Catch name={name}>
             <h1>{page.title}</h1>
-            {about.answer.empty[page.name] ? (
+            {about.answer?.empty[page.name] ? (
               <Empty>{visible(about.answer.empty[page.name]!)}</Empty>
             ) : (
-              <page.component key={page.name} source={source} about={about.answer} params={params} />
+              <page.component key={page.name} source={source} about={about.answer ?? UNKNOWN} params={params} shown={() => setDrawn(true)} />
             )}
           </Catch>
         )}
@@ -101,8 +105,8 @@ export function Shell({ source }: { source: Source }) {
 }
 
 /** What is viewed does not depend on the selection. */
-function useAbout(source: Source) {
-  return useAnswer<About>(source, "about", { steps: undefined, device: undefined, rank: undefined });
+function useAbout(source: Source, wanted: boolean) {
+  return useAnswer<About>(source, wanted ? "about" : null, { steps: undefined, device: undefined, rank: undefined });
 }
 
 function short(file: string): string {

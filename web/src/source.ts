@@ -1,5 +1,7 @@
 // Where answers come from: the server, or the file that the page itself is.
 
+import type { Held } from "./packed";
+
 export type Params = Record<string, string | number | undefined>;
 
 /** Asks the questions of opscope/viewer/questions by name. */
@@ -8,6 +10,8 @@ export interface Source {
   live: boolean;
   ask<T>(question: string, params?: Params, signal?: AbortSignal): Promise<T>;
   bytes(question: string, params?: Params, signal?: AbortSignal): Promise<ArrayBuffer>;
+  /** A whole table of a file, and whether rows of it were left out; null if the file has it not. */
+  held?(table: string): Promise<{ table: Held; cut: boolean } | null>;
 }
 
 export class Refused extends Error {

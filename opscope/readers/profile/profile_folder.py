@@ -303,23 +303,28 @@ class Tables(dict[str, pl.DataFrame]):
         """Return how many rows a table has that was not read yet; None if it was, or that is not known."""
         return self._rows.get(name) if self._files.get(name) else None
 
-    def part(self, name: str, wanted: Collection[str]) -> tuple[pl.DataFrame, set[str]]:
-        """Return those of the columns ``wanted`` that a table has, and all that it has.
+    def part(
+        self, name: str, wanted: Collection[str], row: int | None = None
+    ) -> tuple[pl.DataFrame, set[str]]:
+        """Return those of the columns ``wanted`` that a table has, and all that it has; of one ``row`` alone if
+        it is given.
 
-        Of a table that was not read yet, only these columns are read, and not kept.
+        Of a table that was not read yet, only these columns are read, and not kept; of one row only the piece
+        that it is in.
         """
         files = self._files.get(name)
-        if files is None:
-            frame = self[name]
-            return frame.select(one for one in frame.columns if one in wanted), set(frame.columns)
-        _check(self._path, files)
-        with_all = [set(pl.scan_parquet(file, glob=False).collect_schema()) for file in files]
-        held = set.intersection(*with_all) if with_all else set()
+        if not files:
+            frame = self[name] if files is None else self._read(name)
+            some = frame.select(one for one in frame.columns if one in wanted)
+            return some if row is None else some[row], set(frame.columns)
+        with_all = _columns(self._path, files)
+        held = set.intersection(*with_all)
         if self._own:
             held &= set(TABLES[name])
-        if not files:
-            return self._read(name).select(sorted(held & set(wanted))), held
-        return self._sized(name, sorted(held.intersection(wanted))), held
+        read = sorted(held.intersection(wanted))
+        if row is None:
+            return self._sized(name, read), held
+        return _row(self._path, name, files, self._own, read, row), held
 
     def _read(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
@@ -460,12 +465,36 @@ def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
 
 
 def _check(folder: Path, files: list[Path]) -> None:
+    _columns(folder, files)
+
+
+def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
+    """Return the columns of each file. Raises BadInput for one that is damaged."""
+    found = []
     for file in files:
         try:
             _refuse_pipe(file)
-            pl.scan_parquet(file, glob=False).collect_schema()
+            found.append(set(pl.scan_parquet(file, glob=False).collect_schema()))
         except _DAMAGE as error:
             raise _damaged(folder, file, error) from error
+    return found
+
+
+def _row(
+    folder: Path, name: str, files: list[Path], own: bool, wanted: list[str], row: int
+) -> pl.DataFrame:
+    """Return one row of a table. Raises IndexError if it has fewer."""
+    for file in files:
+        try:
+            many = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+            if row < many:
+                found = pl.scan_parquet(file, glob=False).select(wanted).slice(row, 1).collect()
+                schema = table_schema(name) if own else found.schema
+                return found.select(pl.col(column).cast(schema[column]) for column in wanted)
+        except _DAMAGE as error:
+            raise _damaged(folder, file, error) from error
+        row -= many
+    raise IndexError(f"table {name} has no such row")
 
 
 def _load(

@@ -61,7 +61,7 @@ def _steps(profile: Profile) -> dict[str, int] | None:
 def _devices(profile: Profile) -> list[dict[str, Any]]:
     trace = profile.trace
     seen = [
-        trace[name]["device"].drop_nulls().unique()
+        profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
         for name in ("kernels", "memops")
         if trace.has(name)
     ]
@@ -88,8 +88,8 @@ def _ranks(profile: Profile) -> list[int]:
 def _span(profile: Profile) -> dict[str, Any] | None:
     bounds = []
     for name in ("ranges", "calls", "kernels", "memops", "syncs"):
-        if profile.trace.has(name) and len(profile.trace[name]):
-            table = profile.trace[name]
+        if profile.trace.has(name):
+            table = profile._own_columns(name, ["start", "end"])[0]
             bounds.append((table["start"].min(), table["end"].max()))
     starts = [low for low, _ in bounds if low is not None]
     ends = [high for _, high in bounds if high is not None]
@@ -102,7 +102,7 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     """Return for each page without content the reason, in the words of the report that it shows."""
     profile, trace, made = viewed.profile, viewed.profile.trace, dict[str, str]()
     many = {
-        name: len(trace[name]) if trace.has(name) else 0
+        name: profile._own_columns(name, [])[1] if trace.has(name) else 0
         for name in ("ranges", "kernels", "memops", "allocations", "calls")
     }
     if not any(many.values()):

@@ -1,4 +1,5 @@
-"""What one slice is: ``lane``, ``level``, ``index``. ``viewer/timeline/detail.py`` describes the answer."""
+"""What one slice is: ``lane``, ``level``, ``index``; ``brief=1``: its name and times alone.
+``viewer/timeline/detail.py`` describes the answer."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ def _answer(asked: Asked) -> dict[str, Any]:
         asked.text("lane", most=20),
         asked.number("level", 0, least=0, most=1_000),
         asked.number("index", least=0, most=1 << 40),
+        asked.text("brief", "", most=1) == "1",
     )
 
 

@@ -37,10 +37,13 @@ _OF_OPS: Final = (
 _TIES: Final = ("process", "start", "op_id", "call_start")
 
 
-def detail(timeline: Timeline, lane_id: str, level: int, index: int) -> dict[str, Any]:
+def detail(
+    timeline: Timeline, lane_id: str, level: int, index: int, brief: bool = False
+) -> dict[str, Any]:
     """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
     ``kind``, ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or
-    that it launched, at most 200, and ``more``: how many flows there are beyond. Raises BadParameter.
+    that it launched, at most 200, and ``more``: how many flows there are beyond. ``brief``: what its lane
+    knows, without a look into the tables. Raises BadParameter.
     """
     lane = timeline.lane(lane_id)
     if level >= len(lane.strips) or index >= len(lane.strips[level]):
@@ -60,7 +63,11 @@ def detail(timeline: Timeline, lane_id: str, level: int, index: int) -> dict[str
         "end": str(start + lasted),
         "time": lasted,
     }
-    if about.kind == STREAM:
+    told: dict[str, Any] = {}
+    ties: list[_Tie] = []
+    if brief:
+        pass
+    elif about.kind == STREAM:
         told, ties = _of_device(timeline, lane, row)
     elif about.kind == CALLS:
         told, ties = _of_call(timeline, lane, row)
@@ -84,9 +91,8 @@ def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any]
     process = lane.about.process
     ties: list[_Tie] = []
     if one["call_start"] is not None:
-        told["launched_before"] = int(own_columns(profile, table, ["start"])["start"][place]) - int(
-            one["call_start"]
-        )
+        began = profile._own_columns(table, ["start"], place)[0]["start"][0]
+        told["launched_before"] = int(began) - int(one["call_start"])
         calls = profile.attribution.trace["calls"]
         rows = np.flatnonzero(
             ((calls["start"] == one["call_start"]) & (calls["process"] == process)).fill_null(False)
@@ -138,10 +144,11 @@ def _of_range(
     for deeper in lane.strips[level + 1 :]:
         first, after = deeper.part(low, high)
         inside.append(deeper.row[first:after])
-    rows = np.concatenate(inside)
+    launches = np.zeros(len(attribution.is_op) + 1, bool)  # the last is that of no op, -1
+    launches[np.concatenate(inside)] = True
     ties: list[_Tie] = []
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
-        mine = np.flatnonzero(np.isin(launched.op, rows))
+        mine = np.flatnonzero(launches[launched.op])
         start = own_columns(profile, table, ["start"])["start"]
         ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in mine]
     return told, ties
@@ -149,8 +156,8 @@ def _of_range(
 
 def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> pl.DataFrame:
     """Return columns of one row of the frame ``kernels`` or ``memops``; of a saved one only they are read."""
-    frame = profile._passing(table, wanted)
-    return frame.select(one for one in wanted if one in frame.columns)[place].cast(
+    frame = profile._passing(table, wanted, place)
+    return frame.select(one for one in wanted if one in frame.columns).cast(
         {pl.Categorical: pl.String}
     )
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import compact, hand_back
+from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
 
 from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
-from .strip import groups_of
+from .parted import numbered, parted
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -37,24 +37,78 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
 
     Lanes are made by two threads. ``titles`` gives the heading of a process.
     """
-    kernels = own_columns(profile, "kernels", [*_PLACE, "start", "end", "name"])
-    copies = own_columns(profile, "memops", [*_PLACE, "start", "end", "kind"])
+    with Pool(_THREADS) as pool:
+        numbering = pool.submit(_numbered, profile)
+        whole = _slices(profile, names)
+        many = len(whole[0].start)
+        by_place: dict[tuple[int, ...], list[Slices]] = {}
+        for code, keys in numbering.result():
+            one = whole.pop(0)
+            columns = (one.start, one.end, one.row, one.name, one.kind)
+            for key, part in zip(keys, parted(code, len(keys), columns, pool), strict=True):
+                by_place.setdefault(key, []).append(Slices(*part))
+            del one, columns
+        named = _device_names(profile)
+        contexts: dict[tuple[int, ...], set[int]] = {}
+        for key in by_place:
+            contexts.setdefault(key[:2], set()).add(key[2])
+
+        def made(key: tuple[int, ...], parts: list[Slices]) -> Lane:
+            process, device, context, stream = key
+            title = "stream" if stream == NONE else f"stream {stream}"
+            if len(contexts[key[:2]]) > 1 and context != NONE:
+                title += f", context {context}"
+            heading = _heading(titles(process), device, named.get((process, device)))
+            about = About(
+                *(STREAM, process, heading, title, "kernels"),
+                device=device,
+                stream=stream,
+                copies=many,
+            )
+            return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts))
+
+        jobs = [pool.submit(made, key, by_place.pop(key)) for key in sorted(by_place)]
+        return [job.result() for job in jobs]
+
+
+def _numbered(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]]]]:
+    """Return for kernels, and for copies and sets, the number of each row's lane, and each lane's keys."""
+    found = []
+    for name in ("kernels", "memops"):
+        frame = own_columns(profile, name, list(_PLACE))
+        many = len(frame)
+        found.append(numbered((_key(frame.drop_in_place(one)) for one in _PLACE), many))
+    return found
+
+
+def _key(column: pl.Series) -> NDArray[Any] | int:
+    """Return a key of each row; the number itself if all have the same."""
+    if column.null_count() == len(column):
+        return NONE
+    if not column.null_count() and column.min() == column.max():
+        return int(column[0])
+    return _known(column, NONE)
+
+
+def _known(column: pl.Series, otherwise: int) -> NDArray[Any]:
+    return (column.fill_null(otherwise) if column.null_count() else column).to_numpy()
+
+
+def _slices(profile: Profile, names: Names) -> list[Slices]:
+    """Return the kernels, and the copies and sets, by the order of their rows."""
+    kernels = own_columns(profile, "kernels", ["start", "end", "name"])
     kernel_name, kernel_kind = _of_kernels(profile, kernels["name"], names)
+    copies = own_columns(profile, "memops", ["start", "end", "kind"])
     codes, texts = compact(copies["kind"].cast(pl.Categorical))
-    copy_name = (codes + names.add(texts, "(copy)")).astype(np.int32)
+    copy_name = codes + np.int32(names.add(texts, "(copy)"))
     copy_kind = np.full(len(copies), CATEGORY[kinds.COPIES], np.uint8)
-    named = _device_names(profile)
-    by_place: dict[tuple[int, ...], list[tuple[int, Ints]]] = {}
-    for table, frame in enumerate((kernels, copies)):
-        keys = [frame[name].fill_null(NONE).to_numpy() for name in _PLACE]
-        for key, rows in groups_of(keys):
-            by_place.setdefault(key, []).append((table, rows))
-    whole = [
+    small = np.min_scalar_type(len(names))
+    return [
         Slices(
-            frame["start"].fill_null(0).to_numpy(),
-            frame["end"].fill_null(0).to_numpy(),
+            _known(frame["start"], 0),
+            _known(frame["end"], 0),
             np.arange(offset, offset + len(frame), dtype=np.int32),
-            name,
+            name.astype(small),
             kind,
         )
         for frame, offset, name, kind in (
@@ -62,35 +116,6 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
             (copies, len(kernels), copy_name, copy_kind),
         )
     ]
-    contexts = {key[:2]: set[int]() for key in by_place}
-    for key in by_place:
-        contexts[key[:2]].add(key[2])
-
-    def made(key: tuple[int, ...], parts: list[tuple[int, Ints]]) -> Lane:
-        process, device, context, stream = key
-        title = "stream" if stream == NONE else f"stream {stream}"
-        if len(contexts[key[:2]]) > 1 and context != NONE:
-            title += f", context {context}"
-        about = About(
-            STREAM,
-            process,
-            _heading(titles(process), device, named.get((process, device))),
-            title,
-            "kernels",
-            device=device,
-            copies=len(kernels),
-        )
-        taken = [
-            whole[table] if len(rows) == len(whole[table].start) else whole[table].at(rows)
-            for table, rows in parts
-        ]
-        return Lane.of(about, taken[0] if len(taken) == 1 else _joined(taken))
-
-    with Pool(_THREADS) as pool:
-        jobs = [pool.submit(made, key, parts) for key, parts in sorted(by_place.items())]
-        found = [job.result() for job in jobs]
-    hand_back()
-    return found
 
 
 def _joined(parts: list[Slices]) -> Slices:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from opscope.core.once import lock_of, once
+from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.intervals import merge as merged
 from opscope.viewer.question import BadParameter
@@ -45,7 +46,9 @@ class Timeline:
     @once
     def device(self) -> list[Lane]:
         """The lanes of devices."""
-        return device_lanes(self.profile, self.names, self._title)
+        found = device_lanes(self.profile, self.names, self._title)
+        hand_back()
+        return found
 
     @once
     def host(self) -> list[Lane]:

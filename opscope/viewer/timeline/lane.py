@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,13 @@ class Slices:
     start: Ints
     end: Ints
     row: NDArray[np.int32]
-    name: NDArray[np.int32]
+    name: NDArray[np.integer[Any]]
     kind: NDArray[np.uint8]
 
     def at(self, rows: Ints) -> Slices:
         """Return some of them."""
-        return Slices(
-            self.start[rows], self.end[rows], self.row[rows], self.name[rows], self.kind[rows]
-        )
+        columns = (self.start, self.end, self.row, self.name, self.kind)
+        return Slices(*(one.take(rows) for one in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class About:
     table: str
     thread: int | None = None
     device: int | None = None
+    stream: int | None = None
     copies: int = 0
 
 

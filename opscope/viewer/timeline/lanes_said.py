@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from opscope.core.tables.intervals import NONE
+
 from .index import Timeline
 from .lane import CATEGORIES
 
@@ -12,7 +14,7 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
     """Return the lanes of a part of the timeline, ``span`` (first start and last end in ns, as text; null
     without lanes) and the names of the categories by number.
 
-    Of a lane: ``id``, ``kind``, ``process``, ``device``, ``group``, ``title``, ``levels``, ``slices``, and
+    Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``, ``levels``, ``slices``, and
     ``left``: how many of them lie too deep to be drawn.
     """
     lanes = timeline.part(part)
@@ -28,7 +30,9 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
                 "id": lane_id,
                 "kind": lane.about.kind,
                 "process": lane.about.process,
+                "thread": lane.about.thread,
                 "device": lane.about.device,
+                "stream": None if lane.about.stream == NONE else lane.about.stream,
                 "group": lane.about.group,
                 "title": lane.about.title,
                 "levels": len(lane.strips),

@@ -15,7 +15,7 @@ import { ordered } from "../timeline/layout";
 import { stamp } from "../timeline/ruler";
 import "../timeline/timeline.css";
 
-export const PAGE: Page = { name: "timeline", title: "Timeline", key: "t", component: TimelinePage };
+export const PAGE: Page = { name: "timeline", title: "Timeline", key: "t", component: TimelinePage, alone: true };
 
 const OWN = new Set(["step", "phase", "layer", "range", "python", "graph", "call"]);
 /** The address follows the window after this long, in ms. */
@@ -28,7 +28,7 @@ interface Tip {
   text: string;
 }
 
-function TimelinePage({ source, params }: PageProps) {
+function TimelinePage({ source, params, shown }: PageProps) {
   const chosen = JSON.stringify(selection());
   const data = useMemo(() => timelineOf(source), [source, chosen]);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -51,30 +51,41 @@ function TimelinePage({ source, params }: PageProps) {
   useEffect(() => {
     const made = new Board(canvas.current!, data, (told) => {
       if (told.failed !== undefined) setFailed(told.failed);
-      else if (told.drawn) setFailed(undefined);
+      else if (told.drawn) {
+        setFailed(undefined);
+        rest();
+      }
       redraw((one) => one + 1);
     });
     board.current = made;
     const abort = new AbortController();
     const got: { host?: Said; device?: Said } = {};
-    const waiting: Partial<Record<"host" | "device", string>> = {};
-    for (const part of ["device", "host"] as const) {
-      data.lanes(part, abort.signal).then(
-        (said) => {
-          if (abort.signal.aborted) return;
-          got[part] = said;
-          made.take(ordered(got.host?.lanes ?? [], got.device?.lanes ?? []), said.categories, said.span);
-          setParts((before) => ({ ...before, ...got }));
-          if (made.ready) fromAddress(made, params);
-          made.askCurves();
-        },
-        (failure) => {
-          if (abort.signal.aborted) return;
-          waiting[part] = wordsFor(failure);
-          setFailed(waiting[part]);
-        },
-      );
-    }
+    const ask = async (part: "host" | "device") => {
+      try {
+        const said = await data.lanes(part, abort.signal);
+        if (abort.signal.aborted) return;
+        got[part] = said;
+        made.complete = got.host !== undefined && got.device !== undefined;
+        made.take(ordered(got.host?.lanes ?? [], got.device?.lanes ?? []), said.categories, said.span);
+        setParts((before) => ({ ...before, ...got }));
+        if (made.ready) fromAddress(made, params);
+        made.askCurves();
+        if (!said.lanes.length) rest();
+      } catch (failure) {
+        if (abort.signal.aborted) return;
+        setFailed(wordsFor(failure));
+        rest();
+      }
+    };
+    // What ran on devices is drawn first: the threads' lanes need the whole trace
+    let asked = false;
+    const rest = () => {
+      if (asked) return;
+      asked = true;
+      shown?.();
+      void ask("host");
+    };
+    void ask("device");
     const measure = () => {
       const box = scroller.current;
       if (box) made.size(box.clientWidth, box.clientHeight);
@@ -333,7 +344,7 @@ function TimelinePage({ source, params }: PageProps) {
     if (!at) return setTip(null);
     setTimeout(() => {
       if (tipAsked.current !== key) return;
-      data.detail(at).then(
+      data.detail(at, true).then(
         (one) => {
           if (tipAsked.current !== key || board.current !== now) return;
           setTip({ x, y, title: one.name, text: `${time(one.time)} · ${one.kind} · ${one.where}` });
@@ -457,7 +468,6 @@ function TimelinePage({ source, params }: PageProps) {
         <SliceDetails
           detail={now.detail}
           base={now.base}
-          live={source.live}
           onGo={(at) => select(at, "reveal")}
           onClose={() => select(null)}
         />

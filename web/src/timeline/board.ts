@@ -37,6 +37,8 @@ export class Board {
   detail: Detail | null = null;
   hover: SliceAt | null = null;
   mark: [number, number] | null = null;
+  /** All lanes are there, so that the curves that take longest may be made. */
+  complete = false;
   query = "";
   ready = false;
   private readonly names = new Map<number, string>();
@@ -48,8 +50,11 @@ export class Board {
   private flying = false;
   private wanted = false;
   private shown = "";
-  private readonly curvesFlying = new Set<string>();
-  private readonly curvesWanted = new Set<string>();
+  private drawn: Picture | null = null;
+  private curvesFlying = false;
+  /** The window of each kind of curves, and the kinds that the trace does not have. */
+  private readonly curvesOf = new Map<string, View>();
+  private readonly without = new Set<string>();
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -142,7 +147,6 @@ export class Board {
     const first = Math.min(this.whole.low + this.whole.span - wide + margin, Math.max(this.whole.low - margin, low));
     this.view = { low: Math.round(wide >= this.whole.span ? this.whole.low - (wide - this.whole.span) / 2 : first), span: wide };
     this.ask();
-    this.askCurves();
     this.paint();
     this.tell({});
   }
@@ -219,6 +223,15 @@ export class Board {
         const board = this.canvas.closest<HTMLElement>(".tl-board")!;
         board.dataset["drawn"] = `${this.picture.start} ${this.picture.start + BigInt(this.picture.span)}`;
         board.dataset["window"] = `${this.absolute(this.whole.low)} ${this.absolute(this.whole.low + this.whole.span)}`;
+        // what else is asked for comes after the picture: it may take the processor for seconds
+        if (this.picture !== this.drawn) {
+          this.drawn = this.picture;
+          setTimeout(() => {
+            if (this.stop.signal.aborted) return;
+            this.tell({ drawn: true });
+            if (!this.wanted) this.askCurves();
+          });
+        }
       }
       this.askNames();
     });
@@ -257,7 +270,6 @@ export class Board {
           this.shown = key;
           this.picture = picture;
           this.paint();
-          this.tell({ drawn: true });
         },
         (failure: unknown) => {
           if (!signal.aborted) this.tell({ failed: failure instanceof Error ? failure.message : String(failure) });
@@ -272,34 +284,35 @@ export class Board {
       });
   }
 
+  /** Asks for the curves of the window, one kind after the other, once its lanes are drawn. */
   askCurves(): void {
-    for (const of of CURVES) this.askCurve(of);
-  }
-
-  private askCurve(of: string): void {
-    if (!this.ready || this.width - this.gutter < 10) return;
-    if (this.curvesFlying.has(of)) {
-      this.curvesWanted.add(of);
-      return;
-    }
-    this.curvesFlying.add(of);
-    const low = this.absolute(this.view.low);
+    if (!this.ready || this.width - this.gutter < 10 || !this.picture || this.curvesFlying) return;
+    const { view } = this;
+    // the use of a device may take seconds to make: then the lanes come first
+    const of = CURVES.find((of) => (of === "busy" || this.complete) && this.curvesOf.get(of) !== view && !this.without.has(of));
+    if (of === undefined) return;
+    this.curvesFlying = true;
+    const low = this.absolute(view.low);
     const columns = Math.min(CURVE_COLUMNS, Math.round(this.width - this.gutter));
     const signal = this.stop.signal;
     this.data
-      .curves(of, low, low + BigInt(this.view.span), columns, signal)
+      .curves(of, low, low + BigInt(view.span), columns, signal)
       .then((found) => {
         if (signal.aborted) return;
+        this.curvesOf.set(of, view);
         const before = this.curves.get(of)?.curves.length ?? 0;
         this.curves.set(of, found);
+        // which curves there are does not depend on the window; of devices only once there are lanes of them
+        if (!found.curves.length && this.complete) this.without.add(of);
         if (found.curves.length !== before) this.relay();
         else this.paint();
+        if (of === "busy") this.tell({});
       })
       // without a curve the lanes are still worth seeing
-      .catch(() => undefined)
+      .catch(() => this.curvesOf.set(of, view))
       .finally(() => {
-        this.curvesFlying.delete(of);
-        if (this.curvesWanted.delete(of) && !signal.aborted) this.askCurve(of);
+        this.curvesFlying = false;
+        if (!signal.aborted) this.askCurves();
       });
   }
 

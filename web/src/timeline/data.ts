@@ -8,7 +8,10 @@ export interface LaneSaid {
   id: string;
   kind: "steps" | "thread" | "python" | "calls" | "stream";
   process: number;
+  /** What the lane is of; null where it has none. */
+  thread: number | null;
   device: number | null;
+  stream: number | null;
   group: string;
   title: string;
   levels: number;
@@ -45,6 +48,8 @@ export interface Detail extends SliceAt {
   told: Record<string, unknown>;
   flows: Flow[];
   more: number;
+  /** What a file does not hold. */
+  note?: string;
 }
 
 export interface Found {
@@ -70,7 +75,8 @@ export interface Timeline {
   picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture>;
   curves(of: string, start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<CurvePicture>;
   names(ids: number[]): Promise<Map<number, string>>;
-  detail(at: SliceAt, signal?: AbortSignal): Promise<Detail>;
+  /** `brief`: its name and times alone, for a hint. */
+  detail(at: SliceAt, brief?: boolean): Promise<Detail>;
   find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found>;
   sums(start: bigint, end: bigint, lanes: string[], signal?: AbortSignal): Promise<Sums>;
 }
@@ -97,8 +103,8 @@ class Asked implements Timeline {
     const found = await this.source.ask<Record<string, string>>("timeline_names", given({ ids: ids.join(",") }));
     return new Map(Object.entries(found).map(([id, name]) => [Number(id), name]));
   }
-  detail(at: SliceAt, signal?: AbortSignal): Promise<Detail> {
-    return this.source.ask<Detail>("timeline_slice", given({ lane: at.lane, level: at.level, index: at.index }), signal);
+  detail(at: SliceAt, brief = false): Promise<Detail> {
+    return this.source.ask<Detail>("timeline_slice", given({ lane: at.lane, level: at.level, index: at.index, brief: brief ? 1 : undefined }));
   }
   find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found> {
     const params = {
@@ -121,5 +127,5 @@ function given(params: Params): Params {
 
 /** The timeline of what is selected. */
 export function timelineOf(source: Source): Timeline {
-  return source.live ? new Asked(source) : new LocalTimeline(source.bytes("timeline_all"));
+  return source.live ? new Asked(source) : new LocalTimeline(source.bytes("timeline_all"), async (name) => (await source.held?.(name)) ?? null);
 }

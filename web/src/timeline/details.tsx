@@ -21,7 +21,7 @@ const UNITS: Record<string, string> = {
 const CALLED: Record<string, string> = { launched_before: "launch to start" };
 const LINKED = new Set(["op", "layer", "source", "step"]);
 
-export function SliceDetails(props: { detail: Detail | null; base: bigint; live: boolean; onGo: (at: SliceAt) => void; onClose: () => void }) {
+export function SliceDetails(props: { detail: Detail | null; base: bigint; onGo: (at: SliceAt) => void; onClose: () => void }) {
   const { detail } = props;
   if (!detail) {
     return (
@@ -70,7 +70,7 @@ export function SliceDetails(props: { detail: Detail | null; base: bigint; live:
           </>
         )}
       </dl>
-      {!props.live && <p class="quiet">This file holds names and times only; opscope view also tells the op, its layer and shapes, and what launched what.</p>}
+      {detail.note && <p class="quiet">{detail.note}</p>}
       <button type="button" onClick={props.onClose}>Close</button>
     </section>
   );

@@ -1,19 +1,11 @@
 // The timeline in a page without a server: the same answers from the arrays of opscope/viewer/timeline/whole.py.
 import { show } from "../parts/format";
 import type { Detail, Found, Said, SliceAt, Sums, Timeline } from "./data";
+import { type Part, toldOf } from "./local_detail";
+import { busyShares, part, pictured, type Strip, union } from "./local_picture";
 import { type CurvePicture, type Head, type Picture, Reader, type StripPicture } from "./wire";
 
-/** A slice of so many columns is drawn by itself. */
-const DRAWN = 3;
 const NAMED = 100;
-
-interface Strip {
-  start: ArrayLike<number>;
-  lasted: ArrayLike<number>;
-  name: Uint32Array;
-  kind: Uint8Array;
-  many: number;
-}
 
 interface Held {
   base: bigint;
@@ -28,7 +20,11 @@ export class LocalTimeline implements Timeline {
   private words = "";
   private readonly held: Promise<Held>;
 
-  constructor(bytes: Promise<ArrayBuffer>) {
+  /** `table`: a table of the file by its name, null if it has none. */
+  constructor(
+    bytes: Promise<ArrayBuffer>,
+    private readonly table: (name: string) => Promise<Part | null> = () => Promise.resolve(null),
+  ) {
     this.held = bytes.then((buffer) => {
       const held = read(buffer);
       if (held.left.slices > 0) {
@@ -87,7 +83,7 @@ export class LocalTimeline implements Timeline {
         unit: "fraction",
         most: 1,
         how: "share of the column in which a kernel or copy ran, on any stream",
-        values: busy(one.lanes.flatMap((id) => held.strips.get(id)!), low, span, most),
+        values: busyShares(one.lanes.flatMap((id) => held.strips.get(id)!), low, span, most),
       })),
     };
   }
@@ -97,24 +93,27 @@ export class LocalTimeline implements Timeline {
     return new Map(ids.map((id) => [id, names[id] ?? ""]));
   }
 
-  async detail(at: SliceAt): Promise<Detail> {
+  async detail(at: SliceAt, brief = false): Promise<Detail> {
     const held = await this.held;
     const strip = held.strips.get(at.lane)?.[at.level];
     if (!strip || at.index >= strip.many) throw new Error("There is no such slice in this file.");
     const lane = held.said.flatMap((one) => one.lanes).find((one) => one.id === at.lane)!;
     const start = held.base + BigInt(strip.start[at.index]!);
     const time = strip.lasted[at.index]!;
+    const name = held.names[strip.name[at.index]!]!;
+    const kind = held.said[0]!.categories[strip.kind[at.index]!] ?? "";
+    const lanes = held.said.flatMap((one) => one.lanes);
+    const wanted = { lane, name, start, end: start + BigInt(time) };
+    const told = brief ? { told: {}, flows: [], more: 0 } : await toldOf(wanted, this.table, { ...held, lanes });
     return {
       ...at,
-      name: held.names[strip.name[at.index]!]!,
-      kind: held.said[0]!.categories[strip.kind[at.index]!] ?? "",
+      name,
+      kind,
       where: `${lane.group}: ${lane.title}`,
       start: String(start),
       end: String(start + BigInt(time)),
       time,
-      told: {},
-      flows: [],
-      more: 0,
+      ...told,
     };
   }
 
@@ -214,101 +213,6 @@ function read(buffer: ArrayBuffer): Held {
   }
   const place = new Map([...strips.keys()].map((id, number) => [id, number]));
   return { base: BigInt(head.start), said: head.said, names: head.names, left: head.left, strips, place };
-}
-
-/** The first slice that begins at `time` or later. */
-function since(strip: Strip, time: number): number {
-  let low = 0;
-  let high = strip.many;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (strip.start[middle]! < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-/** The slices that have a moment in a span: the first, and the one after the last. */
-function part(strip: Strip, low: number, high: number): [number, number] {
-  let first = since(strip, low);
-  if (first > 0 && strip.start[first - 1]! + strip.lasted[first - 1]! > low) first -= 1;
-  return [first, Math.max(first, since(strip, high))];
-}
-
-function pictured(strip: Strip, low: number, span: number, columns: number): StripPicture {
-  const [first, after] = part(strip, low, low + span);
-  const drawn: number[] = [];
-  if (after - first <= columns) {
-    for (let place = first; place < after; place++) drawn.push(place);
-    return { ...taken(strip, drawn, low), mode: "rows", slices: drawn.length, kinds: [], shares: new Uint8Array(0), longest: new Int32Array(0) };
-  }
-  const width = span / columns;
-  const sums = new Map<number, Float64Array>();
-  const longest = new Int32Array(columns).fill(-1);
-  for (let place = first; place < after; place++) {
-    const begin = Math.max(0, strip.start[place]! - low);
-    const close = Math.min(span, strip.start[place]! - low + strip.lasted[place]!);
-    if (strip.lasted[place]! >= DRAWN * width) drawn.push(place);
-    let of = sums.get(strip.kind[place]!);
-    if (!of) sums.set(strip.kind[place]!, (of = new Float64Array(columns)));
-    const last = Math.min(columns - 1, Math.floor(close / width));
-    for (let column = Math.min(columns - 1, Math.floor(begin / width)); column <= last; column++) {
-      const inside = Math.min(close, (column + 1) * width) - Math.max(begin, column * width);
-      if (inside < 0 || (inside === 0 && close > begin)) continue;
-      of[column]! += inside;
-      const best = longest[column]!;
-      if (best < 0 || strip.lasted[place]! >= strip.lasted[best]!) longest[column] = place;
-    }
-  }
-  const kinds = [...sums.keys()].sort((a, b) => a - b);
-  const shares = new Uint8Array(kinds.length * columns);
-  kinds.forEach((kind, row) => sums.get(kind)!.forEach((time, column) => (shares[row * columns + column] = Math.min(255, Math.ceil((255 * time) / width - 1e-9)))));
-  return { ...taken(strip, drawn, low), mode: "columns", slices: after - first, kinds, shares, longest };
-}
-
-function taken(strip: Strip, places: number[], low: number) {
-  return {
-    many: places.length,
-    index: (place: number) => places[place]!,
-    start: places.map((one) => strip.start[one]! - low),
-    lasted: places.map((one) => strip.lasted[one]!),
-    name: places.map((one) => strip.name[one]!),
-    kind: Uint8Array.from(places, (one) => strip.kind[one]!),
-    busy: 0,
-  };
-}
-
-function busy(strips: Strip[], low: number, span: number, columns: number): Float32Array {
-  const spans: [number, number][] = [];
-  for (const strip of strips) {
-    const [first, after] = part(strip, low, low + span);
-    for (let place = first; place < after; place++) {
-      const begin = strip.start[place]! - low;
-      spans.push([Math.max(0, begin), Math.min(span, begin + strip.lasted[place]!)]);
-    }
-  }
-  spans.sort((a, b) => a[0] - b[0]);
-  const width = span / columns;
-  const found = new Float32Array(columns);
-  let reached = 0;
-  for (const [from, to] of spans) {
-    const begin = Math.max(from, reached);
-    for (let column = Math.floor(begin / width); column < columns && column * width < to; column++) {
-      found[column]! += Math.max(0, Math.min(to, (column + 1) * width) - Math.max(begin, column * width)) / width;
-    }
-    reached = Math.max(reached, to);
-  }
-  return found;
-}
-
-function union(spans: [number, number][]): number {
-  let reached = -Infinity;
-  let total = 0;
-  for (const [from, to] of spans.sort((a, b) => a[0] - b[0])) {
-    total += Math.max(0, to - Math.max(from, reached));
-    reached = Math.max(reached, to);
-  }
-  return total;
 }
 
 function count(sums: Map<number, { slices: number; time: number }>, key: number, time: number): void {
