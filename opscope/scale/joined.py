@@ -81,7 +81,10 @@ class Joined:
     def sums(self, name: str) -> pl.DataFrame:
         """Return one of the tables ``SUMS`` of all partials, added up; an empty one if none has it."""
         parts = self._parts.get(name, [])
-        return SUMS[name](pl.concat(parts)) if parts else pl.DataFrame()
+        if not parts:
+            return pl.DataFrame()
+        # sums of sums may have their columns in another order
+        return SUMS[name](pl.concat(part.select(parts[0].columns) for part in parts))
 
     def rows(self, name: str) -> pl.DataFrame:
         """Return the rows of a table of all partials, in their order; and give them up."""

@@ -61,7 +61,10 @@ def test_of_real_traces(name, shared, tmp_path):
     merged = merge(partials(files, tmp_path), expected=1)
     # of several models of GPU, load rates all steps by one
     models = merged.trace["devices"]["name"].n_unique()
-    assert_same(merged, files, without=("utilization",) if models > 1 else ())
+    lacking = ["utilization"] if models > 1 else []
+    if merged.manifest["duplicates"]:  # two of these jobs have a rank 0, which the merge notes
+        lacking.append("notes")
+    assert_same(merged, files, without=lacking)
 
 
 def test_of_several_processes_in_a_file(shared, tmp_path):
@@ -101,7 +104,7 @@ def test_sibling_groups_of_one_name(tmp_path):
     files = of_job(tmp_path, traces)
     merged = merge(partials(files, tmp_path / "parts"))
     assert_same(merged, files)
-    assert merged.collectives()["members"].to_list() == ["0,1", "2,3"]
+    assert merged.collectives()["members"].to_list() == ["0-1", "2-3"]
 
 
 def test_a_pipeline_without_collectives(tmp_path):
