@@ -17,6 +17,7 @@ from opscope.core.analysis.coverage import missing_sums
 from opscope.core.analysis.distributed import own_communication
 from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu
 from opscope.core.analysis.kinds import kinds_of_kernels
+from opscope.core.analysis.regions import region_sums
 from opscope.core.analysis.short_kernels import length_sums
 from opscope.core.analysis.summary import compiling_time, device_spans, summary_sums
 from opscope.core.analysis.totals import kernel_sums, unattributed_sums
@@ -39,7 +40,7 @@ LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
 }
 #: Of a device whose work has more stretches than this only the sum is kept: it is known where no other
 #: process used the device.
-MOST_SPANS: Final = 4096
+MOST_SPANS: Final = 1024
 
 
 def statistics(
@@ -66,6 +67,7 @@ def statistics(
         else gap_sums(profile._ops),
         "ranges": range_sums(profile._ops, executed, frame),
         "missing": missing,
+        "regions": region_sums(profile._ops),
         "exchanges": found.drop("op"),
         "communication": own_communication(profile.attribution, found),
         "step_table": profile._step_table,
@@ -116,13 +118,14 @@ def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataF
                     {
                         "process": pl.Series([process] * len(start), dtype=pl.Int32),
                         "device": pl.Series([device] * len(start), dtype=pl.Int32),
-                        "start": start,
+                        # small numbers: the time since the stretch before, the first one's since 0
+                        "since": np.diff(start, prepend=0),
                         "length": np.asarray(end - start, np.int64),
                     }
                 )
             )
     schema = {"process": pl.Int32, "device": pl.Int32, "busy": pl.Int64, "kept": pl.Boolean}
-    empty = {"process": pl.Int32, "device": pl.Int32, "start": pl.Int64, "length": pl.Int64}
+    empty = {"process": pl.Int32, "device": pl.Int32, "since": pl.Int64, "length": pl.Int64}
     return {
         "devices": pl.DataFrame(rows, schema=schema, orient="row"),
         "device_spans": pl.concat([pl.DataFrame(schema=empty), *spans]),
