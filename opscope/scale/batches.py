@@ -50,7 +50,7 @@ def batches(
 
 
 def sizes_of(sources: Sequence[str]) -> dict[str, int | None]:
-    """Return each local source's bytes, a folder's with all below it; None for a URL and what is not there."""
+    """Return each local source's bytes, a folder's with all below it; None for a URL or a missing file."""
     return {source: _size(source) for source in sources}
 
 

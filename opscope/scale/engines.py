@@ -1,4 +1,4 @@
-"""Read many ranks with an executor: the partials that are missing are made, the others are left as they are."""
+"""Read many ranks with an executor: partials that are missing are made, the others stay as they are."""
 
 from __future__ import annotations
 
@@ -198,7 +198,9 @@ class _Job:
         write_failure(source, self.parts, what, **self.options)
 
     def _lost(self, task: tuple[str, ...], error: BaseException) -> EngineError:
-        beside = [one for future, (held, _) in self._pending.items() if future.running() for one in held]
+        beside = [
+            one for future, (held, _) in self._pending.items() if future.running() for one in held
+        ]
         inwork = list(dict.fromkeys([*task, *beside]))
         listed = ", ".join(shown(one) for one in inwork[:_NAMED])
         more = f" and {len(inwork) - _NAMED} more" if len(inwork) > _NAMED else ""
@@ -261,4 +263,3 @@ def opened(
             pool.shutdown(wait=True, cancel_futures=not whole)
     else:
         yield None, 1
-

@@ -88,7 +88,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _begin() -> None:
-    """In a new worker: end with the process that began the job, and at Ctrl-C as an exit, with its scratch."""
+    """In a new worker: end with the process that began the job, and exit at Ctrl-C, which removes scratch."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     parent = parent_process()
     if parent is not None:

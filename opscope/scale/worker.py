@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 #: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
-THREADS: Final = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS: Final = (
+    "POLARS_MAX_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
 #: ``write(source, parts, **options)`` writes the partial of a source and returns its name.
 Write: TypeAlias = Callable[..., str]
 
@@ -58,7 +63,9 @@ def read_batch(
     from opscope.readers.errors import BadInput
 
     if write is None:
-        from .partial import write_partial as write
+        from .partial import write_partial
+
+        write = write_partial
     done = []
     for source in sources:
         try:
