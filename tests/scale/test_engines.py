@@ -252,6 +252,16 @@ def test_a_worker_ends_with_the_process_that_began_the_job(tmp_path):
     pytest.fail("the worker is still there")
 
 
+def test_a_pool_may_be_shut_down_twice_and_while_it_works():
+    pool = ProcessPool(2)
+    working = pool.submit(time.sleep, 0.5)
+    pool.shutdown(wait=False)
+    pool.shutdown()
+    assert working.result() is None
+    with pytest.raises(RuntimeError):
+        pool.submit(time.sleep, 0)
+
+
 def test_no_engine_and_one_job_read_in_this_process():
     with opened() as (executor, workers):
         assert (executor, workers) == (None, 1)
