@@ -265,7 +265,7 @@ def opened(
     At most one of them is given; none of them, or one job, is no executor: ranks are read here. Raises
     EngineError.
     """
-    from . import clusters
+    from . import clusters  # lazy: most jobs need no engine
     from .pool import ProcessPool
 
     if dask is not None:
