@@ -66,7 +66,7 @@ def merge(
     also if any cannot. ``profile.save('job.opscope')`` writes it.
     """
     files, noted = _found(parts)
-    failed = [*failed, *noted]
+    lost = [*map(dict, failed), *noted]
     broken: list[BadInput] = []
     names = {os.path.basename(os.fspath(path)) for path in files}
     lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
@@ -76,10 +76,10 @@ def merge(
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
         where = shown(os.fspath(parts)) if isinstance(parts, (str, os.PathLike)) else "()"
         raise BadInput(where, "no partials here: opscope partial FILE -o FOLDER makes them")
-    if strict and failed:
-        raise BadInput(failed[0]["path"], failed[0]["what"])
-    failed += [{"path": one.path, "what": one.what} for one in broken]
-    return _merged(joined, failed, expected if isinstance(expected, int) else None, lacking)
+    if strict and lost:
+        raise BadInput(lost[0]["path"], lost[0]["what"])
+    lost += [{"path": one.path, "what": one.what} for one in broken]
+    return _merged(joined, lost, expected if isinstance(expected, int) else None, lacking)
 
 
 def merged_of(partials: Iterable[packed.Partial]) -> Merged:
