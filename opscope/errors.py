@@ -27,7 +27,15 @@ _DEFINED: Final = {
     "SessionError": "core.capture.session",
     "UnknownDevice": "core.perf.devices.unnamed",
 }
-__all__ = ["AdapterError", "BadInput", "EngineError", "NotMerged", "NotReached", "SessionError", "UnknownDevice"]
+__all__ = [
+    "AdapterError",
+    "BadInput",
+    "EngineError",
+    "NotMerged",
+    "NotReached",
+    "SessionError",
+    "UnknownDevice",
+]
 
 
 def __getattr__(name: str) -> Any:

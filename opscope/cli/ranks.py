@@ -73,9 +73,10 @@ def load(
     strict: bool = False,
     model: str | None = None,
 ) -> Profile:
-    """Return the profile of the ranks in ``paths``, merged from their partials. Raises BadInput and EngineError.
+    """Return the profile of the ranks in ``paths``, merged from their partials. Raises EngineError.
 
-    What cannot be read is named on stderr; with ``strict`` it is an error. An unknown ``gpu`` ends the command.
+    What cannot be read is named on stderr; with ``strict`` it is an error (BadInput). An unknown
+    ``gpu`` ends the command.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.scale.engines import opened

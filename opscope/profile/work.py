@@ -14,7 +14,7 @@ from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.op_totals import op_totals
-from opscope.core.analysis.regions import compiled_regions
+from opscope.core.analysis.regions import compiled_regions, region_sums
 from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
 from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
@@ -188,7 +188,7 @@ class Work(Base):
     @selectable
     def compiled(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
-        return self._given("compiled", lambda: compiled_regions(self._ops))
+        return self._given("compiled", lambda: compiled_regions(region_sums(self._ops)))
 
     @selectable
     def own_costs(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 #: Bytes that a core reads and attributes in a second: 200 ranks of 0.4 MB of gzip took 24.8 CPU s, and
@@ -47,21 +46,3 @@ def batches(
         held.append(source)
         cost += costs[source]
     return [*made, tuple(held)] if held else made
-
-
-def sizes_of(sources: Sequence[str]) -> dict[str, int | None]:
-    """Return each local source's bytes, a folder's with all below it; None for a URL and what is not there."""
-    return {source: _size(source) for source in sources}
-
-
-def _size(source: str) -> int | None:
-    try:
-        if not os.path.isdir(source):
-            return os.path.getsize(source)
-        return sum(
-            os.path.getsize(os.path.join(folder, name))
-            for folder, _, names in os.walk(source)
-            for name in names
-        )
-    except OSError:  # a URL, or a file that is gone: whoever reads it says so
-        return None

@@ -51,8 +51,11 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
 
 @contextmanager
 def ray(address: str) -> Iterator[tuple[Executor, int | None]]:
-    """Connect to the Ray cluster at ``address`` (``auto``, ``HOST:PORT``, ``ray://…``; ``local`` starts one on
-    this machine until the end); give its executor and the number of its CPUs. Raises EngineError."""
+    """Connect to the Ray cluster at ``address``; give its executor and the number of its CPUs.
+
+    An address is ``auto``, ``HOST:PORT`` or ``ray://…``; ``local`` starts Ray on this machine until the end.
+    Raises EngineError.
+    """
     import os
 
     # what Ray sends to its makers unless told not to

@@ -1,11 +1,11 @@
-"""Read many ranks with an executor: the partials that are missing are made, the others are left as they are."""
+"""Read many ranks with an executor: partials that are missing are made, the others stay as they are."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -17,9 +17,10 @@ from opscope.readers.errors import BadInput
 from opscope.remote.urls import is_url, shown
 
 from . import places
-from .batches import batches, sizes_of
+from .batches import batches
 from .errors import EngineError
-from .partial import partial_name, write_failure
+from .identity import Identity, identity_of, name_of
+from .partial import write_failure
 from .worker import Outcome, Refused, Write, read_batch, version
 
 #: What a future raises if the worker died that had its task: by name, as no engine is loaded for it.
@@ -33,6 +34,8 @@ _MISSING: Final = re.compile(r"No module named '(opscope[\w.]*)'")
 #: Threads of a worker that has not set its own bound: engines start a process for each core.
 _THREADS: Final = 1
 _NAMED: Final = 5
+#: Objects of a store that are asked for at once.
+_ASKED: Final = 16
 
 
 @dataclass
@@ -72,7 +75,7 @@ def read_ranks(
     waiting = job.begin([_absolute(one) for one in sources])
     with progress.stage("reading ranks", len(sources), "ranks") as stage:
         stage.add(len(sources) - len(waiting))
-        tasks = batches(sizes_of(waiting), workers)
+        tasks = batches(waiting, workers)
         if executor is None:
             for task in tasks:
                 job.take(read_batch(task, place, options, job.made_by, write))
@@ -97,17 +100,19 @@ class _Job:
         #: What is done, as it comes: waiting for all anew each time takes long with many thousand tasks.
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
-    def begin(self, sources: Sequence[str]) -> list[str]:
-        """Return the sources without a partial. Raises BadInput for one that is given twice."""
+    def begin(self, sources: Sequence[str]) -> dict[str, int | None]:
+        """Return the sources without a partial, with their bytes (None: the store does not say).
+
+        Raises BadInput for a source that is given twice.
+        """
         there = set(held(self.parts))
         known: dict[str, str] = {}
-        waiting = []
-        for source in sources:
-            try:
-                name = partial_name(source, **self.options)
-            except BadInput as error:
-                self._fail(source, error.what)
+        waiting: dict[str, int | None] = {}
+        for source, found in zip(sources, _identities(sources), strict=True):
+            if isinstance(found, BadInput):
+                self._fail(source, found.what)
                 continue
+            name = name_of(found, **self.options)
             if name in known:
                 raise BadInput(
                     shown(source), "is given twice" if known[name] == source else
@@ -119,7 +124,7 @@ class _Job:
                 self.mapped.names[source] = name
                 self.mapped.kept += 1
             else:
-                waiting.append(source)
+                waiting[source] = found.size
         return waiting
 
     def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
@@ -198,7 +203,9 @@ class _Job:
         write_failure(source, self.parts, what, **self.options)
 
     def _lost(self, task: tuple[str, ...], error: BaseException) -> EngineError:
-        beside = [one for future, (held, _) in self._pending.items() if future.running() for one in held]
+        beside = [
+            one for future, (held, _) in self._pending.items() if future.running() for one in held
+        ]
         inwork = list(dict.fromkeys([*task, *beside]))
         listed = ", ".join(shown(one) for one in inwork[:_NAMED])
         more = f" and {len(inwork) - _NAMED} more" if len(inwork) > _NAMED else ""
@@ -207,6 +214,22 @@ class _Job:
             f"the executor was lost ({type(error).__name__}) with {listed}{more} in work; {have} of {all_}"
             f" partials are known to be in {shown(self.parts)}: the same call makes the rest"
         )
+
+
+def _identities(sources: Sequence[str]) -> list[Identity | BadInput]:
+    """What each source is, or why that is not known. A store is asked for several at once: each answer takes
+    a round trip."""
+
+    def one(source: str) -> Identity | BadInput:
+        try:
+            return identity_of(source)
+        except BadInput as error:
+            return error
+
+    if not any(map(is_url, sources)):
+        return list(map(one, sources))
+    with ThreadPoolExecutor(_ASKED) as asking:
+        return list(asking.map(one, sources))
 
 
 def _said(error: Exception) -> str:
@@ -242,7 +265,7 @@ def opened(
     At most one of them is given; none of them, or one job, is no executor: ranks are read here. Raises
     EngineError.
     """
-    from . import clusters
+    from . import clusters  # lazy: most jobs need no engine
     from .pool import ProcessPool
 
     if dask is not None:
@@ -261,4 +284,3 @@ def opened(
             pool.shutdown(wait=True, cancel_futures=not whole)
     else:
         yield None, 1
-

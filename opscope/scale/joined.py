@@ -17,6 +17,7 @@ from opscope.core.analysis.coverage import added_missing
 from opscope.core.analysis.gaps import added_gaps
 from opscope.core.analysis.kinds import added_kinds
 from opscope.core.analysis.op_totals import op_totals
+from opscope.core.analysis.regions import added_regions
 from opscope.core.analysis.short_kernels import added_lengths
 from opscope.core.analysis.summary import added
 from opscope.core.analysis.totals import added_kernels, added_unattributed
@@ -35,6 +36,7 @@ SUMS: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
     "gaps": added_gaps,
     "ranges": added_ranges,
     "missing": added_missing,
+    "regions": added_regions,
 }
 
 
@@ -79,7 +81,10 @@ class Joined:
     def sums(self, name: str) -> pl.DataFrame:
         """Return one of the tables ``SUMS`` of all partials, added up; an empty one if none has it."""
         parts = self._parts.get(name, [])
-        return SUMS[name](pl.concat(parts)) if parts else pl.DataFrame()
+        if not parts:
+            return pl.DataFrame()
+        # sums of sums may have their columns in another order
+        return SUMS[name](pl.concat(part.select(parts[0].columns) for part in parts))
 
     def rows(self, name: str) -> pl.DataFrame:
         """Return the rows of a table of all partials, in their order; and give them up."""

@@ -20,6 +20,7 @@ from opscope.core.analysis.distributed import (
 from opscope.core.analysis.gaps import gaps
 from opscope.core.analysis.kinds import kinds_of
 from opscope.core.analysis.op_totals import op_totals
+from opscope.core.analysis.regions import compiled_regions
 from opscope.core.analysis.short_kernels import kernel_lengths
 from opscope.core.analysis.summary import summary_of, unattributed_on_cpu
 from opscope.core.analysis.totals import kernel_totals, unattributed
@@ -63,7 +64,7 @@ def merge(
     also if any cannot. ``profile.save('job.opscope')`` writes it.
     """
     files, noted = _found(parts)
-    failed = [*failed, *noted]
+    lost = [*map(dict, failed), *noted]
     joined, seen = Joined(), _Seen()
     broken: list[BadInput] = []
     for path in files:
@@ -84,12 +85,12 @@ def merge(
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
         where = shown(os.fspath(parts)) if isinstance(parts, (str, os.PathLike)) else "()"
         raise BadInput(where, "no partials here: opscope partial FILE -o FOLDER makes them")
-    if strict and failed:
-        raise BadInput(failed[0]["path"], failed[0]["what"])
-    failed += [{"path": one.path, "what": one.what} for one in broken]
+    if strict and lost:
+        raise BadInput(lost[0]["path"], lost[0]["what"])
+    lost += [{"path": one.path, "what": one.what} for one in broken]
     names = {os.path.basename(os.fspath(path)) for path in files}
     lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
-    return _merged(joined, failed, expected if isinstance(expected, int) else None, lacking)
+    return _merged(joined, lost, expected if isinstance(expected, int) else None, lacking)
 
 
 def _found(
@@ -120,32 +121,28 @@ class _Seen:
     """The files and processes of the partials so far: none may count twice."""
 
     def __init__(self) -> None:
-        self._places: dict[str, str] = {}
-        self._contents: dict[str, str] = {}
-        self._processes: dict[tuple[Any, ...], str] = {}
+        self._by: dict[tuple[Any, ...], str] = {}
 
     def add(self, partial: packed.Partial) -> None:
         """Raise BadInput if the partial is of a file or a process that another one is of."""
-        place = str(partial.about["source"]["place"])
-        self._once(self._places, place, partial.name, f"is of the same file ({place}) as")
-        self._once(
-            self._contents, str(partial.about["content"]), partial.name, "has the same content as"
-        )
+        place = partial.about["source"]["place"]
+        self._once(partial.name, f"is of the same file ({place}) as", "file", place)
+        self._once(partial.name, "has the same content as", "content", partial.about["content"])
         processes = partial.tables.get("trace.processes")
         if processes is None:
             return
-        for key in processes.select("host", "pid", "start_time").drop_nulls().rows():
-            what = f"has a process (pid {key[1]} on {key[0]}) that is also in"
-            self._once(self._processes, key, partial.name, what)
+        known = processes.select("host", "pid", "start_time").drop_nulls().unique()
+        for host, pid, start in known.rows():
+            what = f"has a process (pid {pid} on {host}) that is also in"
+            self._once(partial.name, what, "process", host, pid, start)
 
-    @staticmethod
-    def _once(seen: dict[Any, str], key: Any, name: str, what: str) -> None:
-        before = seen.setdefault(key, name)
-        if before != name:
+    def _once(self, name: str, what: str, *key: Any) -> None:
+        if key in self._by:
             raise BadInput(
                 name,
-                f"{what} {before}: it would count twice; remove one, or open both files by load",
+                f"{what} {self._by[key]}: it would count twice; remove one, or open both files by load",
             )
+        self._by[key] = name
 
 
 def _merged(
@@ -255,6 +252,7 @@ def _frames(
         "gaps": gaps(joined.sums("gaps"), device_time),
         "range_totals": range_totals(joined.sums("ranges")),
         "missing_costs": missing_costs(joined.sums("missing"), lacking_of),
+        "compiled": compiled_regions(joined.sums("regions")),
         "communication": communication(joined.rows("communication"), exchanged),
         "collectives": collectives(exchanged),
         "exchanged": exchanged,

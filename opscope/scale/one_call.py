@@ -63,10 +63,18 @@ def load(
     """
     if executor is None and parts is None:
         return in_process.load(
-            path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters, progress=progress
+            path,
+            gpu=gpu,
+            strict=strict,
+            lean=lean,
+            model=model,
+            counters=counters,
+            progress=progress,
         )
     if counters is not None:
-        raise ValueError("counters are joined to single kernels, which partials of ranks do not hold")
+        raise ValueError(
+            "counters are joined to single kernels, which partials of ranks do not hold"
+        )
     with ExitStack() as open_:
         open_.enter_context(progress_of.told(progress))
         if isinstance(executor, int):
@@ -97,9 +105,7 @@ def of_ranks(
     with ExitStack() as open_:
         place = os.fspath(open_.enter_context(scratch()) if parts is None else parts)
         beside = None if model is None else os.fspath(model)
-        mapped = read_ranks(
-            named, place, executor, workers=workers, gpu=gpu, model=beside, **more
-        )
+        mapped = read_ranks(named, place, executor, workers=workers, gpu=gpu, model=beside, **more)
         if not mapped.names:
             broken = [BadInput(shown(one), what) for one, what in mapped.failed.items()]
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)

@@ -37,6 +37,7 @@ class ProcessPool(Executor):
         self._threads = threads or max(1, (os.cpu_count() or 1) // workers)
         self._turns = ThreadPoolExecutor(workers, thread_name_prefix="opscope-pool")
         self._free: SimpleQueue[ProcessPoolExecutor | None] = SimpleQueue()
+        self._ended = False
         for _ in range(workers):
             self._free.put(None)
 
@@ -56,6 +57,9 @@ class ProcessPool(Executor):
             process = None
             raise
         finally:
+            if self._ended and process is not None:  # nobody waits for it any more
+                process.shutdown(wait=False)
+                process = None
             self._free.put(process)
 
     def _start(self) -> ProcessPoolExecutor:
@@ -67,10 +71,12 @@ class ProcessPool(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once their tasks are done; with ``cancel_futures`` what waits is dropped."""
         self._turns.shutdown(wait=wait, cancel_futures=cancel_futures)
-        for _ in range(self.workers):
+        self._ended = True
+        for _ in range(self._free.qsize()):
             process = self._free.get()
             if process is not None:
                 process.shutdown(wait=wait, cancel_futures=cancel_futures)
+            self._free.put(None)
 
 
 @contextmanager
@@ -88,7 +94,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _begin() -> None:
-    """In a new worker: end with the process that began the job, and at Ctrl-C as an exit, with its scratch."""
+    """In a new worker: end with the process that began the job, and exit at Ctrl-C, which removes scratch."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     parent = parent_process()
     if parent is not None:

@@ -17,6 +17,7 @@ from opscope.core.analysis.coverage import missing_sums
 from opscope.core.analysis.distributed import own_communication
 from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu
 from opscope.core.analysis.kinds import kinds_of_kernels
+from opscope.core.analysis.regions import region_sums
 from opscope.core.analysis.short_kernels import length_sums
 from opscope.core.analysis.summary import compiling_time, device_spans, summary_sums
 from opscope.core.analysis.totals import kernel_sums, unattributed_sums
@@ -66,6 +67,7 @@ def statistics(
         else gap_sums(profile._ops),
         "ranges": range_sums(profile._ops, executed, frame),
         "missing": missing,
+        "regions": region_sums(profile._ops),
         "exchanges": found.drop("op"),
         "communication": own_communication(profile.attribution, found),
         "step_table": profile._step_table,

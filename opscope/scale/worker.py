@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 #: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
-THREADS: Final = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS: Final = (
+    "POLARS_MAX_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
 #: ``write(source, parts, **options)`` writes the partial of a source and returns its name.
 Write: TypeAlias = Callable[..., str]
 
@@ -55,10 +60,12 @@ def read_batch(
             f"{_host()} has opscope {here[0]} (analysis {here[1]}), and the job was begun with"
             f" {made_by[0]} (analysis {made_by[1]}): install one version on all machines"
         )
-    from opscope.readers.errors import BadInput
+    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
 
     if write is None:
-        from .partial import write_partial as write
+        from .partial import write_partial  # lazy: it loads Polars
+
+        write = write_partial
     done = []
     for source in sources:
         try:
@@ -72,7 +79,7 @@ def read_batch(
 
 
 def _within(path: str, folder: str) -> bool:
-    from opscope.remote.urls import shown
+    from opscope.remote.urls import shown  # lazy: threads are bounded first
 
     base = shown(folder).rstrip("/")
     return path.rstrip("/") == base or path.startswith(base + "/")
@@ -80,7 +87,7 @@ def _within(path: str, folder: str) -> bool:
 
 def version() -> tuple[str, int]:
     """Return the version of opscope and that of its analysis, which partials must share."""
-    from opscope.profile.saved import ANALYSIS
+    from opscope.profile.saved import ANALYSIS  # lazy: it loads Polars
     from opscope.version import __version__
 
     return __version__, ANALYSIS

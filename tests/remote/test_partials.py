@@ -46,6 +46,15 @@ def test_ranks_and_partials_in_a_store_give_what_the_disk_gives(store, files):
     assert same(opscope.load(store.url("job.opscope")), on_disk)
 
 
+def test_small_objects_share_a_task(store, files, monkeypatch):
+    from opscope.scale import engines
+
+    tasks = []
+    monkeypatch.setattr(engines, "read_batch", lambda task, *rest: tasks.append(task) or [])
+    read_ranks([store.put(f"run/{one.name}", one) for one in files], store.url("parts"))
+    assert list(map(len, tasks)) == [4]
+
+
 def test_an_object_that_is_another_one_now_is_read_again(store, files):
     url = store.put("run/rank0.json", files[0])
     parts = store.url("parts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.scale.batches import TASK, batches, seconds, sizes_of
+from opscope.scale.batches import TASK, batches, seconds
 
 SIZES = st.dictionaries(
     st.text("abc/.gz", min_size=1, max_size=12), st.none() | st.integers(0, 10**9), max_size=60
@@ -39,11 +39,3 @@ def test_every_worker_gets_several_tasks_where_there_are_ranks_enough():
 def test_a_packed_trace_is_more_work_than_a_plain_one_of_its_size():
     assert seconds("a.json.gz", 10**7) > 5 * seconds("a.json", 10**7)
     assert seconds("s3://bucket/a.json.gz", None) == TASK
-
-
-def test_the_size_of_a_folder_is_that_of_its_files(tmp_path):
-    (tmp_path / "run" / "in").mkdir(parents=True)
-    (tmp_path / "run" / "a").write_bytes(b"12345")
-    (tmp_path / "run" / "in" / "b").write_bytes(b"123")
-    folder, gone = str(tmp_path / "run"), str(tmp_path / "gone")
-    assert sizes_of([folder, gone]) == {folder: 8, gone: None}

@@ -155,7 +155,9 @@ def _scheduler(folder: Path, *options: str, worker: tuple[str, ...] = ()):
             time.sleep(0.1)
         address = json.loads(told.read_text())["address"]
         started.append(
-            start("dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny", *worker)
+            start(
+                "dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny", *worker
+            )
         )
         yield started[0], address
     finally:
@@ -212,14 +214,22 @@ def test_a_scheduler_that_asks_for_certificates_gets_them_from_dask_s_settings(t
     base = {**os.environ, "PYTHONPATH": str(ROOT)}
     with _scheduler(tmp_path, "--protocol", "tls", *tls, worker=tls) as (_, address):
         assert address.startswith("tls://")
-        without = subprocess.run([*command, address], env=base, capture_output=True, text=True, check=False)
+        without = subprocess.run(
+            [*command, address], env=base, capture_output=True, text=True, check=False
+        )
         assert without.returncode == 2
         assert without.stderr.startswith(f"opscope: {address}: certificates are needed")
         assert len(without.stderr.splitlines()) == 1
         keys = {"CA_FILE": "ca_file", "CLIENT__CERT": "client_cert", "CLIENT__KEY": "client_key"}
-        settings = {f"DASK_DISTRIBUTED__COMM__TLS__{key}": places[name] for key, name in keys.items()}
+        settings = {
+            f"DASK_DISTRIBUTED__COMM__TLS__{key}": places[name] for key, name in keys.items()
+        }
         done = subprocess.run(
-            [*command, address], env={**base, **settings}, capture_output=True, text=True, check=False
+            [*command, address],
+            env={**base, **settings},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"]["kernels"] == 24

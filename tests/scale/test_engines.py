@@ -7,7 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -60,8 +66,16 @@ def test_a_rerun_reads_only_what_is_missing(tmp_path, pool):
     again = read_ranks(files, parts, pool, write=writers.counted)
     assert (again.read, again.kept) == (4, 2)
     assert reads(parts) == sorted(
-        ["rank0.json", "rank1.json", "rank2.json", "rank3.json"]
-        + ["rank0.json", "rank1.json", "rank4.json", "rank5.json"]
+        [
+            "rank0.json",
+            "rank1.json",
+            "rank2.json",
+            "rank3.json",
+            "rank0.json",
+            "rank1.json",
+            "rank4.json",
+            "rank5.json",
+        ]
     )
     assert list(again.names) == [str(one) for one in files]
 
@@ -143,7 +157,9 @@ def test_a_worker_with_another_version_is_refused(tmp_path, monkeypatch, pool, o
     begun = (other[0] or here[0], here[1] if other[1] is None else other[1])
     monkeypatch.setattr("opscope.scale.engines.version", lambda: begun)
     files = rank_files(tmp_path, 2)
-    with pytest.raises(EngineError, match=f"has opscope {here[0]} .analysis {here[1]}.*begun with") as told:
+    with pytest.raises(
+        EngineError, match=f"has opscope {here[0]} .analysis {here[1]}.*begun with"
+    ) as told:
         read_ranks(files, tmp_path / "parts", pool)
     assert "install one version on all machines" in str(told.value)
     assert not list(tmp_path.glob("parts/*"))
@@ -234,6 +250,16 @@ def test_a_worker_ends_with_the_process_that_began_the_job(tmp_path):
                 return
         time.sleep(0.1)
     pytest.fail("the worker is still there")
+
+
+def test_a_pool_may_be_shut_down_twice_and_while_it_works():
+    pool = ProcessPool(2)
+    working = pool.submit(time.sleep, 0.5)
+    pool.shutdown(wait=False)
+    pool.shutdown()
+    assert working.result() is None
+    with pytest.raises(RuntimeError):
+        pool.submit(time.sleep, 0)
 
 
 def test_no_engine_and_one_job_read_in_this_process():

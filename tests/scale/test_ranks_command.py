@@ -14,7 +14,9 @@ from tests.made_ranks import rank_files
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def opscope(*words: object, folder: Path, hidden: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def opscope(
+    *words: object, folder: Path, hidden: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess:
     """Run the command; the modules ``hidden`` cannot be imported in it."""
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({hidden!r}))\n"
@@ -84,6 +86,8 @@ def test_the_help_says_who_may_run_code():
 
     from opscope.cli.app import app
 
-    shown = " ".join(CliRunner().invoke(app, ["report", "--help"], env={"COLUMNS": "300"}).output.split())
+    shown = " ".join(
+        CliRunner().invoke(app, ["report", "--help"], env={"COLUMNS": "300"}).output.split()
+    )
     assert "Whoever controls the scheduler can run code here and on the workers" in shown
     assert "Whoever controls the cluster can run code here and on the workers" in shown

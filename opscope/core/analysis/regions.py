@@ -26,22 +26,16 @@ SCHEMA: Final = {
 _KEYS: Final = ("region", "direction", "name", "fused", "source")
 
 
-def compiled_regions(ops: Ops) -> pl.DataFrame:
-    """Return one row per region, direction and kernel or op; in each region the longest first.
-
-    ``region`` is the outermost that torch.compile made around it. If the trace has kernels, ``name`` is
-    the kernel's and ``time`` its device time (ns). If not, ``name`` is the op that the region's code
-    called, ``time`` the op's time on the host, and a row with the region's own name has the rest: Python
-    and the allocator. ``share`` is of the region's time in that direction. ``fused`` names the ops of a
-    generated kernel: as recorded from the compiler, else as in the kernel's name (``add_gelu``).
-    """
+def region_sums(ops: Ops) -> pl.DataFrame:
+    """Return the sums of which ``compiled_regions`` is made: calls and time (ns) by region, direction, name,
+    fused and source. Of parts of a job they may be joined."""
     attribution = ops.attribution
     readings = attribution.meaning.readings
     called = [r.call.name if r.role == "op" and r.call is not None else "" for r in readings]
     region = np.array([name.startswith(REGION_NAMES) for name in called], bool)
     is_region = region[attribution.meaning.reading] & attribution.is_op
     if not is_region.any():
-        return pl.DataFrame(schema=SCHEMA)
+        return pl.DataFrame(schema={name: SCHEMA[name] for name in (*_KEYS, "calls", "time")})
     if ops.on_device:
         launched = attribution.kernels.op.astype(np.int64)
         rows, outer = _within(ops, launched, is_region)
@@ -77,11 +71,33 @@ def compiled_regions(ops: Ops) -> pl.DataFrame:
     ).cast({"fused": pl.String})
     by_name = {one: fused_ops(one) for one in frame["name"].unique().drop_nulls().to_list()}
     named = pl.col("name").replace_strict(by_name, default=None, return_dtype=pl.String)
-    spent = pl.col("time").sum()
     return (
         frame.with_columns(pl.coalesce("fused", named).alias("fused"))
         .group_by(_KEYS)
-        .agg(pl.len().cast(pl.Int64).alias("calls"), spent)
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("time").sum())
+    )
+
+
+def added_regions(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``region_sums`` of parts of a job, joined, with one row per region, direction and name."""
+    return sums.group_by(_KEYS).agg(pl.col("calls", "time").sum())
+
+
+def compiled_regions(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per region, direction and kernel or op; in each region the longest first.
+
+    ``region`` is the outermost that torch.compile made around it. If the trace has kernels, ``name`` is
+    the kernel's and ``time`` its device time (ns). If not, ``name`` is the op that the region's code
+    called, ``time`` the op's time on the host, and a row with the region's own name has the rest: Python
+    and the allocator. ``share`` is of the region's time in that direction. ``fused`` names the ops of a
+    generated kernel: as recorded from the compiler, else as in the kernel's name (``add_gelu``). ``sums`` is
+    ``region_sums``.
+    """
+    if sums.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    spent = pl.col("time").sum()
+    return (
+        added_regions(sums)
         .with_columns((pl.col("time") / spent.over("region", "direction")).alias("share"))
         .with_columns(
             pl.col("region", "direction").cast(pl.String).fill_null("").name.prefix("by_")
