@@ -40,6 +40,7 @@ from .difference import Diff
 from .dlprof import Dlprof
 from .operators import Operators
 from .pyprof import Pyprof
+from .ranks import Ranks
 from .saved import Path
 
 __all__ = ["Path", "Profile", "diff", "load"]
@@ -63,6 +64,7 @@ class Profile(
     Counters,
     Dlprof,
     Pyprof,
+    Ranks,
     saved.Saved,
 ):
     """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.
