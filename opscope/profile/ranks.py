@@ -54,7 +54,8 @@ class Ranks(Steps):
 
     @once
     def _called(self) -> pl.DataFrame:
-        return matched(called(self.attribution), distributed.one_clock(self.trace))
+        found = called(self.attribution, self._exchanged)
+        return matched(found, distributed.one_clock(self.trace))
 
     @selectable
     def late_causes(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.job.exchanges import GROUP
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.perf.ops.communication import wire_bytes
 
 WITHIN: Final = "within a machine"
@@ -28,6 +28,7 @@ RATES: Final = {
     "reason": pl.String,
 }
 ALONE: Final = "the times of no other rank are known, so waiting is not told from transfer"
+NO_MEETING: Final = "its ranks need not wait for each other, so transfer is not told from waiting"
 NO_SIZE: Final = "sizes or the number of ranks are not recorded"
 _ONE: Final = (*GROUP, "number")
 
@@ -61,7 +62,8 @@ def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.Da
         pl.when(whole | (pl.col("machines") > 1)).then("machines").alias("machines"),
     )
     key = ["kind", *GROUP, "bytes"]
-    each = rows.filter(pl.col("shortest").is_not_null()).group_by(*key, "number").agg(
+    meets = pl.col("kind").is_in(SYNCHRONISING)
+    each = rows.filter(meets & pl.col("shortest").is_not_null()).group_by(*key, "number").agg(
         pl.col("shortest").first(), pl.col("duration").mean().alias("mean")
     )  # fmt: skip
     rated = each.with_columns(_wire(each)).with_columns(
@@ -88,7 +90,9 @@ def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.Da
         .join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
         .join(seen, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
-            pl.when(pl.col("compared").is_null())
+            pl.when(~meets)
+            .then(pl.lit(NO_MEETING))
+            .when(pl.col("compared").is_null())
             .then(pl.lit(ALONE))
             .when(pl.col("bus_bandwidth").is_null())
             .then(pl.lit(NO_SIZE))

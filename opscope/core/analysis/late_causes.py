@@ -22,6 +22,7 @@ CAUSES: Final = {
 }
 FIRST: Final = "the recording has no collective of the group before it"
 APART: Final = "the ranks' collectives before it are not the same one"
+LEFT_APART: Final = "the ranks did not leave the collective before it together"
 UNSEEN: Final = "what a rank did before it was not recorded"
 MIXED: Final = "no one thing makes up half of the lateness"
 LATE_CAUSES: Final = {
@@ -68,11 +69,14 @@ def late_causes(arrived: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col(name) == most).then(pl.lit(cause)) for name, cause in CAUSES.items()
     )
     clear = 2 * most >= pl.col("late")
+    longer = pl.col("since") - pl.col("since_first")
     reason = (
         pl.when(pl.col("since").is_null() | pl.col("since_first").is_null())
         .then(pl.lit(FIRST))
         .when(pl.col("before").ne_missing(pl.col("before_first")))
         .then(pl.lit(APART))
+        .when(2 * (longer - pl.col("late")).abs() > pl.col("late"))
+        .then(pl.lit(LEFT_APART))
         .when(pl.any_horizontal(pl.col(name).is_null() for name in PARTS))
         .then(pl.lit(UNSEEN))
         .when(~clear)

@@ -83,15 +83,15 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     return _of_groups(attribution, pl.concat(frames))
 
 
-def called(attribution: Attribution) -> pl.DataFrame:
+def called(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
     """Return one row per outermost call of a collective or message (SCHEMA), whether it ran or not.
 
     ``start`` and ``end`` are those of what it ran; null where that was not recorded, which on a GPU is so too
-    where it never ended.
+    where it never ended. ``found`` is ``exchanges``.
     """
     calls = _Calls(attribution)
     made = _of_groups(attribution, _of_calls(attribution, calls, set()))
-    ran = exchanges(attribution).drop_nulls(["op", "start", "end"])
+    ran = found.drop_nulls(["op", "start", "end"])
     times = ran.group_by("op").agg(
         pl.col("start").min().alias("from"), pl.col("end").max().alias("to")
     )

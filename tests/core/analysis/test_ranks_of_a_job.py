@@ -271,3 +271,30 @@ def test_the_rows_of_ranks_may_come_in_any_order(tmp_path):
         frames = [getattr(each, name)() for each in (one, other)]
         rows = [sorted(map(str, frame.drop("process").rows())) for frame in frames]
         assert rows[0] == rows[1], name
+
+
+def test_ranks_that_did_not_leave_together_have_no_cause(tmp_path):
+    """Rank 1 leaves each collective 150 µs later than the others, and is late to the next for that alone."""
+
+    def program(rank):
+        for step in range(STEPS):
+            yield from (("step", step), ("compute", 300), ("all_reduce", "0", 64))
+
+    files = job_files(tmp_path, 3, program)
+    told = json.loads(files[1].read_text())
+    for one in told["traceEvents"]:
+        if one["cat"] == "kernel" and "AllReduce" in one["name"]:
+            one["ts"] += 150
+    files[1].write_text(json.dumps(told))
+    profile = load(files)
+    assert profile.collective_ends()["rank"].to_list() == [1]
+    assert profile.late_causes()["cause"].drop_nulls().is_empty()
+
+
+def test_what_ranks_need_not_wait_for_has_no_rate(tmp_path):
+    def program(rank):
+        yield from (("step", 0), ("compute", 100 + 10 * rank), ("broadcast", "0", 1 << 20))
+
+    (row,) = load(job_files(tmp_path, 2, program)).collective_bandwidth().rows(named=True)
+    assert (row["kind"], row["compared"], row["bus_bandwidth"]) == ("broadcast", 0, None)
+    assert row["reason"].startswith("its ranks need not wait")
