@@ -41,6 +41,7 @@ from .difference import Diff
 from .dlprof import Dlprof
 from .operators import Operators
 from .pyprof import Pyprof
+from .ranks import Ranks
 from .saved import Path
 
 __all__ = ["Path", "Profile", "diff", "load"]
@@ -64,6 +65,7 @@ class Profile(
     Counters,
     Dlprof,
     Pyprof,
+    Ranks,
     saved.Saved,
 ):
     """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.

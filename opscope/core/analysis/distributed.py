@@ -60,6 +60,19 @@ def one_clock(trace: Trace) -> bool:
     return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
 
 
+def machine_errors(trace: Trace) -> pl.DataFrame:
+    """Return process, machine, and ``error_ns``, how far the machine's clock may be off the first machine's;
+    null if that is not known."""
+    on = machines(trace)
+    table = on.join(trace["clocks"].drop("machine"), on="clock_domain", how="left")
+    first = on["machine"].first()
+    return table.select(
+        "process",
+        "machine",
+        pl.when(pl.col("machine") == first).then(0).otherwise("error_ns").alias("error_ns"),
+    ).unique("process", keep="first", maintain_order=True)
+
+
 def exchanged(attribution: Attribution) -> pl.DataFrame:
     """Return ``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
 

@@ -95,7 +95,7 @@ def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
     waiting of all other ranks in these. A collective in which no rank waited longer than a microsecond has
     no last rank. Only collectives of which the times of at least two ranks are known are compared.
     """
-    marked = _marked(exchanged)
+    marked = late_rows(exchanged)
     if marked.is_empty():
         return pl.DataFrame(schema=STRAGGLERS)
     last = pl.col("last")
@@ -123,7 +123,7 @@ def stragglers(trace: Trace, exchanged: pl.DataFrame) -> pl.DataFrame:
 def waits_for(exchanged: pl.DataFrame) -> pl.DataFrame:
     """Return one row per pair of processes: ``late``, which alone entered last, ``process``, which waited
     for it, and its ``waiting`` (ns). The waiting of a ``late`` adds up to its ``caused_waiting``."""
-    marked = _marked(exchanged)
+    marked = late_rows(exchanged)
     if marked.is_empty():
         return pl.DataFrame(schema={"late": pl.Int32, "process": pl.Int32, "waiting": pl.Int64})
     late = pl.col("process").filter(pl.col("last")).first().over(list(_ONE)).alias("late")
@@ -135,7 +135,7 @@ def waits_for(exchanged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _marked(exchanged: pl.DataFrame) -> pl.DataFrame:
+def late_rows(exchanged: pl.DataFrame) -> pl.DataFrame:
     """Return the collectives of each rank that can be compared, with ``late`` (ns: how much the last came
     after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process alone was last)."""
     kind = pl.col("kind").cast(pl.String)
@@ -151,15 +151,12 @@ def _marked(exchanged: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(pl.col("last") & (pl.col("late") > NOISE))
 
 
-def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
-    with the same steps of the others.
+def work_by_step(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps that several processes have, each once, with ``work`` (ns): a step's time less the
+    waiting in the collectives that ended in it.
 
-    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less
-    the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
-    work. It is null in a step in which a rank has a collective whose waiting is not known.
-    ``over_mean``: median over the steps of work / mean work of the processes in that step.
-    ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    It is null in a step in which a rank has a collective whose waiting is not known. ``found`` is
+    ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
     """
     rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     timed = exchanged.filter(pl.col("end").is_not_null())
@@ -181,11 +178,24 @@ def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame
         .filter(once)
         .filter(several)
     )
-    if known.is_empty():
-        return pl.DataFrame(schema=IMBALANCE)
     unsure = pl.col("unsure").fill_null(False).any().over("step")
     work = pl.col("time") - pl.col("waiting").fill_null(0)
-    known = known.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
+    return known.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
+
+
+def step_imbalance(found: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
+    with the same steps of the others.
+
+    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less
+    the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
+    work. It is null in a step in which a rank has a collective whose waiting is not known.
+    ``over_mean``: median over the steps of work / mean work of the processes in that step.
+    ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    """
+    known = work_by_step(found, exchanged)
+    if known.is_empty():
+        return pl.DataFrame(schema=IMBALANCE)
     most = pl.col("work") == pl.col("work").max().over("step")
     known = known.with_columns(
         (pl.col("work") / pl.col("work").mean().over("step")).alias("over"),

@@ -26,7 +26,7 @@ from opscope.core.tables.trace import Trace
 
 _Params = tuple[tuple[str, ParamValue], ...]
 #: Kineto's names of element types (c10::ScalarType, all that a collective may have) → our names.
-_DTYPES: Final[Mapping[str, str]] = {
+KINETO_DTYPES: Final[Mapping[str, str]] = {
     "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64", "Int": "i32",
     "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool", "UInt16": "u16", "UInt32": "u32",
     "UInt64": "u64", "ComplexHalf": "c32", "ComplexFloat": "c64", "ComplexDouble": "c128",
@@ -209,7 +209,7 @@ def _kineto(fields: Mapping[str, Any]) -> _Params:
     members = members_of(fields.get("group_ranks", ""))
     if members is not None:
         found.append(("members", members))
-    dtype = _DTYPES.get(str(fields.get("dtype")))
+    dtype = KINETO_DTYPES.get(str(fields.get("dtype")))
     if given and dtype is not None:
         found += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]
     return tuple(found)

@@ -80,8 +80,33 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     on_gpu = trace["kernels"]["process"].gather(kernels)
     frames = [_of_kernels(trace["kernels"], kernels, attribution, calls)]
     frames.append(_of_calls(attribution, calls, set(on_gpu.unique().to_list())))
-    found = pl.concat(frames).sort("process", "called", maintain_order=True)
-    members = groups(trace).select("process", "group", "ranks", pl.col("size").alias("of"))
+    return _of_groups(attribution, pl.concat(frames))
+
+
+def called(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per outermost call of a collective or message (SCHEMA), whether it ran or not.
+
+    ``start`` and ``end`` are those of what it ran; null where that was not recorded, which on a GPU is so too
+    where it never ended. ``found`` is ``exchanges``.
+    """
+    calls = _Calls(attribution)
+    made = _of_groups(attribution, _of_calls(attribution, calls, set()))
+    ran = found.drop_nulls(["op", "start", "end"])
+    times = ran.group_by("op").agg(
+        pl.col("start").min().alias("from"), pl.col("end").max().alias("to")
+    )
+    found = made.join(times, on="op", how="left", maintain_order="left")
+    return found.with_columns(
+        pl.coalesce("start", "from").alias("start"), pl.coalesce("end", "to").alias("end")
+    ).select(*SCHEMA)
+
+
+def _of_groups(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows by process and time, with members and sizes of their groups."""
+    found = found.sort("process", "called", maintain_order=True)
+    members = groups(attribution.trace).select(
+        "process", "group", "ranks", pl.col("size").alias("of")
+    )
     return (
         found.join(
             members.with_columns(pl.col("group", "ranks").cast(pl.Categorical)),

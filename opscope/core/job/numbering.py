@@ -27,7 +27,8 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
     that does; else the collectives of a group are counted on each process. If the processes' recordings do
     not begin with the same collective, the counts are shifted so that all kinds and sizes agree and the
-    ends are close together (``same_clock``) or at the most constant distance. Point-to-point transfers and
+    ends are close together (``same_clock``) or at the most constant distance; they are not if fewer
+    collectives are unlike without a shift than it would leave alone. Point-to-point transfers and
     collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
     there are more processes than it has ranks: several groups share the name, and nothing separates them.
     """
@@ -121,7 +122,12 @@ class _Others:
             # periodic training looks the same one step later: only a clearly better shift is taken
             if best is None or width < _BETTER * best[0]:
                 best = (width, one)
-        return 0 if best is None else int(best[1])
+        if best is None:
+            return 0
+        # a collective that ranks enter unlike is less strange than as many that one of them did not record
+        both = min(len(self._tokens), len(tokens))
+        unlike = int((tokens[:both] != self._tokens[:both]).sum())
+        return 0 if 0 < unlike < abs(best[1]) else int(best[1])
 
     def _tried(self, tokens: Ints, end: NDArray[np.float64]) -> _FewShifts:
         """Return the shifts to try, nearest first: all that may be clearly better than none."""

@@ -180,7 +180,9 @@ def plain_shift(first, first_end, other, other_end, same_clock):
         spread = float(np.median(np.abs(apart - (0.0 if same_clock else np.median(apart)))))
         if best is None or spread < 0.5 * best[0]:
             best = (spread, shift)
-    return 0 if best is None else best[1]
+    shift = 0 if best is None else best[1]
+    both = min(len(first), len(other))
+    return 0 if 0 < (first[:both] != other[:both]).sum() < abs(shift) else shift
 
 
 @settings(max_examples=60)

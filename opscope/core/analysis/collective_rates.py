@@ -1,0 +1,120 @@
+"""The bandwidth of collectives without the ranks' waiting for each other, within and between machines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.perf.ops.communication import wire_bytes
+
+WITHIN: Final = "within a machine"
+BETWEEN: Final = "between machines"
+RATES: Final = {
+    "kind": pl.String,
+    "group": pl.String,
+    "members": pl.String,
+    "size": pl.Int64,
+    "bytes": pl.Int64,
+    "place": pl.String,
+    "machines": pl.Int64,
+    "compared": pl.Int64,
+    "transfer_time": pl.Int64,
+    "bus_bandwidth": pl.Float64,
+    "median_bandwidth": pl.Float64,
+    "best_bandwidth": pl.Float64,
+    "skewed_bandwidth": pl.Float64,
+    "reason": pl.String,
+}
+ALONE: Final = "the times of no other rank are known, so waiting is not told from transfer"
+NO_MEETING: Final = "its ranks need not wait for each other, so transfer is not told from waiting"
+NO_SIZE: Final = "sizes or the number of ranks are not recorded"
+_ONE: Final = (*GROUP, "number")
+
+
+def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kind, group and message size (``RATES``; ns, bytes, bytes/s), by transfer time.
+
+    A collective's transfer takes as long as the rank is in it that came last. ``bus_bandwidth``: bytes on the
+    wire, as nccl-tests defines them, of all collectives / their transfer times; ``skewed_bandwidth``: / the
+    mean time of their ranks, waiting included. ``exchanged``: ``distributed.exchanged``, rows of all ranks;
+    ``machine_of``: process and machine. ``place`` is null unless all ranks of the group are in the profile.
+    """
+    rows = exchanged.filter(pl.col("duration").is_not_null() & pl.col("kind").is_not_null())
+    rows = rows.with_columns(pl.col("kind", "group", "members").cast(pl.String)).join(
+        machine_of.unique("process", keep="first"), on="process", how="left"
+    )
+    if rows.is_empty():
+        return pl.DataFrame(schema=RATES)
+    seen = rows.group_by(*GROUP).agg(
+        pl.col("machine").drop_nulls().n_unique().cast(pl.Int64).alias("machines"),
+        pl.col("process").n_unique().alias("ranks"),
+        pl.col("machine").is_null().any().alias("unknown"),
+    )
+    whole = (pl.col("ranks") == pl.col("size")) & ~pl.col("unknown")
+    seen = seen.with_columns(
+        pl.when(pl.col("machines") > 1)
+        .then(pl.lit(BETWEEN))
+        .when(whole & (pl.col("machines") == 1))
+        .then(pl.lit(WITHIN))
+        .alias("place"),
+        pl.when(whole | (pl.col("machines") > 1)).then("machines").alias("machines"),
+    )
+    key = ["kind", *GROUP, "bytes"]
+    meets = pl.col("kind").is_in(SYNCHRONISING)
+    each = rows.filter(meets & pl.col("shortest").is_not_null()).group_by(*key, "number").agg(
+        pl.col("shortest").first(), pl.col("duration").mean().alias("mean")
+    )  # fmt: skip
+    rated = each.with_columns(_wire(each)).with_columns(
+        pl.when(pl.col("shortest") > 0)
+        .then(pl.col("wire") / pl.col("shortest") * 1e9)
+        .alias("rate")
+    )
+    timed = pl.col("rate").is_not_null()
+    sums = rated.group_by(*key).agg(
+        pl.len().alias("compared"),
+        pl.col("shortest").sum().alias("transfer_time"),
+        *(
+            pl.when(pl.col(time).filter(timed).sum() > 0)
+            .then(pl.col("wire").filter(timed).sum() / pl.col(time).filter(timed).sum() * 1e9)
+            .alias(name)
+            for name, time in (("bus_bandwidth", "shortest"), ("skewed_bandwidth", "mean"))
+        ),
+        pl.col("rate").median().alias("median_bandwidth"),
+        pl.col("rate").max().alias("best_bandwidth"),
+    )
+    made = (
+        rows.select(key)
+        .unique(maintain_order=True)
+        .join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
+        .join(seen, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(
+            pl.when(~meets)
+            .then(pl.lit(NO_MEETING))
+            .when(pl.col("compared").is_null())
+            .then(pl.lit(ALONE))
+            .when(pl.col("bus_bandwidth").is_null())
+            .then(pl.lit(NO_SIZE))
+            .alias("reason"),
+            pl.col("compared").fill_null(0),
+        )
+    )
+    return (
+        made.cast(dict(RATES.items()), strict=False)
+        .sort("transfer_time", *key, descending=[True, *[False] * len(key)], nulls_last=True)
+        .select(*RATES)
+    )
+
+
+def _wire(rows: pl.DataFrame) -> pl.Series:
+    """Return the bytes that each rank must send; null where that is not known or none."""
+    distinct = rows.select("kind", "bytes", "size").unique()
+    wire = [
+        wire_bytes(kind, size, ranks) or None if size is not None and ranks is not None else None
+        for kind, size, ranks in distinct.rows()
+    ]
+    return rows.join(
+        distinct.with_columns(pl.Series("wire", wire, pl.Int64)),
+        on=["kind", "bytes", "size"], how="left", nulls_equal=True, maintain_order="left",
+    )["wire"]  # fmt: skip

@@ -1,0 +1,118 @@
+"""Ranks that are unlike the others by robust statistics: time of equal kernels, clocks, temperature."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+#: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …
+SCORE: Final = 3.5
+#: … and at least this far from the median: what is nearer does not matter, however alike the others are.
+SHARE: Final = 0.02
+#: Fewer ranks are not judged: half of them may be the outliers.
+LEAST: Final = 4
+#: A kernel is compared where a rank ran it this often.
+_RUNS: Final = 3
+KERNEL: Final = "kernel time"
+FEW: Final = f"fewer than {LEAST} ranks have it"
+OUTLIERS: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "rank": pl.Int32,
+    "measure": pl.String,
+    "value": pl.Float64,
+    "usual": pl.Float64,
+    "relative": pl.Float64,
+    "z_score": pl.Float64,
+    "compared": pl.Int64,
+    "outlier": pl.Boolean,
+    "reason": pl.String,
+}
+_SAMPLED: Final = r"(?i)temp|clock|power|frequency"
+_KEY: Final = ["name", "grid", "block"]
+
+
+def kernel_speeds(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, device and kernel of equal name, grid and block that ran three times or
+    more: ``median`` duration (ns) and ``runs``. It is a rank's own, and small."""
+    return (
+        kernels.drop_nulls(["start", "end", "name"])
+        .group_by("process", "device", pl.col("name").cast(pl.String), "grid", "block")
+        .agg(
+            (pl.col("end") - pl.col("start")).median().alias("median"),
+            pl.len().cast(pl.Int64).alias("runs"),
+        )
+        .filter(pl.col("runs") >= _RUNS)
+        .sort("process", "device", *_KEY)
+    )
+
+
+def sampled(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, device and measure that was sampled: temperatures, clocks, power; with
+    ``value``, its median."""
+    named = samples.with_columns(pl.col("name").cast(pl.String).alias("measure"))
+    return (
+        named.filter(pl.col("measure").str.contains(_SAMPLED).fill_null(False))
+        .drop_nulls("value")
+        .group_by("process", "device", "measure")
+        .agg(pl.col("value").cast(pl.Float64).median())
+        .sort("process", "device", "measure")
+    )
+
+
+def rank_outliers(
+    speeds: pl.DataFrame, measured: pl.DataFrame, ranks: pl.DataFrame
+) -> pl.DataFrame:
+    """Return one row per process, device and measure (``OUTLIERS``), outliers first.
+
+    ``kernel time``: the rank's median time of a kernel / the median of all ranks, averaged over the kernels
+    that most ranks ran alike, by the time that they take; 1.1 is a tenth slower. ``speeds`` and
+    ``measured`` are ``kernel_speeds`` and ``sampled`` of all ranks, concatenated; ``ranks``: process and
+    rank. ``outlier`` is null, with a ``reason``, where fewer than four ranks are compared.
+    """
+    owner = ["process", "device"]
+    many = speeds.select(owner).n_unique()
+    alike = speeds.with_columns(
+        pl.len().over(_KEY).alias("ranks"), pl.col("median").median().over(_KEY).alias("middle")
+    ).filter((2 * pl.col("ranks") > many) & (pl.col("ranks") > 1) & (pl.col("middle") > 0))
+    weight = pl.col("middle") * pl.col("runs").median().over(_KEY)
+    ratio = pl.col("median") / pl.col("middle")
+    speed = (
+        alike.with_columns(weight.alias("weight"), ratio.alias("ratio"))
+        .group_by(owner)
+        .agg(
+            pl.lit(KERNEL).alias("measure"),
+            ((pl.col("ratio") * pl.col("weight")).sum() / pl.col("weight").sum()).alias("value"),
+        )
+    )
+    rows = pl.concat(
+        [speed.select(*owner, "measure", "value"), measured.select(*owner, "measure", "value")]
+    )
+    if rows.is_empty():
+        return pl.DataFrame(schema=OUTLIERS)
+    value, middle = pl.col("value"), pl.col("usual")
+    rows = rows.with_columns(
+        value.median().over("measure").alias("usual"), pl.len().over("measure").alias("compared")
+    ).with_columns((value - middle).alias("off"))
+    mad = pl.col("off").abs().median().over("measure")
+    enough = pl.col("compared") >= LEAST
+    # where most are equal to the last digit any distance is infinitely many deviations: the share decides
+    score = pl.when(mad > 0).then(0.6745 * pl.col("off") / mad)
+    far = (score.abs() > SCORE).fill_null(True)
+    matters = pl.col("off").abs() > SHARE * middle.abs()
+    return (
+        rows.with_columns(
+            pl.when(middle != 0).then(value / middle).alias("relative"),
+            pl.when(enough).then(score).alias("z_score"),
+            pl.when(enough).then(far & matters).alias("outlier"),
+            pl.when(~enough).then(pl.lit(FEW)).alias("reason"),
+        )
+        .join(ranks.unique("process", keep="first"), on="process", how="left")
+        .cast(dict(OUTLIERS.items()))
+        .sort(
+            "outlier", (pl.col("relative") - 1).abs(), "measure", *owner,
+            descending=[True, True, False, False, False], nulls_last=True,
+        )
+        .select(*OUTLIERS)
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""Which rank was slowest in each step, and how far apart the ranks were."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+SLOWEST: Final = {
+    "step": pl.Int64,
+    "ranks": pl.Int64,
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "slowest_work": pl.Int64,
+    "median_work": pl.Float64,
+    "least_work": pl.Int64,
+    "spread": pl.Int64,
+    "relative_spread": pl.Float64,
+    "over_median": pl.Float64,
+    "reason": pl.String,
+}
+UNSURE: Final = "a rank has a collective in it of which no other rank's time is known"
+TIED: Final = "several ranks have the most work"
+
+
+def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per step that several ranks have (``SLOWEST``; ns), in order.
+
+    ``worked``: ``stragglers.work_by_step`` of the steps of all ranks. ``spread``: the most work of a rank
+    less the least. A step's slowest rank is null, with a ``reason``, where work is not known or several are
+    slowest.
+    """
+    if worked.is_empty():
+        return pl.DataFrame(schema=SLOWEST)
+    work = pl.col("work")
+    unsure = work.is_null().any()
+    slowest = work == work.max()
+    alone = slowest.sum() == 1
+    made = worked.group_by("step").agg(
+        pl.len().alias("ranks"),
+        *(
+            pl.when(alone).then(pl.col(name).filter(slowest).first()).alias(name)
+            for name in ("process", "rank")
+        ),
+        work.max().alias("most"),
+        work.median().alias("median_work"),
+        work.min().alias("least_work"),
+        pl.when(unsure).then(pl.lit(UNSURE)).when(~alone).then(pl.lit(TIED)).alias("reason"),
+    )
+    middle = pl.col("median_work")
+    spread = pl.col("most") - pl.col("least_work")
+    return (
+        made.with_columns(
+            pl.col("most").alias("slowest_work"),
+            spread.alias("spread"),
+            pl.when(middle > 0).then(spread / middle).alias("relative_spread"),
+            pl.when(middle > 0).then(pl.col("most") / middle).alias("over_median"),
+        )
+        .cast(dict(SLOWEST.items()))
+        .sort("step")
+        .select(*SLOWEST)
+    )
