@@ -28,6 +28,14 @@ Path: TypeAlias = "str | PathLike[str]"
 ANALYSIS: Final = 15
 
 
+def _when(stored: tuple[str, str | None]) -> int:
+    """Return the place of a frame in the order in which they are written."""
+    name, table = stored
+    if name in ("op_totals", "diagnosis"):
+        return 0 if name == "op_totals" else 3
+    return 1 if table is None else 2
+
+
 class Saved(Work):
     """Save the trace with its results."""
 
@@ -60,10 +68,9 @@ class Saved(Work):
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
         frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         # each frame is made when it is written, and what it needs stays in memory. The totals of ops come
-        # first, as they take most and leave nothing; those as long as the trace come last, in pieces
-        for name, table in sorted(
-            STORED.items(), key=lambda item: (item[0] != "op_totals", item[1] is not None)
-        ):
+        # first, as they take most and leave nothing; then what is short; then what is as long as the trace, in
+        # pieces that leave nothing; last the diagnosis, whose table of the devices' work nothing else needs
+        for name, table in sorted(STORED.items(), key=_when):
             frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
         return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
