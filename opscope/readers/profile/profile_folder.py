@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import stat
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -78,11 +79,12 @@ def write(
     force: bool = False,
     others: Iterable[str | os.PathLike[str]] = (),
     scratch: str | os.PathLike[str] | None = None,
+    aside: Collection[str] = (),
 ) -> Path:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
     Extra tables are written in their order. They may come in pieces; each is made while the one before is
-    written. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
+    written. Those ``aside`` are made and written by a thread of their own, while those after them are made. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
     replaced if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
     The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
@@ -99,7 +101,7 @@ def write(
     temporary = target.with_name(name) if scratch is None else Path(scratch, name)
     try:
         temporary.mkdir(parents=True)
-        _fill(temporary, trace, extra or {}, meta or {})
+        _fill(temporary, trace, extra or {}, meta or {}, aside)
         while True:
             try:
                 _move_into_place(temporary, target, force)
@@ -158,18 +160,26 @@ def _fill(
     trace: Trace,
     extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
     meta: Mapping[str, Any],
+    aside: Collection[str],
 ) -> None:
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     others: dict[str, Any] = {}
     whole = sum(_WEIGHTS.get(name, 1) for name in (*trace.present, *extra))
-    with progress.stage("writing the profile", whole) as stage, _Pen() as pen:
+    with progress.stage("writing the profile", whole) as stage, _Pen() as pen, _Aside() as other:
         for name in sorted(trace.present):
             ranks = rank if "process" in TABLES[name] else {}
             tables[name] = _store(pen, folder, name, trace[name], ranks)
             stage.add(_WEIGHTS.get(name, 1))
+        waiting: dict[str, Future[dict[str, Any]]] = {}
         for name, parts in extra.items():
+            if name in aside:
+                waiting[name] = other.store(folder, f"extra.{name}", parts)
+                continue
             others[name] = _store_extra(pen, folder, f"extra.{name}", parts)
+            stage.add(_WEIGHTS.get(name, 1))
+        for name, stored in waiting.items():
+            others[name] = stored.result()
             stage.add(_WEIGHTS.get(name, 1))
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
@@ -217,6 +227,35 @@ class _Pen:
                 done.result()
 
 
+class _Aside:
+    """A thread that makes and writes tables in their order, while others are made."""
+
+    def __init__(self) -> None:
+        self._thread = Pool(1)
+        self._unwanted = threading.Event()
+
+    def store(
+        self, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
+    ) -> Future[dict[str, Any]]:
+        """Have the table stored; return what ``_store_extra`` returns, once it is."""
+        each = (parts,) if isinstance(parts, pl.DataFrame) else parts
+        wanted = itertools.takewhile(lambda _: not self._unwanted.is_set(), each)
+        return self._thread.submit(_store_extra, _at_once, folder, name, wanted)
+
+    def __enter__(self) -> _Aside:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # the folder is thrown away: the piece that is being made is the last
+            self._unwanted.set()
+        self._thread.shutdown(cancel_futures=kind is not None)
+
+
+def _at_once(job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
+    """Do what a _Pen does, without a thread."""
+    job(*arguments)
+
+
 def _ranks(trace: Trace) -> dict[int, int]:
     """The rank of each process if there are several ranks; tables are then stored in a file per rank."""
     known = trace["processes"].select("process", "rank").drop_nulls()
@@ -253,7 +292,7 @@ def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _store_extra(
-    pen: _Pen, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
+    pen: Callable[..., None], folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
     """Store a table whose columns only its files define, so it has a file even without rows."""
     files: list[str] = []
