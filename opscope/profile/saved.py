@@ -28,6 +28,17 @@ Path: TypeAlias = "str | PathLike[str]"
 ANALYSIS: Final = 15
 
 
+def _when(stored: tuple[str, str | None]) -> int:
+    """Return the place of a frame in the order in which they are written.
+
+    The diagnosis is last: nothing else needs its table of the devices' work.
+    """
+    name, table = stored
+    if name == "op_totals":
+        return 0
+    return 1 if table is not None else 2 + (name == "diagnosis")
+
+
 class Saved(Work):
     """Save the trace with its results."""
 
@@ -60,13 +71,13 @@ class Saved(Work):
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
         frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
         # each frame is made when it is written, and what it needs stays in memory. The totals of ops come
-        # first, as they take most and leave nothing; those as long as the trace come last, in pieces
-        for name, table in sorted(
-            STORED.items(), key=lambda item: (item[0] != "op_totals", item[1] is not None)
-        ):
+        # first, as they take most and leave nothing. Then what is as long as the trace, in pieces that leave
+        # nothing, on a thread of its own, beside what is short
+        for name, table in sorted(STORED.items(), key=_when):
             frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
-        return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
+        aside = [name for name, table in STORED.items() if table is not None]
+        return profile_folder.write(path, self.trace, frames, about, force, others, scratch, aside)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
         """Yield the frame ``name`` in pieces, without the columns of the trace's table ``table``."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import RUNTIME, Attribution
 from opscope.core.code_files import LIMIT, kept_frames
 from opscope.core.dialects import LAYER, Reading
+from opscope.core.once import lock_of
 from opscope.core.schema import Frame
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import pairs, spread
@@ -110,14 +111,15 @@ class Context:
         return spread(kind, self._enclosing(kind).texts, found)
 
     def _enclosing(self, kind: str) -> _Enclosing:
-        if kind not in self._prepared:
-            meaning = self._attribution.meaning
-            text_of: Callable[[Reading], str | None] = _TEXT[kind]
-            names = [
-                text_of(reading) or text if text_of(reading) is not None else None
-                for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-            ]
-            self._prepared[kind] = self._prepare(kind, names)
+        with lock_of(self, kind):  # saving describes kernels on a thread of their own
+            if kind not in self._prepared:
+                meaning = self._attribution.meaning
+                text_of: Callable[[Reading], str | None] = _TEXT[kind]
+                names = [
+                    text_of(reading) or text if text_of(reading) is not None else None
+                    for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+                ]
+                self._prepared[kind] = self._prepare(kind, names)
         return self._prepared[kind]
 
     def _prepare(

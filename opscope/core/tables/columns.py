@@ -214,9 +214,15 @@ def pairs(
         values, place = zip(*known, strict=True)
         one, other, number = pairs(*(one.reshape(-1) for one in place))
         return values[0][one].astype(np.int64), values[1][other].astype(np.int64), number
-    distinct, number = _numbered(
-        (left.astype(np.int64) - low) * wide + (right - least), tall * wide
-    )
+    # of one value on a side, as most traces have one process and one device, the other side is the key: each
+    # step of the product takes 8 bytes a row
+    key = (right if tall == 1 else left).astype(np.int64)
+    key -= least if tall == 1 else low
+    if tall > 1 and wide > 1:
+        key *= wide
+        key += right
+        key -= least
+    distinct, number = _numbered(key, tall * wide)
     one, other = np.divmod(distinct, wide)
     return one + low, other + least, number
 

@@ -330,3 +330,34 @@ def test_some_columns_of_a_result_that_lost_rows_are_refused(tmp_path: Path) -> 
     assert isinstance(stored, profile_folder.Tables)
     with pytest.raises(BadInput, match="launched has 1 rows, but"):
         stored.part("launched", ("op",))
+
+
+def test_columns_without_a_value_are_not_in_the_files_and_come_back(tmp_path: Path) -> None:
+    profile_folder.write(tmp_path / "p", trace())
+    stored = pl.read_parquet_schema(tmp_path / "p" / "ranges.parquet")
+    assert set(stored) == {"id", "process", "start", "end", "text", "seq", "attrs"}
+    found = profile_folder.read(tmp_path / "p")[0]
+    part, held = found.tables.part("ranges", ["end_thread", "start", "fwd_thread"])  # type: ignore[attr-defined]
+    assert held == set(TABLES["ranges"])
+    assert part.select("end_thread", "start").equals(
+        trace()["ranges"].select("end_thread", "start")
+    )
+    assert part.schema["fwd_thread"] == trace()["ranges"].schema["fwd_thread"]
+    lazy = profile_folder.scan(tmp_path / "p", "ranges").select("start", "payload").collect()
+    assert lazy.equals(trace()["ranges"].select("start", "payload"))
+    assert same(found, trace())
+
+
+def test_the_files_of_ranks_have_the_same_columns(tmp_path: Path) -> None:
+    """A column that only one rank has values of is in the file of each."""
+    one, other = trace(0), trace(1)
+    other.tables["ranges"] = other["ranges"].with_columns(payload=pl.lit(7, pl.Int64))
+    both = concat([one, other])
+    profile_folder.write(tmp_path / "p", both)
+    files = sorted((tmp_path / "p" / "ranges").iterdir())
+    assert [set(pl.read_parquet_schema(file)) for file in files] == [
+        {"id", "process", "start", "end", "text", "seq", "payload", "attrs"}
+    ] * 2
+    assert same(profile_folder.read(tmp_path / "p")[0], both)
+    lazy = profile_folder.scan(tmp_path / "p", "ranges").select("payload").collect()
+    assert lazy["payload"].equals(both["ranges"]["payload"])
