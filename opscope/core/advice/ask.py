@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -18,10 +19,15 @@ from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
+from opscope.core.tables.pool import Pool
 
 _log = logging.getLogger(__name__)
 #: Entry points of other packages, each a ``Detector``.
 GROUP: Final = "opscope.detectors"
+#: Detectors that are asked, and findings whose changes are replayed, at a time.
+_AT_ONCE: Final = 2
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
@@ -107,19 +113,13 @@ def said(
     for name in wanted:
         if name not in known:
             raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
-    asked = [name for name in known if name in wanted]
+    asked = [known[name] for name in known if name in wanted]
     with progress.stage("asking detectors", len(asked)) as stage:
-        found: list[Said] = []
-        for name in asked:
-            found += _asked(known[name], answers)
-            stage.add()
+        parts = _each(lambda one: list(_asked(one, answers)), asked, stage)
+    found = [one for part in parts for one in part]
     if simulate is not None:
         with progress.stage("replaying the timeline", len(found)) as stage:
-            estimated = []
-            for one in found:
-                estimated.append(_estimated(one, simulate))
-                stage.add()
-            found = estimated
+            found = _each(lambda one: _estimated(one, simulate), found, stage)
     order = (FOUND, CANNOT_TELL, NOTHING)
     found.sort(key=lambda one: (order.index(one.outcome), _rank(one.finding), one.detector))
     return tuple(found)
@@ -149,6 +149,27 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
 def refused(detector: str) -> None:
     """Log that the edit of a detector does not fit the trace, with the error that is being handled."""
     _log.warning("opscope: the edit of the detector %s was not replayed", detector, exc_info=True)
+
+
+def _each(
+    deed: Callable[[_Given], _Made], given: Sequence[_Given], stage: progress.Stage
+) -> list[_Made]:
+    """Return what ``deed`` makes of each of ``given``, in their order.
+
+    NumPy and Polars release the GIL, and a profile computes each of its frames once, so two are at work.
+    """
+
+    def done(one: _Given) -> _Made:
+        made = deed(one)
+        stage.add()
+        return made
+
+    pool = Pool(_AT_ONCE)
+    try:
+        made = [pool.submit(copy_context().run, done, one) for one in given]
+        return [one.result() for one in made]
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
