@@ -105,6 +105,10 @@ class Base:
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._selections: dict[Selection, Self] = {}
         self._keys: dict[str, Self] = {}
+        #: Why the results that were saved with the trace are computed anew; None: they are not.
+        self._anew: str | None = None
+        #: What the critical path takes for granted, and how often; None: the path was not made yet.
+        self._inferred: dict[str, int] | None = None
         #: What saving sums up of the ops for the diagnosis, as it keeps none of them.
         self._sums_of_saving: Sums | None = None
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
@@ -165,6 +169,7 @@ class Base:
         part.attribution, part._ops = ops.attribution, ops
         part._executed = self._executed.filter(kernels)
         part._part_of = self, kernels
+        part._anew = self._anew
         part._executed_memops = self._executed_memops.filter(memops)
         return part
 
@@ -188,7 +193,7 @@ class Base:
         attribution = replaced_steps(self.attribution, found, note, keep=keep)
         part = type(self)(attribution.trace)
         part.attribution = attribution
-        part._path = self._path
+        part._path, part._anew = self._path, self._anew
         return part
 
     @once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path as FilePath
+from shlex import quote
 from typing import Final, TypeAlias
 
 import polars as pl
@@ -26,6 +27,15 @@ Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
 ANALYSIS: Final = 15
+
+
+def anew(path: str) -> str:
+    """Say that another version saved the profile at ``path``, what that costs, and how to save it anew."""
+    code = f"import opscope; p = {path!r}; opscope.load(p).save(p, force=True)"
+    return (
+        "another version of opscope saved this profile: all results are computed anew, which takes three"
+        f" times the time and memory; to save it anew: python -c {quote(code)}"
+    )
 
 
 class Saved(Work):
