@@ -41,7 +41,7 @@ class Critical(Base):
         They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
         path takes for granted, which takes the time of the path.
         """
-        found = self._notes()
+        found: pl.DataFrame = self._notes()
         if not critical_path:
             return found
         if self._inferred is None:

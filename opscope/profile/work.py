@@ -193,13 +193,3 @@ class Work(Base):
     def own_costs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """opscope's own cost while it recorded, by process and part."""
         return self.trace["own_costs"]
-
-    def _notes(self) -> pl.DataFrame:
-        """The notes of reading, of linking kernels to ops, and of loading."""
-        if not self._stored:  # a saved profile has those of linking
-            self.attribution  # noqa: B018 - it adds them
-        found = self.trace["notes"]
-        if self._anew is None:
-            return found
-        row = {"severity": ["warning"], "what": [self._anew], "how_many": [1]}
-        return pl.concat([found, pl.DataFrame(row, schema=found.schema)])

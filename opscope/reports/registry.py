@@ -97,6 +97,17 @@ def resolve(names: Iterable[str]) -> list[str]:
 def frames(
     profile: Profile, names: Iterable[str], top: int | None = None
 ) -> dict[str, pl.DataFrame]:
-    """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output."""
-    found = made(resolve(names), lambda name: reports()[name].frame(profile))
+    """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output.
+
+    Where reports of the critical path are among them, the notes have what it takes for granted.
+    """
+    wanted = resolve(names)
+    of_path = any(name.startswith("critical_") for name in wanted)
+
+    def frame(name: str) -> pl.DataFrame:
+        if name == "notes":
+            return profile.notes(critical_path=of_path)
+        return reports()[name].frame(profile)
+
+    found = made(wanted, frame)
     return found if top is None else {name: frame.head(top) for name, frame in found.items()}
