@@ -275,6 +275,8 @@ def load(
         )
     except UnknownDevice as error:
         fail(f"--gpu {error}")
+    if profile._anew is not None:
+        say(f"{path}: {profile._anew}")
     say_left_out(profile)
     return profile
 

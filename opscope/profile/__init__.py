@@ -172,8 +172,11 @@ def _loaded(
             profile: Profile = Merged(trace, stored, merged.checked(cast(Path, path), meta))
             profile._path = fspath(cast(Path, path))
             return _beside(profile, gpu, counters)
-        profile = Profile(trace, stored if meta.get("analysis") == saved.ANALYSIS else None)
+        fits = meta.get("analysis") == saved.ANALYSIS
+        profile = Profile(trace, stored if fits else None)
         profile._path = fspath(cast(Path, path))
+        if stored and not fits:
+            profile._anew = saved.anew(profile._path)
     else:
         trace = readers.open(path, strict=strict, lean=lean, model=model)
         profile = Profile(aligned(without_captures(trace)))
@@ -187,10 +190,10 @@ def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile
             raise NotMerged("kernels")
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
-        path_before = profile._path
+        path_before, anew = profile._path, profile._anew
         with at_urls.local(counters) as copy:
             profile = Profile(with_counters(profile.trace, cast(Path, copy)), profile._stored)
-        profile._path = path_before
+        profile._path, profile._anew = path_before, anew
     if gpu is not None:
         name_devices(profile.trace, gpu)
     return profile
@@ -215,6 +218,8 @@ def _load_url(url: str, strict: bool, lean: bool, model: Path | None) -> Profile
             held.close()
         else:
             profile._path = shown(url)
+            if profile._anew is not None:
+                profile._anew = saved.anew(profile._path)
             finalize(profile, held.close)
         return profile
     except BaseException as error:

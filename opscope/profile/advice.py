@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import polars as pl
@@ -11,7 +14,9 @@ from opscope.core.advice import ask
 from opscope.core.advice.combined import combined, evidence
 from opscope.core.advice.finding import Answers, Edit
 from opscope.core.analysis.critical.edits import edited
-from opscope.core.once import lock_of
+from opscope.core.analysis.critical.graph import Graph, for_replays
+from opscope.core.once import lock_of, once
+from opscope.core.tables.pool import Pool
 
 from .base import selectable
 from .critical import Critical
@@ -75,11 +80,39 @@ class Advice(Critical):
         with lock_of(self, "what the detectors said"):
             held = self.__dict__.setdefault("_what_was_said", {})
             if names not in held:
-                held[names] = ask.said(cast("Answers", self), self._simulate, names)
+                fresh = not self._frames
+                with self._timeline_ahead() if names is None else nullcontext():
+                    held[names] = ask.said(
+                        cast("Answers", self), partial(self._replayed, fresh), names
+                    )
             return held[names]
 
+    @contextmanager
+    def _timeline_ahead(self) -> Iterator[None]:
+        """Make the graph for the replays beside what the block does."""
+        with Pool(1) as beside:
+            made = beside.submit(copy_context().run, lambda: self._timeline)
+            yield
+            made.exception()  # who asks for the timeline makes it again, and gets the error
+
+    @once
+    def _timeline(self) -> Graph | None:
+        """The graph as far as replays need it: without 0.1 GB of a million kernels' ops and calls."""
+        held: Graph | None = self.__dict__.get("_graph")
+        if held is not None:
+            return held
+        made = self._make_graph()
+        return None if made is None else for_replays(made)
+
+    def _replayed(self, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:
+        """Return the times with the edits. ``fresh``: give up first the frames that can be read again."""
+        if fresh:
+            self._give_back_stored()
+        return self._simulate(edits)
+
     def _simulate(self, edits: Sequence[Edit]) -> pl.DataFrame | None:
-        return None if self._graph is None else edited(self._ops, self._graph, edits)
+        made = self._timeline
+        return None if made is None else edited(self._ops, made, edits)
 
 
 def _name(method: str, detectors: Sequence[str] | None) -> str:

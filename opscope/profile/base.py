@@ -106,6 +106,10 @@ class Base:
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._selections: dict[Selection, Self] = {}
         self._keys: dict[str, Self] = {}
+        #: Why the results that were saved with the trace are computed anew; None: they are not.
+        self._anew: str | None = None
+        #: What the critical path takes for granted, and how often; None: the path was not made yet.
+        self._inferred: dict[str, int] | None = None
         #: What saving sums up of the ops for the diagnosis, as it keeps none of them.
         self._sums_of_saving: Sums | None = None
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
@@ -166,6 +170,7 @@ class Base:
         part.attribution, part._ops = ops.attribution, ops
         part._executed = self._executed.filter(kernels)
         part._part_of = self, kernels
+        part._anew = self._anew
         part._executed_memops = self._executed_memops.filter(memops)
         return part
 
@@ -189,7 +194,7 @@ class Base:
         attribution = replaced_steps(self.attribution, found, note, keep=keep)
         part = type(self)(attribution.trace)
         part.attribution = attribution
-        part._path = self._path
+        part._path, part._anew = self._path, self._anew
         return part
 
     @once
@@ -247,6 +252,16 @@ class Base:
     def _executed_memops(self) -> pl.DataFrame:
         return executed_memops(self._ops)
 
+    def _notes(self) -> pl.DataFrame:
+        """The notes of reading, of linking kernels to ops, and of loading."""
+        if not self._stored:  # a saved profile has those of linking
+            self.attribution  # noqa: B018 - it adds them
+        found = self.trace["notes"]
+        if self._anew is None:
+            return found
+        row = {"severity": ["warning"], "what": [self._anew], "how_many": [1]}
+        return pl.concat([found, pl.DataFrame(row, schema=found.schema)])
+
     @property
     def has_ranges(self) -> bool:
         """Whether the trace has any range: an op, a layer, a step."""
@@ -303,6 +318,18 @@ class Base:
                 self._frames[name] = make() if stored is None else stored
                 hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
             return self._frames[name]
+
+    def _give_back_stored(self) -> None:
+        """Forget the frames that a saved profile has; they are read again.
+
+        Of a million kernels they take 0.35 GB, and half a second to read.
+        """
+        for name in self._stored:
+            with lock_of(self, f"frame of {name}"):
+                self._frames.pop(name, None)
+            with lock_of(self, f"text of {name}"):
+                self._texts.pop(name, None)
+        hand_back()
 
     def _passing(self, name: str, columns: Collection[str], row: int | None = None) -> pl.DataFrame:
         """Like ``_cached``, with at least ``columns``, of one ``row`` alone if it is given: of a frame that was

@@ -30,12 +30,25 @@ class Critical(Base):
 
     def _make_graph(self) -> Graph | None:
         made = graph(self.attribution)
-        if made is not None:
-            known = set(self.trace["notes"]["what"].cast(pl.String).to_list())
-            for what, many in made.notes.items():
-                if what not in known:
-                    self.trace.note("info", what, many)
+        self._inferred = {} if made is None else dict(made.notes)
         return made
+
+    @selectable
+    def notes(self, *, critical_path: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
+        """The remarks on the trace by its reader and by what linked kernels to ops: what is missing, inferred
+        or wrong.
+
+        They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
+        path takes for granted, which takes the time of the path.
+        """
+        found: pl.DataFrame = self._notes()
+        if not critical_path:
+            return found
+        if self._inferred is None:
+            self._make_graph()
+        told = self._inferred or {}
+        rows = {"severity": ["info"] * len(told), "what": [*told], "how_many": [*told.values()]}
+        return pl.concat([found, pl.DataFrame(rows, schema=found.schema)])
 
     @selectable
     def critical_path(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
@@ -43,7 +56,8 @@ class Critical(Base):
 
         The path goes back from the last event of the trace, always to what was waited for last, so it says
         for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
-        ``notes()`` says which dependencies are inferred because the trace does not record them.
+        ``notes(critical_path=True)`` says which dependencies are inferred because the trace does not record
+        them.
         """
         frame = self._frame("critical_path", self._make_path)
         return frame if categories else self._out("critical_path", frame)

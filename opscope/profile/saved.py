@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path as FilePath
+from shlex import quote
 from typing import Final, TypeAlias
 
 import polars as pl
@@ -37,6 +38,15 @@ def _when(stored: tuple[str, str | None]) -> int:
     if name == "op_totals":
         return 0
     return 1 if table is not None else 2 + (name == "diagnosis")
+
+
+def anew(path: str) -> str:
+    """Say that another version saved the profile at ``path``, what that costs, and how to save it anew."""
+    code = f"import opscope; p = {path!r}; opscope.load(p).save(p, force=True)"
+    return (
+        "another version of opscope saved this profile: all results are computed anew, which takes three"
+        f" times the time and memory; to save it anew: python -c {quote(code)}"
+    )
 
 
 class Saved(Work):

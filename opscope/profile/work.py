@@ -75,13 +75,14 @@ class Work(Base):
         return summary(self.attribution.trace, self._executed, self._executed_memops, ops)
 
     @selectable
-    def op_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
+    def op_totals(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:
         """Distinct calls of ops, the most device time first.
 
         The time of nested ops is counted once. Calls outside the window in which kernels were captured are
         separate rows, with null as device time and the reason.
         """
-        return self._told("op_totals")
+        frame = self._cached("op_totals")
+        return frame if categories else self._out("op_totals", frame)
 
     def _make_op_totals(self) -> pl.DataFrame:
         return op_totals(self._op_sums)
@@ -194,8 +195,3 @@ class Work(Base):
     def own_costs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """opscope's own cost while it recorded, by process and part."""
         return self.trace["own_costs"]
-
-    @selectable
-    def notes(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The reader's remarks on the trace: what is missing, inferred or wrong."""
-        return self.trace["notes"]

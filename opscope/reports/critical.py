@@ -27,6 +27,6 @@ def notes(profile: Profile) -> list[str]:
     """Return what the profile's critical path infers or lacks, a sentence each, with how many times."""
     return [
         f"{what.removeprefix(_PREFIX)} ({many:,})"
-        for what, many in profile.trace["notes"].select("what", "how_many").iter_rows()
+        for what, many in profile.notes(critical_path=True).select("what", "how_many").iter_rows()
         if what.startswith(_PREFIX)
     ]

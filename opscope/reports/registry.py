@@ -101,18 +101,23 @@ def frames(
 ) -> dict[str, pl.DataFrame]:
     """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output.
 
-    A report that a profile made from partials lacks is left out.
+    Where reports of the critical path are among them, the notes have what it takes for granted. A report that a
+    profile made from partials lacks is left out.
     """
-    found = made(resolve(names), lambda name: _frame_of(name, profile))
+    wanted = resolve(names)
+    of_path = profile.merged_of is None and any(name.startswith("critical_") for name in wanted)
+
+    def frame(name: str) -> pl.DataFrame | None:
+        try:
+            if name == "notes":
+                return profile.notes(critical_path=of_path)
+            return reports()[name].frame(profile)
+        except NotMerged:
+            return None
+
+    found = made(wanted, frame)
     return {
-        name: frame if top is None else frame.head(top)
-        for name, frame in found.items()
-        if frame is not None
+        name: one if top is None else one.head(top)
+        for name, one in found.items()
+        if one is not None
     }
-
-
-def _frame_of(name: str, profile: Profile) -> pl.DataFrame | None:
-    try:
-        return reports()[name].frame(profile)
-    except NotMerged:
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -165,6 +166,26 @@ def test_what_cannot_be_done_is_refused(runs, tmp_path):
     assert asked(*runs, "--json", "--table", "op")[0] == 2
     assert asked(runs[0], str(tmp_path / "nothing"))[0] == 2
     assert asked(*runs, "--iter-start", "77")[0] == 2
+
+
+def test_several_files_a_side_are_a_folder_or_a_pattern(shared, tmp_path):
+    files = [shared / f"kineto/sampled_rank{number}.json.gz" for number in (0, 1)]
+    if not all(file.exists() for file in files):
+        pytest.skip("the traces are not here")
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        for file in files:
+            shutil.copy(file, tmp_path / side / file.name)
+    (tmp_path / "b" / files[1].name).unlink()
+    a, b = tmp_path / "a", tmp_path / "b"
+    status, out, err = asked(str(a), f"{a}/sampled_rank*.json.gz", "--json")
+    assert status == 0, err
+    both = json.loads(out)["step"]
+    status, out, err = asked(f"{a}/sampled_rank?.json.gz", str(b), "--json")
+    assert status == 0, err
+    uneven = json.loads(out)["step"]
+    assert (both["steps_a"], both["steps_b"], both["change"]) == (uneven["steps_a"],) * 2 + (0,)
+    assert uneven["steps_a"] == 2 * uneven["steps_b"] > 0
 
 
 def test_steps_are_chosen_in_both(runs):

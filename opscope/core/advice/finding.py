@@ -64,8 +64,8 @@ class Answers(Protocol):
     def kernels(self, *, categories: bool = False) -> pl.DataFrame:
         """Every kernel, with its op, in the order of the trace's table."""
 
-    def op_totals(self) -> pl.DataFrame:
-        """Distinct ops by device time."""
+    def op_totals(self, *, categories: bool = False) -> pl.DataFrame:
+        """Distinct ops by device time. ``categories``: Categorical text, which takes less memory."""
 
     def summary(self) -> pl.DataFrame:
         """The whole profile in one row."""

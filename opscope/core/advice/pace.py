@@ -30,6 +30,7 @@ from opscope.core.analysis.input_waits import waits
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.analysis.step_times import covered
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.once import lock_of
 from opscope.core.tables.columns import at, compact, gather
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, subtract
 
@@ -139,9 +140,10 @@ _known: WeakKeyDictionary[Any, Pace | str] = WeakKeyDictionary()
 
 def pace(answers: Answers) -> Pace | str:
     """Return what kept the devices waiting, or the reason why it cannot be told. Computed once a profile."""
-    if answers not in _known:
-        _known[answers] = _pace(answers)
-    return _known[answers]
+    with lock_of(answers, "pace"):  # several detectors ask at once
+        if answers not in _known:
+            _known[answers] = _pace(answers)
+        return _known[answers]
 
 
 def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:

@@ -18,6 +18,7 @@ from opscope.core.advice.finding import Answers, CannotTell, Edit
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.roofline import LATENCY_EFFICIENCY, LATENCY_NS
+from opscope.core.once import lock_of
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device, parse_cc
@@ -78,9 +79,10 @@ _known: WeakKeyDictionary[Any, Products | CannotTell] = WeakKeyDictionary()
 
 def products(answers: Answers) -> Products | CannotTell:
     """Return the profile's products, or why they cannot be told. Computed once a profile."""
-    if answers not in _known:
-        _known[answers] = _products(answers)
-    return _known[answers]
+    with lock_of(answers, "products"):  # several detectors ask at once
+        if answers not in _known:
+            _known[answers] = _products(answers)
+        return _known[answers]
 
 
 def _products(answers: Answers) -> Products | CannotTell:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opscope.core.advice.finding import Answers, Edit, Floats
 from opscope.core.advice.saying import ms, share
 from opscope.core.schema import DTYPE_BITS
-from opscope.core.tables.columns import compact
+from opscope.core.tables.columns import any_matches, compact
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import range_ids
 
@@ -123,10 +123,10 @@ def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
 
     It spares most profiles the frame of all ops, where a detector looks for a few.
     """
-    totals = answers.op_totals()
+    totals = answers.op_totals(categories=True)
     if direction is not None:
-        totals = totals.filter(pl.col("direction").cast(pl.String) == direction)
-    return bool(totals["op"].cast(pl.String).str.contains(pattern).any())
+        totals = totals.filter(pl.col("direction") == direction)
+    return any_matches(totals["op"], pattern)
 
 
 def launches(answers: Answers, rows: pl.DataFrame) -> Ints:

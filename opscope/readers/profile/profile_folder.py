@@ -30,7 +30,7 @@ from opscope.core import progress
 from opscope.core.once import lock_of
 from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import hand_back
+from opscope.core.tables.columns import hand_back, sharing_nulls
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
@@ -597,7 +597,7 @@ def _load(
             raise _damaged(folder, file, error) from error
         frames.append(frame)
     if frames:
-        return pl.concat(frames)
+        return sharing_nulls(pl.concat(frames))
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
 
 

@@ -70,8 +70,7 @@ def saved(profile: Profile, **change: object) -> int:
 
 
 def notes(profile: Profile) -> list[str]:
-    profile.critical_path()
-    return profile.trace["notes"]["what"].to_list()
+    return profile.notes(critical_path=True)["what"].to_list()
 
 
 # what the path is made of

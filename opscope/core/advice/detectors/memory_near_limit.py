@@ -11,6 +11,7 @@ from opscope.core.advice import allocator_calls
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.tables.columns import any_matches
 
 #: The part of the device's memory: that of the PyTorch profiler's plug-in.
 LEAST: Final = 0.9
@@ -135,13 +136,13 @@ def _edit(calls: pl.DataFrame) -> Edit:
 
 def _recommendation(answers: Answers, kinds: list[str]) -> str:
     used = framework(answers)
-    ops = answers.op_totals()
-    if ops["op"].cast(pl.String).str.contains("(?i)vllm").any():
+    ops = answers.op_totals(categories=True)
+    if any_matches(ops["op"], "(?i)vllm"):
         return (
             "vLLM reserves the memory it is told to: LLM(…, gpu_memory_utilization=…) lower, if other work"
             " needs room on the device; max_num_seqs and max_model_len bound what it needs."
         )
-    trains = (ops["direction"].cast(pl.String) == "backward").any()
+    trains = (ops["direction"] == "backward").any()
     if used == "torch" and trains:
         chosen = [_TORCH[kind] for kind in kinds if kind in _TORCH] or list(_TORCH.values())
         return "; ".join(chosen) + "."

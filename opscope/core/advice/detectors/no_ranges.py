@@ -9,6 +9,7 @@ import polars as pl
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
+from opscope.core.tables.columns import distinct_values
 
 #: Families of ranges that are no ops of a framework.
 _NO_OPS: Final = ("user", "layer", "step", "phase", "graph")
@@ -34,7 +35,8 @@ def find(answers: Answers) -> Answer:
             else "no kernels were recorded"
         )
     summary = answers.summary()
-    families = answers.op_totals()["op_type"].cast(pl.String).drop_nulls()
+    families = distinct_values(answers.op_totals(categories=True)["op_type"])
+    families = families.cast(pl.String).drop_nulls()
     if summary["attributed_time"].item() or not families.is_in(_NO_OPS).all():
         return []
     time = int(summary["kernel_time"].item() or 0)

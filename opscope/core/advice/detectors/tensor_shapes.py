@@ -39,20 +39,14 @@ def find(answers: Answers) -> Answer:
     if isinstance(found, CannotTell):
         return found
     device, _ = answers.device
-    works = _on_tensor_cores(found.works, device)
-    sizes = [
-        read(op or "", inputs, params) if inputs else None
-        for op, inputs, params in works.select("op", "inputs", "params").iter_rows()
-    ]
-    known = pl.Series([one is not None for one in sizes], dtype=pl.Boolean)
-    unknown = waiting(works.filter(~known)) + waiting(
+    works = _with_sizes(_on_tensor_cores(found.works, device))
+    unknown = waiting(works.filter(~pl.col("known"))) + waiting(
         found.works.filter(pl.col("op_type").is_in(_FAMILIES), pl.col("dtype").is_null())
     )
-    told = works.filter(known)
-    read_sizes = [one for one in sizes if one is not None]
+    told = works.filter(pl.col("known"))
     answer = [
-        *_misaligned(answers, found, told, read_sizes, device, unknown),
-        *_part_filled(answers, found, told, read_sizes, device),
+        *_misaligned(answers, found, told, device, unknown),
+        *_part_filled(answers, found, told, device),
     ]
     least = max(LEAST_SHARE * found.whole, 1)
     if not answer and unknown >= least:
@@ -83,6 +77,34 @@ def _on_tensor_cores(works: pl.DataFrame, device: Device | None) -> pl.DataFrame
     )
 
 
+def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
+    """Add what the call tells of its sizes: ``known``; ``m`` and ``n`` of the result, null for a convolution;
+    the ``detail`` of sizes that are no multiples, null without; and ``more``, by how much padding makes the
+    product larger.
+
+    Each distinct call is read once: of 190,000 works on a million kernels 900 are distinct.
+    """
+    call = ("op", "inputs", "params", "dtype")
+    distinct = works.select(call).unique(maintain_order=True)
+    told: list[tuple[bool, int | None, int | None, str | None, float]] = []
+    for op, inputs, params, dtype in distinct.iter_rows():
+        product = read(op or "", inputs, params) if inputs else None
+        if product is None:
+            told.append((False, None, None, None, 1.0))
+            continue
+        bad = _bad(product, dtype)
+        grown = 1.0
+        for size, to in bad.values():
+            grown *= to / size
+        result = (product.m, product.n) if product.m else (None, None)
+        told.append((True, *result, _said(bad), grown))
+    schema = {
+        "known": pl.Boolean, "m": pl.Int64, "n": pl.Int64, "detail": pl.String, "more": pl.Float64,
+    }  # fmt: skip
+    each = distinct.hstack(pl.DataFrame(told, schema=schema, orient="row"))
+    return works.join(each, on=call, how="left", nulls_equal=True, maintain_order="left")
+
+
 def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
     """Return the sizes that are no multiples, with what to pad them to, by name."""
     sizes, least = dict(product.inner), step(dtype)
@@ -99,24 +121,11 @@ def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
 def _misaligned(
     answers: Answers,
     found: Products,
-    works: pl.DataFrame,
-    sizes: list[Product],
+    told: pl.DataFrame,
     device: Device | None,
     unknown: int,
 ) -> list[Finding]:
-    dtypes = works["dtype"].to_list()
-    bad = [_bad(one, dtype) for one, dtype in zip(sizes, dtypes, strict=True)]
-    more = []
-    for each in bad:
-        grown = 1.0
-        for size, to in each.values():
-            grown *= to / size
-        more.append(grown)
-    told = works.with_columns(
-        pl.Series("more", more, pl.Float64),
-        pl.Series("detail", [_said(each) for each in bad], pl.String),
-    )
-    mine = told.filter(pl.Series([bool(each) for each in bad], dtype=pl.Boolean))
+    mine = told.filter(pl.col("detail").is_not_null())
     time = waiting(mine)
     if time < max(LEAST_SHARE * found.whole, 1):
         return []
@@ -232,23 +241,14 @@ def _part_filled(
     answers: Answers,
     found: Products,
     works: pl.DataFrame,
-    sizes: list[Product],
     device: Device | None,
 ) -> list[Finding]:
     """Tiles of which at least a fifth lies outside the result, in products bound by arithmetic."""
     if device is None:
         return []  # without a roof it is not known whether arithmetic sets the pace
-    waste, said = [], []
-    for product, name in zip(sizes, works["name"], strict=True):
-        sides = tile(name or "") if product.m else None
-        share_lost = 0.0 if sides is None else wasted(product.m, product.n, sides)
-        waste.append(share_lost)
-        said.append(sides and f"{product.m} × {product.n} in tiles of {sides[0]} × {sides[1]}")
     arithmetic = pl.col("matrix_flops") / _tensor_rate(device) * 1e9
     memory = pl.col("bytes") / pl.lit(device.bandwidth, pl.Float64) * 1e9
-    mine = works.with_columns(
-        pl.Series("waste", waste, pl.Float64), pl.Series("detail", said, pl.String)
-    ).filter(
+    mine = _with_waste(works).filter(
         pl.col("waste") >= _LEAST_WASTE,
         pl.col("on_tensor"),
         arithmetic > memory,
@@ -279,6 +279,26 @@ def _part_filled(
             edit=found.edit(mine),
         )
     ]
+
+
+def _with_waste(works: pl.DataFrame) -> pl.DataFrame:
+    """Add ``waste``, the share of the tiles' elements outside the result, and ``detail``, its sizes.
+
+    Where the kernel's name has no tile they are 0 and null.
+    """
+    result = ("m", "n", "name")
+    distinct = works.select(result).unique(maintain_order=True)
+    waste, said = [], []
+    for m, n, name in distinct.iter_rows():
+        sides = tile(name or "") if m else None
+        waste.append(0.0 if sides is None else wasted(m, n, sides))
+        said.append(sides and f"{m} × {n} in tiles of {sides[0]} × {sides[1]}")
+    each = distinct.with_columns(
+        pl.Series("waste", waste, pl.Float64), pl.Series("detail", said, pl.String)
+    )
+    return works.drop("detail").join(
+        each, on=result, how="left", nulls_equal=True, maintain_order="left"
+    )
 
 
 DETECTOR = Detector(

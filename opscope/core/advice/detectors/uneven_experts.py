@@ -11,7 +11,7 @@ from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
-from opscope.core.tables.columns import matching
+from opscope.core.tables.columns import any_matches, matching
 
 #: How many times the mean the busiest expert or rank must get.
 LEAST: Final = 1.25
@@ -28,11 +28,10 @@ def find(answers: Answers) -> Answer:
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
         return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
-    totals = answers.op_totals()
+    totals = answers.op_totals(categories=True)
     named = any(
-        column.cast(pl.String).drop_nulls().unique().str.contains(_EXPERTS).any()
-        for column in (totals["op"], totals["layer"])
-    ) or bool(matching(ranges["text"].unique(), _EXPERTS).any())
+        any_matches(column, _EXPERTS) for column in (totals["op"], totals["layer"], ranges["text"])
+    )
     splits, cut = _splits(answers)
     layers = _layers(totals)
     if not named:
@@ -118,14 +117,16 @@ def _sizes(told: Any) -> list[int] | None:
 
 def _layers(totals: pl.DataFrame) -> pl.DataFrame:
     """Return one row per layer of experts: experts seen, the busiest, ratio and time (ns)."""
-    table = totals.filter(pl.col("layer").is_not_null()).with_columns(
-        pl.col("layer").cast(pl.String).str.extract(_NUMBERED, 1).alias("moe"),
-        pl.col("layer").cast(pl.String).str.extract(_NUMBERED, 2).alias("expert"),
-    )
+    table = totals.filter(pl.col("layer").is_not_null())
     device = bool((table["device_time"] > 0).any())
     time = pl.col("device_time" if device else "self_time").fill_null(0)
+    layer = pl.col("layer").cast(pl.String)
     each = (
-        table.filter(pl.col("expert").is_not_null())
+        table.filter(pl.Series(matching(table["layer"], _NUMBERED), dtype=pl.Boolean))
+        .with_columns(
+            layer.str.extract(_NUMBERED, 1).alias("moe"),
+            layer.str.extract(_NUMBERED, 2).alias("expert"),
+        )
         .group_by("moe", "expert")
         .agg(pl.col("flops").fill_null(0).sum().alias("flops"), time.sum().alias("time"))
     )

@@ -11,7 +11,7 @@ added to the edge that ended last. So the longest path to a node is its measured
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -139,6 +139,22 @@ def graph(attribution: Attribution) -> Graph | None:
     if len(ranks) > 1 and not met.many:
         made.notes[NOT_MATCHED] = len(talking)
     return made
+
+
+def for_replays(made: Graph) -> Graph:
+    """Return the graph with its passes, and without what only the critical path and ``what_if`` need: the
+    threads' ops and calls, and what each node was bound by."""
+    threads = made.host
+    threads = replace(
+        threads,
+        start=threads.start[:0].copy(),
+        stop=threads.stop[:0].copy(),
+        lane=threads.lane[:0].copy(),
+        event=threads.event[:0].copy(),
+    )
+    slim = replace(made, host=threads, bound=made.bound[:0].copy())
+    slim.passes  # noqa: B018 - found once, for all replays
+    return slim
 
 
 def _note(trace: Trace, made: Graph, waiting: Waits, hands: Bursts) -> None:

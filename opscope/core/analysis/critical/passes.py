@@ -25,16 +25,15 @@ _STAGES: Final = 3
 
 
 class Pass(NamedTuple):
-    """Nodes that are taken together: the places ``[low, high)``, the ways ``[first, last)`` to them, and
-    the events ``[begin, end)`` among them. ``lanes``: pieces of lanes; 0: nodes are taken one at a time."""
+    """Nodes that are taken together: the ways ``[first, last)`` to them and the events ``[begin, end)`` among
+    them, the number of pieces of lanes, and ``dense``: nodes are taken one at a time."""
 
-    low: int
-    high: int
     first: int
     last: int
     begin: int
     end: int
-    lanes: int
+    pieces: int
+    dense: bool
 
 
 class Passes(NamedTuple):
@@ -43,8 +42,10 @@ class Passes(NamedTuple):
     ``order``: the node of each place. ``head``: the places where a piece of a lane begins in a pass. A way
     to a node is an edge, or from the node before in its lane where a piece begins. ``way``: those by the
     place they lead to, as numbers of edges, then of heads. ``source``: the place where each way begins; one
-    past the last place is the window's start. ``event``: the places with ways to them, ``way_of``: the first
-    way of each, ``lasts``: the places from it to the next event.
+    past the last place is the window's start. ``event``: the places with ways to them; other nodes follow
+    the event before them. ``source_event``: the number of the event that the source follows, or is.
+    ``way_of``: the first way of each event, ``lasts``: the places from it to the next, ``piece``: the
+    number of its piece.
     """
 
     order: NDArray[np.int32]
@@ -52,8 +53,10 @@ class Passes(NamedTuple):
     way: NDArray[np.int32]
     source: NDArray[np.int32]
     event: NDArray[np.int32]
+    source_event: NDArray[np.int32]
     way_of: NDArray[np.int32]
     lasts: NDArray[np.int32]
+    piece: NDArray[np.int32]
     taken: list[Pass]
 
 
@@ -83,19 +86,30 @@ def passes(made: Graph) -> Passes:
     source = np.concatenate([place[made.source], before]).astype(np.int32)[way]
     to = to[way]
     del place, before
+    of_head = begins.copy()
     begins[to] = True
     event = np.flatnonzero(begins).astype(np.int32)
     way_of = np.searchsorted(to, event).astype(np.int32)
-    lasts = np.diff(event, append=many).astype(np.int32)
-    ways, events, heads = (np.searchsorted(one, cuts).tolist() for one in (to, event, head))
+    lasts = np.diff(event, append=np.int32(many))
+    numbers = np.cumsum(begins, dtype=np.int32) - np.int32(1)
+    source_event = np.append(numbers, np.int32(len(event)))[source]
+    piece = np.cumsum(of_head[event], dtype=np.int32)
+    ways, events, heads = (np.searchsorted(one, cuts) for one in (to, event, head))
     taken = [
-        Pass(low, high, *ways[at : at + 2], *events[at : at + 2], 0 if small else lanes)
-        for at, (low, high, small, lanes) in enumerate(
-            zip(cuts[:-1].tolist(), cuts[1:].tolist(), dense.tolist(), np.diff(heads).tolist(), strict=True)
+        Pass(*numbers_of)
+        for *numbers_of, holds in zip(
+            ways[:-1].tolist(),
+            ways[1:].tolist(),
+            events[:-1].tolist(),
+            events[1:].tolist(),
+            np.diff(heads).tolist(),
+            dense.tolist(),
+            (np.diff(cuts) > 0).tolist(),
+            strict=True,
         )
-        if low < high
-    ]  # fmt: skip
-    return Passes(order, head, way, source, event, way_of, lasts, taken)
+        if holds
+    ]
+    return Passes(order, head, way, source, event, source_event, way_of, lasts, piece, taken)
 
 
 def _stage(made: Graph) -> NDArray[np.uint8]:

@@ -29,10 +29,7 @@ def replay(made: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
     after = weight.copy()
     after[1:] += duration[:-1]
     np.maximum(after, 0, out=after)
-    unrooted = made.first & ~made.rooted
-    after[unrooted] = _LEAST
-    rooted = made.first & made.rooted
-    after[rooted] = weight[rooted]
+    after[made.first] = np.where(made.rooted, weight, _LEAST)[made.first]
     takes = after[order.order]
     del after
     # what each way to a node takes, from the start of its source on
@@ -41,66 +38,64 @@ def replay(made: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
     cost = np.concatenate([cost, takes[order.head]])[order.way]
     takes[order.head] = 0
     passed = np.cumsum(takes, out=takes)  # only differences within a piece of a lane count
-    reached = np.empty(many + 1, np.int64)
-    reached[many] = 0
+    # a node is reached ``passed`` after its event, if times of events are less what passed until them
+    from_source = np.append(passed, 0)[order.source]
+    from_source += cost
+    from_source -= np.repeat(passed[order.event], np.diff(order.way_of, append=len(order.way)))
+    top = np.empty(len(order.event) + 1, np.int64)
+    top[-1] = 0
     for one in order.taken:
-        if one.lanes:
-            _pass(order, one, cost, passed, reached)
+        if one.dense:
+            _one_by_one(order, one, from_source, top)
         else:
-            _one_by_one(order, one, cost, reached)
-    found = passed
-    found[order.order] = reached[:many]
+            _pass(order, one, from_source, top)
+    passed += np.repeat(top[:-1], order.lasts)
+    found = np.empty(many, np.int64)
+    found[order.order] = passed
     return found
 
 
-def _pass(order: Passes, one: Pass, cost: Ints, passed: Ints, reached: Ints) -> None:
-    """Set ``reached`` of the places of one pass: in each piece of a lane the running maximum of arrivals."""
-    low, high, first, last, begin, end, lanes = one
-    came = reached[order.source[first:last]]
+def _pass(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
+    """Set ``top`` of the events of one pass: in each piece of a lane the running maximum of arrivals."""
+    first, last, begin, end, pieces, _ = one
+    came = top[order.source_event[first:last]]
     came += cost[first:last]
-    top = np.maximum.reduceat(came, order.way_of[begin:end] - first)
-    event = order.event[begin:end]
-    top -= passed[event]
-    if lanes == 1:
-        np.maximum.accumulate(top, out=top)
+    here = np.maximum.reduceat(came, order.way_of[begin:end] - first)
+    if pieces > 1:
+        # each piece of a lane far above the one before, so that one pass is all of theirs
+        least = int(np.minimum.reduce(here))
+        spread = int(np.maximum.reduce(here)) - least + 1
+        number = order.piece[begin:end]
+        if pieces * spread < 1 << 62:
+            shift = (number - number[0]) * np.int64(spread)
+            here += shift
+            np.maximum.accumulate(here, out=here)
+            here -= shift
+        else:
+            for part in np.split(here, np.flatnonzero(np.diff(number)) + 1):
+                np.maximum.accumulate(part, out=part)
     else:
-        heads = np.searchsorted(order.head, (low, high))
-        pieces = np.searchsorted(event, order.head[heads[0] : heads[1]])
-        _accumulate(top, pieces)
-    np.add(np.repeat(top, order.lasts[begin:end]), passed[low:high], out=reached[low:high])
+        np.maximum.accumulate(here, out=here)
+    top[begin:end] = here
 
 
-def _accumulate(top: Ints, pieces: Ints) -> None:
-    """Make of ``top`` its running maximum, which begins anew at each of ``pieces``."""
-    least = int(top.min())
-    spread = int(top.max()) - least + 1
-    if len(pieces) * spread < 1 << 62:
-        shift = np.repeat(np.arange(len(pieces)) * spread, np.diff(pieces, append=len(top)))
-        top += shift
-        np.maximum.accumulate(top, out=top)
-        top -= shift
-        return
-    for low, high in zip(pieces.tolist(), [*pieces[1:].tolist(), len(top)], strict=True):
-        np.maximum.accumulate(top[low:high], out=top[low:high])
-
-
-def _one_by_one(order: Passes, one: Pass, cost: Ints, reached: Ints) -> None:
-    """Set ``reached`` of the places of one pass, one at a time: 0.6 us a node.
+def _one_by_one(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
+    """Set ``top`` of the events of one pass, one at a time: 0.6 us a node.
 
     Where threads wait for the device every few kernels, a pass of NumPy for each wait takes longer.
     """
-    low, high, first, last, begin, end, _ = one
-    source, costs = order.source[first:last].tolist(), cost[first:last].tolist()
-    ways = [*(order.way_of[begin:end] - first).tolist(), last - first]
-    times = memoryview(reached)  # type: ignore[arg-type]
+    first, last, begin, end, *_ = one
+    source, costs = order.source_event[first:last].tolist(), cost[first:last].tolist()
+    untils = [*(order.way_of[begin + 1 : end] - first).tolist(), last - first]
+    times = memoryview(top)  # type: ignore[arg-type]
     way = 0
-    for place, until in zip(range(low, high), ways[1:], strict=True):
+    for event, until in zip(range(begin, end), untils, strict=True):
         best = times[source[way]] + costs[way]
         for other in range(way + 1, until):
             came = times[source[other]] + costs[other]
             if came > best:
                 best = came
-        times[place] = best
+        times[event] = best
         way = until
 
 

@@ -51,14 +51,14 @@ class Scaled:
     def device(self, factor: Floats) -> None:
         """Scale the device work by the factor of each place of ``made.work``, collectives' transfers too."""
         made = self.made
-        worked = np.arange(len(made)) >= made.host_nodes
-        per_node = np.ones(len(made))
-        per_node[worked] = factor[made.ref[worked]]
-        self.duration = scaled(self.duration, per_node)
-        arrive = made.kind == ARRIVE
-        self.weight[arrive] = scaled(self.weight[arrive], per_node[arrive])
-        shared = made.shared
-        self.delay[shared] = scaled(self.delay[shared], per_node[made.target[shared]])
+        worked = slice(made.host_nodes, len(made))  # threads' nodes before them take no time
+        per_node = factor[made.ref[worked]]
+        self.duration[worked] = scaled(self.duration[worked], per_node)
+        arrive = made.host_nodes + np.flatnonzero(made.kind[worked] == ARRIVE)
+        self.weight[arrive] = scaled(self.weight[arrive], per_node[arrive - made.host_nodes])
+        shared = np.flatnonzero(made.shared)
+        per_edge = per_node[made.target[shared] - made.host_nodes]
+        self.delay[shared] = scaled(self.delay[shared], per_edge)
 
     def launching(self, factor: Floats | float) -> None:
         """Scale the delays from launches to the start of their work, by the factor of each row of calls."""
@@ -134,7 +134,9 @@ class Scaled:
 
 def scaled(values: Ints, factor: Floats) -> Ints:
     """Return the values times the factors, rounded down; those with factor 1 unchanged."""
-    changed: Ints = np.where(factor == 1.0, values, np.floor(values * factor)).astype(np.int64)
+    changed: Ints = values.copy()
+    here = np.flatnonzero(factor != 1.0)
+    changed[here] = np.floor(values[here] * factor[here])
     return changed
 
 
