@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.perf import kinds
 from opscope.core.tables.columns import compact
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
 from .lane import CATEGORY, STREAM, About, Lane, Names, Slices

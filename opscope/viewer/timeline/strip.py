@@ -1,8 +1,8 @@
 """A strip: slices of which no two overlap, and exact answers about any window of them.
 
 All times are ns, as in the trace. Of n slices a strip keeps 24 bytes each with up to 256 names and 8
-categories. Every answer costs binary searches for the edges of the columns, and looks at the few slices beside
-each edge; only the longest slice looks at each 16th of the window, with one pass of ``maximum.reduceat``.
+categories. Every answer costs binary searches for the edges of the columns, and looks at the few slices
+beside each edge; only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _Kinds = NDArray[np.uint8]
 class Strip:
     """Slices in order. ``before``: ns of all slices before each, and of all as the last. ``row``: where each
     is in its table; ``name``: its number in the dictionary; ``kind``: its category. ``kinds``: the categories
-    that occur; ``sums``: ns by category before every 64th slice. ``tops``: of every whole group of 16 slices a
-    number that orders the groups by their longest slice, then by their place; ``top_at``: which of the 16 that
-    slice is."""
+    that occur; ``sums``: ns by category before every 64th slice. ``tops``: of every whole group of 16 slices
+    a number that orders the groups by their longest slice, then by their place; ``top_at``: which of the 16
+    that slice is."""
 
     start: Ints
     before: Ints
@@ -156,7 +156,8 @@ class Strip:
         lasted = self.lasted(rows)
         most = np.maximum.reduceat(lasted, begin)
         places = np.where(lasted == np.repeat(most, many), np.arange(len(rows)), -1)
-        return rows[np.maximum.reduceat(places, begin)]
+        best: Ints = rows[np.maximum.reduceat(places, begin)]
+        return best
 
 
 def _spans(begin: Ints, many: Ints) -> Ints:
