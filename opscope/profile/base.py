@@ -332,8 +332,8 @@ class Base:
         hand_back()
 
     def _passing(self, name: str, columns: Collection[str], row: int | None = None) -> pl.DataFrame:
-        """Like ``_cached``, with at least ``columns``, of one ``row`` alone if it is given: of a frame that was
-        stored and not yet asked for only these are read, and given up after their use."""
+        """Like ``_cached``, with at least ``columns``, of one ``row`` alone if it is given: of a frame that
+        was stored and not yet asked for only these are read, and given up after their use."""
         if name not in self._frames and name in self._stored:
             frame = self._from_stored(name, columns, row)
             if frame is not None:
@@ -344,8 +344,8 @@ class Base:
     def _own_columns(
         self, table: str, wanted: Sequence[str], row: int | None = None
     ) -> tuple[pl.DataFrame, int]:
-        """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of rows;
-        of a saved table that was not read yet, only these are read."""
+        """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of
+        rows; of a saved table that was not read yet, only these are read."""
         tables = self.trace.tables
         if isinstance(tables, Tables) and (many := tables.unread(table)) is not None:
             if not wanted:

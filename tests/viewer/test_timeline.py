@@ -383,6 +383,24 @@ def test_a_saved_profile_has_the_same_lanes_though_only_their_columns_are_read(
             ]
             assert texts[0] == texts[1]
     assert "kernels" in saved.trace.tables._files  # type: ignore[attr-defined]  # still unread
+    # of one row only its piece is read, and it is the row that the whole table has
+    for table, whole_frame in (
+        ("kernels", real.profile.kernels()),
+        ("memops", real.profile.memops()),
+    ):
+        columns = [one for one in ("start", "op", "layer", "name") if one in whole_frame.columns]
+        for row in range(0, len(whole_frame), max(1, len(whole_frame) // 5)):
+            found = saved._passing(table, columns, row)
+            assert table not in saved._frames
+            expected = whole_frame.select(columns)[row]
+            assert found.select(columns).cast(pl.String).equals(expected.cast(pl.String))
+
+
+def test_a_hint_is_what_the_lane_knows(real: Timeline) -> None:
+    for lane_id, lane in real.all_lanes():
+        place = {"lane": lane_id, "level": "0", "index": str(len(lane.strips[0]) - 1)}
+        long, brief = (ask(real.profile, timeline_slice, **place, brief=one) for one in ("0", "1"))
+        assert brief == {**long, "told": {}, "flows": [], "more": 0}
 
 
 def ask(profile: Profile, module: Any, **given: str) -> Any:

@@ -364,8 +364,8 @@ class Tables(dict[str, pl.DataFrame]):
     def part(
         self, name: str, wanted: Collection[str], row: int | None = None
     ) -> tuple[pl.DataFrame, set[str]]:
-        """Return those of the columns ``wanted`` that a table has, and all that it has; of one ``row`` alone if
-        it is given.
+        """Return those of the columns ``wanted`` that a table has, and all that it has; of one ``row`` alone
+        if it is given.
 
         Of a table that was not read yet, only these columns are read, and not kept; of one row only the piece
         that it is in.

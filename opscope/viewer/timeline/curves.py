@@ -17,8 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.once import lock_of
+from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import NONE, Ints
 
+from .device_lanes import own_columns
 from .index import Timeline
 from .strip import busy_before, edges_of
 from .window import Buffers
@@ -68,6 +70,7 @@ def curves(timeline: Timeline, of: str, low: int, high: int, columns: int) -> by
             kept = timeline.__dict__.setdefault("_curves", {})
             if of not in kept:
                 kept[of] = list(KINDS[of](timeline))
+                hand_back()
             series = kept[of]
         left = max(0, len(series) - _COUNTERS)
         for one in series[:_COUNTERS]:
@@ -104,6 +107,10 @@ def _columns(series: Series, edges: Ints) -> Values:
 
 
 def _use(timeline: Timeline) -> Iterator[Series]:
+    shape = own_columns(timeline.profile, "kernels", ["grid", "block"])
+    if shape["grid"].null_count() == len(shape) or shape["block"].null_count() == len(shape):
+        return  # without how they were launched nothing is known, and finding that out takes 1 GB
+    del shape
     frame = timeline.profile.device_curve(_POINTS)
     for (process, device), part in frame.group_by(["process", "device"], maintain_order=True):
         part = part.sort("start")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from opscope.core.perf import kinds
 from opscope.core.tables.columns import compact
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
 from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
@@ -39,7 +40,7 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
     """
     with Pool(_THREADS) as pool:
         numbering = pool.submit(_numbered, profile)
-        whole = _slices(profile, names)
+        whole = _slices(profile, names, pool.submit(_kind_of_ops, profile))
         many = len(whole[0].start)
         by_place: dict[tuple[int, ...], list[Slices]] = {}
         for code, keys in numbering.result():
@@ -94,10 +95,12 @@ def _known(column: pl.Series, otherwise: int) -> NDArray[Any]:
     return (column.fill_null(otherwise) if column.null_count() else column).to_numpy()
 
 
-def _slices(profile: Profile, names: Names) -> list[Slices]:
+def _slices(
+    profile: Profile, names: Names, kind_of_ops: Future[NDArray[np.int16] | None]
+) -> list[Slices]:
     """Return the kernels, and the copies and sets, by the order of their rows."""
     kernels = own_columns(profile, "kernels", ["start", "end", "name"])
-    kernel_name, kernel_kind = _of_kernels(profile, kernels["name"], names)
+    kernel_name, kernel_kind = _of_kernels(kernels["name"], names, kind_of_ops)
     copies = own_columns(profile, "memops", ["start", "end", "kind"])
     codes, texts = compact(copies["kind"].cast(pl.Categorical))
     copy_name = codes + np.int32(names.add(texts, "(copy)"))
@@ -138,7 +141,7 @@ def _device_names(profile: Profile) -> dict[tuple[int, int], str]:
 
 
 def _of_kernels(
-    profile: Profile, column: pl.Series, names: Names
+    column: pl.Series, names: Names, kind_of_ops: Future[NDArray[np.int16] | None]
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Return the number of each kernel's name, and its category: its op's kind of work, else the kind that
     its name shows."""
@@ -147,7 +150,7 @@ def _of_kernels(
     said = kinds.of_kernels([text or "" for text in texts])
     by_name = np.array([CATEGORY[one] for one in said], np.uint8)
     found = by_name[codes] if len(codes) else np.zeros(0, np.uint8)
-    by_op = _kind_of_ops(profile)
+    by_op = kind_of_ops.result()
     if by_op is not None and len(by_op) == len(found):
         np.copyto(found, by_op.astype(np.uint8), where=by_op >= 0)
     codes += np.int32(first)

@@ -163,7 +163,7 @@ def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int)
 
 def _parts(lane: Lane, low: int, high: int) -> list[tuple[Any, Any, Any, Any]]:
     """Return starts, ends, names and categories of each strip's slices that have a moment in the span."""
-    found = []
+    found: list[tuple[Any, Any, Any, Any]] = []
     for strip in lane.strips:
         first, after = strip.part(low, high)
         if after > first:

@@ -53,7 +53,9 @@ class Timeline:
     @once
     def host(self) -> list[Lane]:
         """The lanes of the host."""
-        return host_lanes(self.profile, self.names, self._title)
+        found = host_lanes(self.profile, self.names, self._title)
+        hand_back()
+        return found
 
     @once
     def busy(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
@@ -70,7 +72,10 @@ class Timeline:
                 found[key] = only.start, only.before
                 continue
             unions = [part.union() for part in parts]
-            start, end = merged(*(np.concatenate(side) for side in zip(*unions, strict=True)))
+            while len(unions) > 1:  # in pairs: together ten million kernels need 0.5 GB more
+                pair = zip(unions.pop(0), unions.pop(0), strict=True)
+                unions.append(merged(*map(np.concatenate, pair)))
+            start, end = unions.pop()
             before = np.zeros(len(start) + 1, np.int64)
             np.cumsum(end - start, out=before[1:])
             found[key] = start, before

@@ -61,7 +61,7 @@ class Slices:
 
     def at(self, rows: Ints) -> Slices:
         """Return some of them."""
-        columns = (self.start, self.end, self.row, self.name, self.kind)
+        columns: tuple[Any, ...] = (self.start, self.end, self.row, self.name, self.kind)
         return Slices(*(one.take(rows) for one in columns))
 
 

@@ -14,8 +14,8 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
     """Return the lanes of a part of the timeline, ``span`` (first start and last end in ns, as text; null
     without lanes) and the names of the categories by number.
 
-    Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``, ``levels``, ``slices``, and
-    ``left``: how many of them lie too deep to be drawn.
+    Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``,
+    ``levels``, ``slices``, and ``left``: how many of them lie too deep to be drawn.
     """
     lanes = timeline.part(part)
     spans = [lane.span for _, lane in lanes]

@@ -62,7 +62,7 @@ def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
 def parted(
     code: _Codes, lanes: int, columns: Sequence[NDArray[Any]], pool: Pool
 ) -> list[list[NDArray[Any]]]:
-    """Return for each of the lanes its part of the columns, rows in their order. ``code``: each row's lane."""
+    """Return each lane's part of the columns, rows in their order. ``code``: each row's lane."""
     if lanes < 2:
         return [list(columns)][:lanes]
     many = len(code)

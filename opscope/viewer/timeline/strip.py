@@ -1,8 +1,8 @@
 """A strip: slices of which no two overlap, and exact answers about any window of them.
 
-All times are ns, as in the trace. Of n slices a strip keeps 24 bytes each with up to 256 names and 8
-categories. Every answer costs binary searches for the edges of the columns, and looks at the few slices beside
-each edge; only the longest slice looks at each 16th of the window, with one pass of ``maximum.reduceat``.
+All times are ns, as in the trace. Of n slices a strip keeps 25 bytes each with up to 256 names and 8
+categories. Every answer costs binary searches for the edges of the columns, and looks at the few slices
+beside each edge; only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ LEVELS: Final = 64
 _GROUP_BITS: Final = 4
 _GROUP: Final = 1 << _GROUP_BITS
 #: Sums by category are kept for every so many slices.
-_BLOCK: Final = 64
+_BLOCK: Final = 32
+#: Up to so many slices per time are added up one by one.
+_FEW: Final = 8
 _PIECE: Final = 1 << 20
 #: Float64 adds up a block of shorter slices (39 hours) exactly.
 _EXACT: Final = (1 << 53) // _BLOCK
@@ -36,9 +38,9 @@ _Kinds = NDArray[np.uint8]
 class Strip:
     """Slices in order. ``before``: ns of all slices before each, and of all as the last. ``row``: where each
     is in its table; ``name``: its number in the dictionary; ``kind``: its category. ``kinds``: the categories
-    that occur; ``sums``: ns by category before every 64th slice. ``tops``: of every whole group of 16 slices a
-    number that orders the groups by their longest slice, then by their place; ``top_at``: which of the 16 that
-    slice is."""
+    that occur; ``sums``: ns by category before every 32nd slice. ``tops``: of every whole group of 16 slices
+    a number that orders the groups by their longest slice, then by their place; ``top_at``: which of the 16
+    that slice is."""
 
     start: Ints
     before: Ints
@@ -85,7 +87,8 @@ class Strip:
         return busy_before(self.start, self.before, times)
 
     def busy_by_kind(self, times: Ints) -> Ints:
-        """Return for each category of ``kinds`` (rows) and time (columns) the ns of slices before it."""
+        """Return for each category of ``kinds`` (rows) and ascending time (columns) the ns of slices before
+        it, less what is the same for all times."""
         found = np.zeros((len(self.kinds), len(times)), np.int64)
         if not len(self):
             return found
@@ -94,6 +97,10 @@ class Strip:
         if len(self.kinds) == 1:
             found[0] = self.busy(times)
             return found
+        place_of = np.zeros(256, np.intp)
+        place_of[self.kinds] = np.arange(len(self.kinds))
+        if here[-1] - here[0] < _FEW * len(times):
+            return self._few_by_kind(times, place, place_of)
         block = here // _BLOCK
         found[:] = self.sums[:, block]
         # what lies between the head of the block and the slice, and the begun part of the slice itself
@@ -102,8 +109,6 @@ class Strip:
         owner = np.repeat(np.arange(len(times)), many)
         rows = _spans(block * _BLOCK, many)
         length = np.minimum(self.lasted(rows), times[owner] - self.start[rows])
-        place_of = np.zeros(256, np.intp)
-        place_of[self.kinds] = np.arange(len(self.kinds))
         cell = place_of[self.kind[rows]] * len(times) + owner
         if (
             len(length) and length.max() < _EXACT
@@ -111,6 +116,21 @@ class Strip:
             found += np.bincount(cell, length, found.size).astype(np.int64).reshape(found.shape)
         else:
             np.add.at(found.reshape(-1), cell, length)
+        return found
+
+    def _few_by_kind(
+        self, times: Ints, place: NDArray[np.intp], place_of: NDArray[np.intp]
+    ) -> Ints:
+        """``busy_by_kind`` of few slices. ``place``: the last that began before each time, -1 for none."""
+        first, last = max(int(place[0]), 0), max(int(place[-1]), 0)
+        kind = place_of[self.kind[first : last + 1]]
+        lasted = np.diff(self.before[first : last + 2])
+        sums = np.zeros((len(self.kinds), len(kind)), np.int64)
+        sums[kind[:-1], np.arange(1, len(kind))] = lasted[:-1]
+        here = np.maximum(place - first, 0)
+        found: Ints = np.cumsum(sums, axis=1)[:, here]
+        begun = np.minimum(times - self.start[first : last + 1][here], lasted[here])
+        found[kind[here], np.arange(len(times))] += np.where(place >= 0, begun, 0)
         return found
 
     def longest(self, edges: Ints) -> _Codes:
@@ -156,7 +176,8 @@ class Strip:
         lasted = self.lasted(rows)
         most = np.maximum.reduceat(lasted, begin)
         places = np.where(lasted == np.repeat(most, many), np.arange(len(rows)), -1)
-        return rows[np.maximum.reduceat(places, begin)]
+        best: Ints = rows[np.maximum.reduceat(places, begin)]
+        return best
 
 
 def _spans(begin: Ints, many: Ints) -> Ints:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from urllib.parse import parse_qs
 
 import pytest
@@ -131,6 +133,37 @@ def test_the_timeline_moves_by_keys_and_its_window_is_in_the_address(look, viewe
     assert asked(again.place)["start"] == asked(seen.place)["start"]
     again.fine()
     seen.fine()
+
+
+def test_a_span_in_the_address_is_added_up_over_threads_and_streams(look, viewer):
+    """The streams come first, whose first start is later than that of the threads."""
+    seen = look(viewer, "timeline")
+    whole = seen.page.locator(".tl-board").get_attribute("data-window")
+    low, high = (int(one) for one in whole.split(" "))
+    middle = (low + high) // 2
+    seen = look(viewer, f"timeline?mark={middle}:{high}")
+    titles = seen.page.locator("button.tl-title").all_inner_texts()
+    lanes = seen.page.locator(".tl-sums table").first.locator("tbody tr").all_inner_texts()
+    assert any("stream" in one for one in lanes), lanes
+    assert any("stream" not in one for one in lanes), (lanes, titles)
+    seen.page.wait_for_timeout(700)  # the address follows when it has come to rest
+    assert asked(seen.place)["mark"] == [f"{middle}:{high}"]
+    seen.fine()
+
+
+def test_a_selected_kernel_tells_its_op_in_a_file_as_from_a_server(look, viewer, made, tmp_path):
+    out = tmp_path / "run.html"
+    command = [sys.executable, "-m", "opscope", "report", str(made("training")), "--html", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    place = "timeline?sel=d0:0:5"
+    told = []
+    for seen in (look(viewer, place), look(out.as_uri(), place)):
+        details = seen.page.locator(".tl-details")
+        details.locator("dt:text-is('tied to')").wait_for()
+        told.append(details.inner_text())
+        assert details.locator("button:text-is('op')").count() == 1
+        seen.fine()
+    assert told[0].replace("\ncorrelation", "") == told[1].replace("\ncorrelation", "")
 
 
 @pytest.mark.parametrize("page", PAGES)

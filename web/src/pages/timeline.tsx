@@ -50,8 +50,10 @@ function TimelinePage({ source, params, shown }: PageProps) {
   // The board lives as long as what it shows
   useEffect(() => {
     const made = new Board(canvas.current!, data, (told) => {
-      if (told.failed !== undefined) setFailed(told.failed);
-      else if (told.drawn) {
+      if (told.failed !== undefined) {
+        setFailed(told.failed);
+        rest();
+      } else if (told.drawn) {
         setFailed(undefined);
         rest();
       }
@@ -69,6 +71,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
         made.take(ordered(got.host?.lanes ?? [], got.device?.lanes ?? []), said.categories, said.span);
         setParts((before) => ({ ...before, ...got }));
         if (made.ready) fromAddress(made, params);
+        // a span that the address names is added up over all lanes
+        if (made.mark && made.complete) add(made.mark);
         made.askCurves();
         if (!said.lanes.length) rest();
       } catch (failure) {
@@ -488,8 +492,9 @@ function Titles({ board }: { board: Board }) {
         if (band.kind === "curve") {
           if (board.narrow) return null;
           return (
-            <div key={`c${band.curve}`} class="tl-title quiet" style={{ top: `${band.y + 10}px`, width: `${width}px` }} title={visible(band.title)}>
+            <div key={`c${band.curve}`} class="tl-title tl-curve quiet" style={{ top: `${band.y + 3}px`, width: `${width}px` }} title={visible(`${band.title}: ${band.how}`)}>
               <span>{visible(band.title)}</span>
+              <span>{band.scale}</span>
             </div>
           );
         }

@@ -92,6 +92,7 @@ export class Board {
         const earlier = Math.max(0, Number(this.base - low));
         this.base -= BigInt(earlier);
         this.view = { low: this.view.low + earlier, span: this.view.span };
+        if (this.mark) this.mark = [this.mark[0] + earlier, this.mark[1] + earlier];
         const last = Math.max(this.whole.low + this.whole.span + earlier, Number(high - this.base));
         this.whole = { low: 0, span: last };
         if (fits) this.view = { ...this.whole };

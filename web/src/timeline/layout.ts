@@ -1,4 +1,5 @@
 // Where each lane and curve lies, from top to bottom.
+import { show } from "../parts/format";
 import type { LaneSaid } from "./data";
 import type { Curve } from "./wire";
 
@@ -13,7 +14,7 @@ const OPEN_AT_FIRST = 8;
 
 export type Band =
   | { kind: "heading"; y: number; height: number; text: string }
-  | { kind: "curve"; y: number; height: number; curve: number; title: string }
+  | { kind: "curve"; y: number; height: number; curve: number; title: string; scale: string; how: string }
   | { kind: "lane"; y: number; height: number; lane: LaneSaid; strips: number; strip: number; top: number };
 
 export interface Layout {
@@ -44,10 +45,11 @@ export function openAtFirst(lanes: LaneSaid[]): Set<string> {
 export function laidOut(lanes: LaneSaid[], curves: Curve[], open: Set<string>, narrow: boolean): Layout {
   const bands: Band[] = [];
   let y = RULER;
-  const many = new Set(curves.map((one) => `${one.process}:${one.device}`)).size > 1;
+  const many = new Set(curves.filter((one) => one.device >= 0).map((one) => `${one.process}:${one.device}`)).size > 1;
   curves.forEach((one, curve) => {
-    const where = one.device >= 0 ? ` (device ${one.device}${many ? `, process ${one.process}` : ""})` : "";
-    bands.push({ kind: "curve", y, height: CURVE, curve, title: one.title + where });
+    const where = many && one.device >= 0 ? ` (device ${one.device}, process ${one.process})` : "";
+    const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}`;
+    bands.push({ kind: "curve", y, height: CURVE, curve, title: one.title + where, scale, how: one.how });
     y += CURVE;
   });
   let group = "";
