@@ -78,6 +78,7 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
             title,
             "kernels",
             device=device,
+            stream=None if stream == NONE else stream,
             copies=len(kernels),
         )
         taken = [

@@ -78,6 +78,7 @@ class About:
     table: str
     thread: int | None = None
     device: int | None = None
+    stream: int | None = None
     copies: int = 0
 
 
