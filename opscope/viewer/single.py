@@ -1,7 +1,7 @@
 """One file to send: the viewer's pages with their data, which opens from disk and asks nothing of anybody.
 
-The script and the style are allowed by their hashes and nothing else is: no request, no other script, no
-picture. The same profile makes the same bytes.
+The scripts and the style are allowed by their hashes and nothing else is: no request, no other script, no
+picture. The pages' script is compressed, which a small loader undoes. The same profile makes the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from opscope.profile_html import page as words
 
 from .bundle import static
-from .embedded import Embedded, embed
+from .embedded import Embedded, embed, zipped
 from .question import whole
 
 if TYPE_CHECKING:
@@ -54,12 +54,14 @@ def page(
     viewed: Viewed, *, most: int = MOST, sources: bool = False
 ) -> tuple[bytes, dict[str, int]]:
     """Return the file's bytes, about ``most``, and how many rows were left out of tables, by name."""
-    script, style = _code("viewer.js"), _code("viewer.css")
-    room = most - len(script) - len(style) - _FRAME
+    loader, style = _code("loader.js"), _code("viewer.css")
+    script = static("viewer.js").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    packed = base64.b64encode(zipped(script))
+    room = most - len(packed) - len(loader) - len(style) - _FRAME
     # base64 has 4 bytes for 3
     data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        f"default-src 'none'; script-src {_hash(loader)} {_hash(script)}; style-src {_hash(style)};"
         " base-uri 'none'; form-action 'none'"
     )
     head = (
@@ -83,7 +85,8 @@ def page(
     return b"".join(
         (
             head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices, *_blocks(data),
-            b"<script>", script, b"</script>\n</body>\n</html>\n",
+            b'<script type="application/octet-stream" id="opscope-script">', packed,
+            b"</script>\n<script>", loader, b"</script>\n</body>\n</html>\n",
         )
     ), data.left_out  # fmt: skip
 
