@@ -1,4 +1,4 @@
-"""The times of a single file, each stored once: a sorted list a lane, in which tables and timeline name places.
+"""The times of a single file, each stored once: a sorted list a lane; tables and timeline name places on it.
 
 What varies from step to step is when things happened; which begins and ends follow each other is the same in
 every step. So a column of times is stored as places on these axes, which compress to little, and the times
@@ -119,13 +119,15 @@ class Axes:
         """Return where the slices of a timeline are, each on the axis of its lane."""
         axis = self.lanes_of(frame) if len(frame) else None
         if axis is None:
-            return Slices(*(np.zeros(0, kind) for kind in (np.uint8, int, int, np.uint32)))
-        places = [np.zeros(len(frame), np.int64), np.zeros(len(frame), np.int64)]
+            none = np.zeros(0, np.int64)
+            return Slices(none.astype(np.uint8), none, none, none.astype(np.uint32))
+        start, end = np.zeros(len(frame), np.int64), np.zeros(len(frame), np.int64)
         for number in np.unique(axis):
             rows = np.flatnonzero(axis == number)
-            for values, place in zip((frame["start"], frame["end"]), places, strict=True):
-                place[rows] = np.searchsorted(self.times[number], values.to_numpy()[rows])
-        return Slices(axis, *places, frame["name"].to_numpy())
+            for name, place in (("start", start), ("end", end)):
+                values = frame[name].to_numpy()[rows]
+                place[rows] = np.searchsorted(self.times[number], values)
+        return Slices(axis, start, end, frame["name"].to_numpy())
 
     def packed(self, slices: Slices) -> bytes:
         """Return the axes as bytes; ``slices``: all of the timeline's.
@@ -139,7 +141,10 @@ class Axes:
         events = slices.events([len(one) for one in self.times])
         steps = [np.diff(times, prepend=times[:1]) for times in self.times]
         every = np.concatenate(
-            [one[np.argsort(event, kind="stable")] for one, event in zip(steps, events, strict=True)]
+            [
+                one[np.argsort(event, kind="stable")]
+                for one, event in zip(steps, events, strict=True)
+            ]
         ).view(np.uint64)
         unit = max(1, int(np.gcd.reduce(every)))
         every = every // np.uint64(unit)
@@ -159,7 +164,7 @@ class Slices:
     name: NDArray[np.uint32]
 
     def events(self, sizes: list[int]) -> list[NDArray[np.uint32]]:
-        """Return, for each place of each axis, a number for the name that begins or ends there; 0 for none."""
+        """Return, for each place of each axis, a number for what begins or ends there; 0 for nothing."""
         events = [np.zeros(size, np.uint32) for size in sizes]
         for place, kind in ((self.start, 1), (self.end, 2)):
             event = self.name.astype(np.uint32) * 2 + kind
@@ -193,7 +198,7 @@ def headed(head: dict[str, Any], *pieces: bytes) -> bytes:
 
 
 def planes(values: NDArray[Any], size: int) -> bytes:
-    """Return the lowest ``size`` bytes of each number, plane by plane: gzip makes them three times smaller."""
+    """Return the lowest ``size`` bytes of each number, plane by plane: gzip makes them much smaller."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     made: bytes = little.view(np.uint8).reshape(len(values), -1)[:, :size].T.tobytes()
     return made

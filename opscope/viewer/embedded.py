@@ -1,8 +1,8 @@
 """The data of a single file: tables and answers as blocks of bytes, and the index that names them.
 
-The blocks are bounded together. If every op, kernel, copy and slice of the timeline fits, their times are stored
-once, as axes (``axes.py``). Else the timeline has its longest slices, and the largest tables keep their first rows;
-the index has how many rows were left out, with the sums of their columns that add up.
+The blocks are bounded together. If every op, kernel, copy and slice of the timeline fits, their times are
+stored once, as axes (``axes.py``). Else the timeline has its longest slices, and the largest tables keep
+their first rows; the index has how many rows were left out, with the sums of their columns that add up.
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
         blocks += [times.packed, times.timeline]
     else:
         for params, answer in _asked(viewed, TIMELINE):
-            answers.append(
-                {"question": TIMELINE.name, "params": params, "block": str(len(blocks))}
-            )
+            answers.append({"question": TIMELINE.name, "params": params, "block": str(len(blocks))})
             blocks.append(zipped(answer))
             room -= len(blocks[-1])
         for one in found:
@@ -128,8 +126,10 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
 
 
 def _whole(viewed: Viewed, found: list[_Table], room: int) -> _Times | None:
-    """Pack the tables so that every op, kernel, copy and slice of the timeline is there; other tables keep their
-    first rows if there is no room. Return their times; None if there are too many for the room."""
+    """Pack the tables so that every op, kernel, copy and slice of the timeline is there.
+
+    Other tables keep their first rows if there is no room. Returns the times; None if these are too many.
+    """
     if sum(one.frame.height for one in found) > _WHOLE_ROWS:
         return None
     timeline = timeline_of(viewed.profile)

@@ -24,7 +24,7 @@ EACH: Final = ("each_op", "each_kernel", "each_copy")
 def op_guesses(ops: pl.DataFrame, kernels: pl.DataFrame, copies: pl.DataFrame) -> Guesses:
     """Return the guesses of columns of ``ops`` (each op) from these frames of all of what ran; none if they
     lack what is needed or are too large for the page's numbers."""
-    if not _NEEDED <= set(ops.columns) or ops["op_id"].null_count() or ops["depth"].null_count():
+    if not set(ops.columns) >= _NEEDED or ops["op_id"].null_count() or ops["depth"].null_count():
         return {}
     ids = ops["op_id"].to_numpy()
     order = np.argsort(ids, kind="stable")

@@ -5,15 +5,15 @@ header has ``rows`` and ``columns``. With ``turns`` the first piece is a byte a 
 have the rows of the first lane first, then those of the second …, each in their order. A column is one of:
 
 ``none``    every value is unknown; no piece
-``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes; with ``step`` the numbers
-            are what each value is above the one before, zigzag; with ``beside`` what it is above that
-            column's in the same row, zigzag, and ``least`` is not used: times end soon after they start;
-            with ``of`` the place in this list of distinct ones (as text); with ``guess`` what it is above what the page works out (``length``: end - start; others are
-            given to ``pack``), zigzag: nearly always nothing
-``time``    integers that are on the file's axes (``axes.py``). A byte a row: the axis; none if ``axis`` is all
-            rows'. Then the place on it, ``size`` bytes: what it is above the place of the row before that is
-            on this axis (of the first: its place), zigzag; with ``beside`` above that column's place in the
-            same row, where that is on the same axis
+``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes. Or the numbers are zigzag
+            (0, -1, 1, -2 … are 0, 1, 2, 3 …) differences: with ``step`` from the value before, with
+            ``beside`` from that column's in the same row (times end soon after they start), with ``guess``
+            from what the page works out (``length``: end - start; others are given to ``pack``), so nearly
+            always 0. With ``of`` they are places in this list of the distinct ones (as text)
+``time``    integers that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its
+            place is that of all rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the
+            place of the row before that is on this axis (the first: from 0), or with ``beside`` from that
+            column's place in the same row, where it is on the same axis
 ``real``    floating point, 8 bytes
 ``words``   any values: ``of`` lists the distinct ones (texts in order of their code points, numbers in
             theirs); the piece has 0 for an unknown value, else a position in ``of`` plus 1, in ``size`` bytes
@@ -88,9 +88,7 @@ def pack(frame: pl.DataFrame, axes: Axes | None = None, guesses: Guesses | None 
     return min(plain, turns, key=lambda one: len(zlib.compress(one, 1)))
 
 
-def _table(
-    frame: pl.DataFrame, known: _Known, head: dict[str, Any], pieces: list[bytes]
-) -> bytes:
+def _table(frame: pl.DataFrame, known: _Known, head: dict[str, Any], pieces: list[bytes]) -> bytes:
     columns = []
     for column in frame:
         how, stored = _packed(column, known)
@@ -123,7 +121,7 @@ def _packed(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[byte
 
 
 def _whole(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes]]:
-    """Store integers plainly, or by what is smaller: differences, places on axes, numbers of distinct ones."""
+    """Store integers plainly, or in a way that is smaller: as differences or places."""
     nulls, start = _nulls(column)
     filled = column.fill_null(strategy="forward").fill_null(column.drop_nulls()[0])
     low, high = int(filled.min()), int(filled.max())  # type: ignore[arg-type]
@@ -139,9 +137,7 @@ def _whole(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes
         ways.append(_differing({**how, "step": True}, np.diff(above, prepend=np.uint64(0))))
         if high < 2**63:
             for name in list(known.integers)[-_BEFORE:]:
-                ways.append(
-                    _differing({**how, "beside": name}, values - known.integers[name])
-                )
+                ways.append(_differing({**how, "beside": name}, values - known.integers[name]))
             ways += _guessed(column.name, how, values, known)
             ways += _placed(column.name, nulls, values.view(np.int64), known)
         if size > 1:

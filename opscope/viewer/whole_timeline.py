@@ -1,4 +1,4 @@
-"""The timeline of a single file: the arrays of ``timeline/whole.py`` as a packed table, its times on the axes.
+"""The timeline of a single file: the arrays of ``timeline/whole.py``, packed, their times on the axes.
 
 The page puts the arrays together again, so what draws the timeline sees no difference.
 """
@@ -42,7 +42,9 @@ class Arrays:
         start's), both zigzag, byte plane by byte plane, and a packed table of the other columns.
         """
         firsts = np.cumsum([0, *(strip["many"] for strip in self._strips())])[:-1]
-        filled = [first for first, strip in zip(firsts, self._strips(), strict=True) if strip["many"]]
+        filled = [
+            first for first, strip in zip(firsts, self._strips(), strict=True) if strip["many"]
+        ]
         steps = np.diff(slices.start, prepend=0)
         steps[filled] = slices.start[filled]
         sizes, pieces = zip(*map(zigzag, (steps, slices.end - slices.start)), strict=True)
