@@ -1,8 +1,8 @@
 """The viewer in a notebook's cell: the single file in a sandboxed frame, with a bound on its size.
 
 The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
-notebook nor its cookies and kernel), and the file's content policy lets it ask nothing of anybody. Where frames
-or scripts are not allowed, as in a notebook that is not trusted, the table beside it is what is seen.
+notebook nor its cookies and kernel), and the file's content policy lets it ask nothing of anybody. Where
+frames or scripts are not allowed, as in a notebook that is not trusted, the table beside it is what is seen.
 """
 
 from __future__ import annotations
