@@ -200,7 +200,8 @@ def headed(head: dict[str, Any], *pieces: bytes) -> bytes:
 def planes(values: NDArray[Any], size: int) -> bytes:
     """Return the lowest ``size`` bytes of each number, plane by plane: gzip makes them much smaller."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    made: bytes = little.view(np.uint8).reshape(len(values), -1)[:, :size].T.tobytes()
+    single = little.view(np.uint8).reshape(len(values), little.itemsize)
+    made: bytes = single[:, :size].T.tobytes()
     return made
 
 

@@ -29,7 +29,7 @@ def load_ipython_extension(shell: Any) -> None:
     """Make ``%%opscope [PATH]`` known; IPython calls this for ``%load_ext opscope``."""
 
     def record(line: str, cell: str) -> Profile:
-        """Record this cell into PATH (cell.opscope) and return its profile. Raises CellFailed if it failed."""
+        """Record this cell into PATH (cell.opscope); return its profile. Raises CellFailed."""
         words = shlex.split(line)
         if len(words) > 1:
             raise ValueError(f"%%opscope takes one path, or none; it was given {line!r}")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MOST: Final = 1_500_000
 #: Bytes of the data where the pages, or stored answers, take nearly all.
 _LEAST: Final = 300_000
-#: Bytes of the frame around script, style and data, with the licences.
-_FRAME: Final = 12_000
+#: Bytes of the elements around the data's blocks, and of what the index says of rows that are left out.
+_AROUND: Final = 14_000
 #: What ends a script or a style, or changes how it is read.
 _ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
 
@@ -57,9 +57,6 @@ def page(
     loader, style = _code("loader.js"), _code("viewer.css")
     script = static("viewer.js").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     packed = base64.b64encode(zipped(script))
-    room = most - len(packed) - len(loader) - len(style) - _FRAME
-    # base64 has 4 bytes for 3
-    data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
     policy = (
         f"default-src 'none'; script-src {_hash(loader)} {_hash(script)}; style-src {_hash(style)};"
         " base-uri 'none'; form-action 'none'"
@@ -82,13 +79,15 @@ def page(
         "<p>This page is drawn by JavaScript; without it, this is all. "
         "opscope report shows the rest as text.</p>\n</div>\n"
     )
-    return b"".join(
-        (
-            head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices, *_blocks(data),
-            b'<script type="application/octet-stream" id="opscope-script">', packed,
-            b"</script>\n<script>", loader, b"</script>\n</body>\n</html>\n",
-        )
-    ), data.left_out  # fmt: skip
+    before = (head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices)
+    after = (
+        b'<script type="application/octet-stream" id="opscope-script">', packed,
+        b"</script>\n<script>", loader, b"</script>\n</body>\n</html>\n",
+    )  # fmt: skip
+    room = most - sum(map(len, (*before, *after))) - _AROUND
+    # base64 has 4 bytes for 3
+    data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
+    return b"".join((*before, *_blocks(data), *after)), data.left_out
 
 
 def static_words(profile: Profile, styled: bool = True) -> str:

@@ -26,7 +26,8 @@ def built(folder: Path) -> Path:
 
 
 def answers(module: Path, html: Path, questions: list[tuple[str, dict]]) -> list[dict]:
-    """Return what the file's page would be answered: ``answer``, or ``status`` and ``message``."""
+    """Return what the file's page would be answered: ``answer`` (``bytes`` in base64 of the timeline), or
+    ``status`` and ``message``."""
     given = json.dumps({"html": str(html), "questions": questions})
     done = subprocess.run(
         ["node", str(Path(__file__).with_name("ask_file.mjs")), str(module)],
