@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["annotate", "capture", "diff", "init", "load", "shutdown", "step", "wrap"]
 
 # Imported at first use, so that ``import opscope`` loads neither a framework nor Polars.
-_LAZY = {"annotate": "core.capture.session", "diff": "profile", "load": "scale.one_call"}
+_LAZY = {
+    "annotate": "core.capture.session",
+    "diff": "profile",
+    "load": "scale.one_call",
+    "load_ipython_extension": "viewer.magic",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,8 +36,18 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    found = import_module(f"{__name__}.{module}")
+    if name in ("diff", "load"):
+        import_module(f"{__name__}.profile").show_by(_shown)
+    value = globals()[name] = getattr(found, name)
     return value
+
+
+def _shown(profile: Any, words: str) -> str:
+    """Return what a notebook shows for a profile; the viewer stands above the profile, so it is told here."""
+    from .viewer.notebook import shown
+
+    return shown(profile, words)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,8 @@ import { build } from "esbuild";
 const outdir = process.argv[2] ?? "../opscope/viewer/static";
 
 const { metafile } = await build({
-  entryPoints: { viewer: "src/main.tsx" },
+  // loader.js unpacks viewer.js in a single file
+  entryPoints: { viewer: "src/main.tsx", loader: "src/loader.ts" },
   outdir,
   bundle: true,
   minify: true,

@@ -98,15 +98,27 @@ class Profile(
         return f"<Profile of {what}; {origin.get('format', 'no format')}{where}{more}>"
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops."""
+        """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops.
+
+        With ``opscope.load`` the viewer's pages are shown, and the table is folded beside them.
+        """
         if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
             return f"<p>{escape(repr(self))}</p>"
         summary = self.summary().row(0, named=True)
         device = "the CPU" if self.cpu_only else "the GPU"
-        return page(repr(self), summary, self.op_totals(), device)
+        words = page(repr(self), summary, self.op_totals(), device)
+        return words if _show is None else _show(self, words)
 
 
 describe(Profile)
+
+_show: Callable[[Profile, str], str] | None = None
+
+
+def show_by(show: Callable[[Profile, str], str]) -> None:
+    """Let ``show(profile, words)`` make the HTML of profiles in notebooks; ``words`` is their table."""
+    global _show
+    _show = show
 
 
 class Merged(merged.Answers, Profile):

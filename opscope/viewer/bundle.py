@@ -17,9 +17,13 @@ class NotBuilt(FileNotFoundError):
     """The script of the pages is not there; the message says how to build it."""
 
 
+#: What a single file has beside them.
+_IN_FILES: Final = ("loader.js", "THIRD_PARTY.txt")
+
+
 @cache
 def static(name: str) -> bytes:
-    """Return a file of ``STATIC``, or the licences beside them. Raises NotBuilt."""
+    """Return a file of ``STATIC``, or what single files have beside them. Raises NotBuilt."""
     place = resources.files("opscope.viewer") / "static" / name
     try:
         return place.read_bytes()
@@ -32,5 +36,5 @@ def static(name: str) -> bytes:
 
 def static_files() -> None:
     """Raise NotBuilt if a file of the pages is missing."""
-    for name in STATIC:
+    for name in (*STATIC, *_IN_FILES):
         static(name)

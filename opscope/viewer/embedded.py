@@ -1,7 +1,8 @@
 """The data of a single file: tables and answers as blocks of bytes, and the index that names them.
 
-The blocks are bounded together: where the tables are larger, the largest keep their first rows, and the index
-has how many rows were left out, with the sums of their columns that add up.
+The blocks are bounded together. If every op, kernel, copy and slice of the timeline fits, their times are
+stored once, as axes (``axes.py``). Else the timeline has its longest slices, and the largest tables keep
+their first rows; the index has how many rows were left out, with the sums of their columns that add up.
 """
 
 from __future__ import annotations
@@ -12,20 +13,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import polars as pl
 
 from . import rows, tables
-from .packed import pack
-from .question import Asked, BadParameter, Unanswered
+from .axes import Axes, axes_of
+from .op_guesses import EACH, op_guesses
+from .packed import TRIED, Guesses, pack
+from .question import Asked, BadParameter, Question, Unanswered
 from .questions import source, table
+from .questions.timeline_all import QUESTION as TIMELINE
 from .registry import questions
+from .timeline.index import timeline_of
+from .timeline.whole import whole
+from .whole_timeline import arrays
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from .viewed import Viewed
 
 #: Rows of a table that are packed at most; more do not fit, and packing takes time.
 _ROWS: Final = 400_000
+#: Rows of all tables, and slices of the timeline, of which it is tried whether all of them fit.
+_WHOLE_ROWS: Final = 2_000_000
+_WHOLE_SLICES: Final = 1_000_000
 #: Rows that a table keeps however little room there is.
 _LEAST: Final = 200
 #: Characters of source text in a file at most: about 400 kB as it is stored.
@@ -50,15 +59,20 @@ class _Table:
     summed: list[str]
     packed: bytes = b""
     kept: int = 0
+    axes: Axes | None = None
+    guesses: Guesses | None = None
 
     def pack(self, kept: int) -> None:
         """Pack the first ``kept`` rows."""
         self.kept = kept
-        self.packed = zipped(pack(self.frame.head(kept)))
+        guesses = self.guesses if self.axes and kept == self.frame.height else None
+        self.packed = zipped(pack(self.frame.head(kept), self.axes, guesses))
 
     def entry(self, block: int) -> dict[str, Any]:
         """Return what the index has of the table."""
         entry: dict[str, Any] = {"block": str(block), "page": self.page}
+        if self.axes is not None:
+            entry["axes"] = True
         left = self.frame.height - self.kept
         if left:
             entry["left_out"] = {
@@ -68,11 +82,19 @@ class _Table:
         return entry
 
 
+@dataclass(slots=True)
+class _Times:
+    """The axes of all times, and the timeline whose slices are on them; each as a gzip stream."""
+
+    packed: bytes
+    timeline: bytes
+
+
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
     """Return the data of a file about ``viewed``, of about ``most`` bytes in all.
 
     With ``sources`` the text of source files is in it, else never: only their lines' times. What
-    answers need has the room first.
+    answers need has the room first, then the timeline and each op, kernel and copy, if all of them fit.
     """
     blocks: list[bytes] = []
     answers = []
@@ -80,16 +102,62 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
         answers.append({"question": name, "params": params, "block": str(len(blocks))})
         blocks.append(zipped(answer))
     found = list(_tables(viewed))
-    for one in found:
-        one.pack(min(one.frame.height, _ROWS))
     head = zipped(_json({"tables": {one.name: one.page for one in found}, "answers": answers}))
-    _fit(found, most - len(head) - sum(map(len, blocks)))
     index: dict[str, Any] = {"answers": answers, "tables": {}}
+    room = most - len(head) - sum(map(len, blocks))
+    times = _whole(viewed, found, room)
+    if times is not None:
+        index["axes"], index["timeline"] = str(len(blocks)), str(len(blocks) + 1)
+        blocks += [times.packed, times.timeline]
+    else:
+        for params, answer in _asked(viewed, TIMELINE):
+            answers.append({"question": TIMELINE.name, "params": params, "block": str(len(blocks))})
+            blocks.append(zipped(answer))
+            room -= len(blocks[-1])
+        for one in found:
+            one.axes = one.guesses = None
+            one.pack(min(one.frame.height, _ROWS))
+        _fit(found, room)
     for one in found:
         index["tables"][one.name] = one.entry(len(blocks))
         blocks.append(one.packed)
     left = {one.name: one.frame.height - one.kept for one in found if one.kept < one.frame.height}
     return Embedded(zipped(_json(index)), blocks, left)
+
+
+def _whole(viewed: Viewed, found: list[_Table], room: int) -> _Times | None:
+    """Pack the tables so that every op, kernel, copy and slice of the timeline is there.
+
+    Other tables keep their first rows if there is no room. Returns the times; None if these are too many.
+    """
+    if sum(one.frame.height for one in found) > _WHOLE_ROWS:
+        return None
+    timeline = timeline_of(viewed.profile)
+    answer = whole(timeline, _WHOLE_SLICES + 1)
+    held = arrays(answer, timeline)
+    if len(held.slices) > _WHOLE_SLICES:
+        return None
+    each = {one.name: one for one in found if one.name in EACH}
+    axes = axes_of(held.slices, {name: one.frame for name, one in each.items()})
+    axes.add_missing(column for one in found for column in one.frame if column.dtype == pl.Int64)
+    if not axes.usable:
+        return None
+    slices = axes.slices(held.slices)
+    times = _Times(zipped(axes.packed(slices)), zipped(held.packed(slices)))
+    room -= len(times.packed) + len(times.timeline)
+    if room < 0:
+        return None
+    each["each_op"].guesses = op_guesses(*(each[name].frame for name in EACH))
+    for one in found:
+        # without them a small table is there at once
+        one.axes = axes if one.frame.height >= TRIED else None
+        one.pack(one.frame.height)
+    room -= sum(len(one.packed) for one in each.values())
+    rest = [one for one in found if one.name not in each]
+    if room < 0:
+        return None
+    _fit(rest, room)
+    return times if sum(len(one.packed) for one in rest) <= room else None
 
 
 def zipped(data: bytes) -> bytes:
@@ -103,19 +171,23 @@ def _json(value: object) -> bytes:
 
 def _answers(viewed: Viewed, sources: bool) -> Iterator[tuple[str, dict[str, str], bytes]]:
     """Yield the answers that questions want to be stored. What is not there is left out."""
-    answer: Any
     for name, question in questions().items():
         if name == source.QUESTION.name:
             for params, answer in source.held(viewed, _TEXT if sources else None):
                 yield name, params, _json(answer)
+        elif question is not TIMELINE:
+            for params, bytes_ in _asked(viewed, question):
+                yield name, params, bytes_
+
+
+def _asked(viewed: Viewed, question: Question) -> Iterator[tuple[dict[str, str], bytes]]:
+    for params in question.stored(viewed):
+        try:
+            answer = question.answer(Asked(viewed, params))
+        except (Unanswered, BadParameter):
             continue
-        for params in question.stored(viewed):
-            try:
-                answer = question.answer(Asked(viewed, params))
-            except (Unanswered, BadParameter):
-                continue
-            whole = isinstance(answer, (bytes, bytearray, memoryview))
-            yield name, params, bytes(answer) if whole else _json(answer)
+        binary = isinstance(answer, (bytes, bytearray, memoryview))
+        yield params, bytes(answer) if binary else _json(answer)
 
 
 def _tables(viewed: Viewed) -> Iterator[_Table]:

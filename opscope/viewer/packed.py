@@ -1,12 +1,19 @@
 """A table as bytes that the viewer's script reads: columns of small numbers, and each text once.
 
 The layout is a 4-byte little-endian length, a header in JSON, and the columns' pieces one after another. The
-header has ``rows`` and ``columns``; a column is stored as one of:
+header has ``rows`` and ``columns``. With ``turns`` the first piece is a byte a row, its lane, and the columns
+have the rows of the first lane first, then those of the second …, each in their order. A column is one of:
 
 ``none``    every value is unknown; no piece
-``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes; with ``step`` the numbers
-            are what each value is above the one before, zigzag; with ``beside`` what it is above that
-            column's in the same row, zigzag, and ``least`` is not used: times end soon after they start
+``whole``   integers: ``least`` (as text) plus an unsigned number of ``size`` bytes. Or the numbers are zigzag
+            (0, -1, 1, -2 … are 0, 1, 2, 3 …) differences: with ``step`` from the value before, with
+            ``beside`` from that column's in the same row (times end soon after they start), with ``guess``
+            from what the page works out (``length``: end - start; others are given to ``pack``), so nearly
+            always 0. With ``of`` they are places in this list of the distinct ones (as text)
+``time``    integers that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its
+            place is that of all rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the
+            place of the row before that is on this axis (the first: from 0), or with ``beside`` from that
+            column's place in the same row, where it is on the same axis
 ``real``    floating point, 8 bytes
 ``words``   any values: ``of`` lists the distinct ones (texts in order of their code points, numbers in
             theirs); the piece has 0 for an unknown value, else a position in ``of`` plus 1, in ``size`` bytes
@@ -21,41 +28,77 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
+from .axes import Axes, headed, planes
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Small tables are stored plainly: ways to make a column smaller are tried from this many rows on.
-_TRIED: Final = 1_000
+TRIED: Final = 1_000
+#: Rows are stored lane by lane if lanes change at least once in so many rows, and it is smaller.
+_SWITCHES: Final = 50
 #: Integer columns before a column that it is tried beside.
 _BEFORE: Final = 4
 #: Floating-point numbers are stored as words if there are at most this many rows for each distinct one.
 _REPEATED: Final = 4
+#: Distinct integers that are stored once each, at most.
+_FEW: Final = 256
+#: Whole numbers that JavaScript has exactly.
+_EXACT: Final = 2**53
 
 
-def pack(frame: pl.DataFrame) -> bytes:
-    """Return the table as bytes, the same for the same table. NaN and infinity become unknown."""
-    columns, pieces = [], []
-    before: dict[str, NDArray[Any]] = {}
+#: What pages work out by themselves: by column, the guess's name and its values.
+Guesses = Mapping[str, tuple[str, "NDArray[np.int64]"]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known when a column is packed: the axes, guesses, and the columns before it."""
+
+    axes: Axes
+    likely: NDArray[np.uint8] | None
+    guesses: Guesses
+    #: Integers by column, modulo 2**64, and their places on axes.
+    integers: dict[str, NDArray[np.uint64]] = field(default_factory=dict)
+    places: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]] = field(default_factory=dict)
+
+
+def pack(frame: pl.DataFrame, axes: Axes | None = None, guesses: Guesses | None = None) -> bytes:
+    """Return the table as bytes, the same for the same table. NaN and infinity become unknown.
+
+    ``axes``: times on them are stored as places. ``guesses``: what the page works out for a column.
+    """
+    axes = axes or Axes()
+    likely = axes.lanes_of(frame)
+    plain = _table(frame, _Known(axes, likely, guesses or {}), {}, [])
+    if likely is None or (np.diff(likely) != 0).sum() * _SWITCHES < len(frame):
+        return plain
+    # lanes take turns as things happened to be, but each lane by itself is the same in every step
+    by_lane = np.argsort(likely, kind="stable")
+    moved = {name: (one, values[by_lane]) for name, (one, values) in (guesses or {}).items()}
+    known = _Known(axes, likely[by_lane], moved)
+    turns = _table(frame[by_lane], known, {"turns": True}, [likely.tobytes()])
+    return min(plain, turns, key=lambda one: len(zlib.compress(one, 1)))
+
+
+def _table(frame: pl.DataFrame, known: _Known, head: dict[str, Any], pieces: list[bytes]) -> bytes:
+    columns = []
     for column in frame:
-        how, stored = _packed(column, before)
+        how, stored = _packed(column, known)
         columns.append({"name": column.name, **how})
         pieces += stored
-    header = json.dumps(
-        {"rows": frame.height, "columns": columns},
-        ensure_ascii=False, allow_nan=False, separators=(",", ":"),
-    ).encode("utf-8", "surrogatepass")  # fmt: skip
-    return b"".join((len(header).to_bytes(4, "little"), header, *pieces))
+    return headed({"rows": frame.height, **head, "columns": columns}, *pieces)
 
 
-def _packed(
-    column: pl.Series, before: dict[str, NDArray[Any]]
-) -> tuple[dict[str, Any], list[bytes]]:
-    """Return how a column is stored, and its pieces; ``before``: the integers of columns before it."""
+def _packed(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes]]:
+    """Return how a column is stored, and its pieces."""
     dtype = column.dtype
     if dtype.is_float():
         column = column.cast(pl.Float64)
@@ -63,12 +106,12 @@ def _packed(
     if column.null_count() == len(column):
         return {"as": "none"}, []
     if dtype.is_integer():
-        return _whole(column, before)
+        return _whole(column, known)
     if dtype.is_float():
         if column.n_unique() * _REPEATED > len(column):
-            known, start = _known(column)
+            how, start = _nulls(column)
             values = column.fill_null(strategy="forward").fill_null(0.0)
-            return {"as": "real", **known}, [*start, _planes(values.to_numpy(), 8)]
+            return {"as": "real", **how}, [*start, planes(values.to_numpy(), 8)]
         return _words(column)
     if dtype == pl.String or dtype == pl.Boolean:
         return _words(column)
@@ -77,11 +120,9 @@ def _packed(
     return _other(column)
 
 
-def _whole(
-    column: pl.Series, before: dict[str, NDArray[Any]]
-) -> tuple[dict[str, Any], list[bytes]]:
-    """Store integers plainly, or as differences from the row or a column before where those are smaller."""
-    known, start = _known(column)
+def _whole(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes]]:
+    """Store integers plainly, or in a way that is smaller: as differences or places."""
+    nulls, start = _nulls(column)
     filled = column.fill_null(strategy="forward").fill_null(column.drop_nulls()[0])
     low, high = int(filled.min()), int(filled.max())  # type: ignore[arg-type]
     # modulo 2**64 the differences are right whatever the sign
@@ -90,22 +131,88 @@ def _whole(
     )
     above = values - np.uint64(low % 2**64)
     size = _size(high - low)
-    how = {"as": "whole", "least": str(low), **known}
-    ways: list[tuple[dict[str, Any], bytes]] = [({**how, "size": size}, _planes(above, size))]
-    if len(column) >= _TRIED:
+    how = {"as": "whole", "least": str(low), **nulls}
+    ways: list[tuple[dict[str, Any], bytes]] = [({**how, "size": size}, planes(above, size))]
+    if len(column) >= TRIED:
         ways.append(_differing({**how, "step": True}, np.diff(above, prepend=np.uint64(0))))
-        for name in list(before)[-_BEFORE:] if high < 2**63 else ():
-            ways.append(_differing({**how, "beside": name}, values - before[name]))
-    before[column.name] = values
+        if high < 2**63:
+            for name in list(known.integers)[-_BEFORE:]:
+                ways.append(_differing({**how, "beside": name}, values - known.integers[name]))
+            ways += _guessed(column.name, how, values, known)
+            ways += _placed(column.name, nulls, values.view(np.int64), known)
+        if size > 1:
+            ways += _numbered(how, values)
+    known.integers[column.name] = values
     way, piece = min(ways, key=lambda one: len(zlib.compress(one[1], 1)) if len(ways) > 1 else 0)
     return way, [*start, piece]
 
 
+def _guessed(
+    name: str, how: dict[str, Any], values: NDArray[np.uint64], known: _Known
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the ways to store what the page works out nearly always."""
+    if name in known.guesses:
+        called, guess = known.guesses[name]
+        yield _differing({**how, "guess": called}, values - guess.view(np.uint64))
+    if {"start", "end"} <= set(known.integers):
+        length = known.integers["end"] - known.integers["start"]
+        usual = (values[:TRIED] == length[:TRIED]).mean() > 0.5
+        if usual and int(np.abs(length.view(np.int64)).max()) < _EXACT:
+            yield _differing({**how, "guess": "length"}, values - length)
+
+
+def _placed(
+    name: str, nulls: dict[str, Any], values: NDArray[np.int64], known: _Known
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the ways to store times as places on axes."""
+    # the times of calls are a thread's, in the table of what ran on a stream
+    found = known.axes.places(values, None if name.startswith("call") else known.likely)
+    if found is None:
+        return
+    axis, place = found
+    how: dict[str, Any] = {"as": "time", **nulls}
+    lanes = b""
+    if (axis == axis[0]).all():
+        how["axis"] = int(axis[0])
+    else:
+        lanes = axis.tobytes()
+    step = place.copy()
+    for number in np.unique(axis):
+        rows = np.flatnonzero(axis == number)
+        step[rows] = np.diff(place[rows], prepend=0)
+    made, piece = _differing(how, step.view(np.uint64))
+    yield made, lanes + piece
+    for other, (its_axis, its_place) in list(known.places.items())[-2:]:
+        beside = np.where(its_axis == axis, place - its_place, step)
+        made, piece = _differing({**how, "beside": other}, beside.view(np.uint64))
+        yield made, lanes + piece
+    known.places[name] = found
+
+
+def _numbered(
+    how: dict[str, Any], values: NDArray[np.uint64]
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the way to store few distinct integers once each."""
+    if len(np.unique(values[:TRIED])) > _FEW:
+        return
+    distinct, number = np.unique(values, return_inverse=True)
+    if len(distinct) <= _FEW:
+        signed = distinct.view(np.int64) if int(how["least"]) < 0 else distinct
+        of = [str(one) for one in signed.tolist()]
+        yield {**how, "of": of, "size": 1}, planes(number.astype(np.uint8), 1)
+
+
 def _differing(how: dict[str, Any], differences: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
+    size, piece = zigzag(differences)
+    return {**how, "size": size}, piece
+
+
+def zigzag(differences: NDArray[Any]) -> tuple[int, bytes]:
+    """Return the size of, and signed numbers as, unsigned ones: 0, -1, 1, -2 … are 0, 1, 2, 3 …"""
     signed = differences.view(np.int64)
-    zigzag = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
-    size = _size(int(zigzag.max()))
-    return {**how, "size": size}, _planes(zigzag, size)
+    unsigned = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    size = _size(int(unsigned.max())) if len(unsigned) else 1
+    return size, planes(unsigned, size)
 
 
 def _words(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
@@ -131,10 +238,10 @@ def _other(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
 
 def _listed(values: list[Any], places: NDArray[Any]) -> tuple[dict[str, Any], list[bytes]]:
     size = _size(len(values))
-    return {"as": "words", "of": values, "size": size}, [_planes(places, size)]
+    return {"as": "words", "of": values, "size": size}, [planes(places, size)]
 
 
-def _known(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
+def _nulls(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
     if not column.null_count():
         return {}, []
     return {"nulls": True}, [column.is_not_null().to_numpy().astype(np.uint8).tobytes()]
@@ -143,13 +250,6 @@ def _known(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
 def _size(most: int) -> int:
     """Return how many bytes a number up to ``most`` needs: 1 to 8."""
     return max(1, (most.bit_length() + 7) // 8)
-
-
-def _planes(values: NDArray[Any], size: int) -> bytes:
-    """Return the lowest ``size`` bytes of each number, plane by plane."""
-    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    planes: bytes = little.view(np.uint8).reshape(len(values), -1)[:, :size].T.tobytes()
-    return planes
 
 
 def _finite(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """One file to send: the viewer's pages with their data, which opens from disk and asks nothing of anybody.
 
-The script and the style are allowed by their hashes and nothing else is: no request, no other script, no
-picture. The same profile makes the same bytes.
+The scripts and the style are allowed by their hashes and nothing else is: no request, no other script, no
+picture. The pages' script is compressed, which a small loader undoes. The same profile makes the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from opscope.profile_html import page as words
 
 from .bundle import static
-from .embedded import Embedded, embed
+from .embedded import Embedded, embed, zipped
 from .question import whole
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MOST: Final = 1_500_000
 #: Bytes of the data where the pages, or stored answers, take nearly all.
 _LEAST: Final = 300_000
-#: Bytes of the frame around script, style and data, with the licences.
-_FRAME: Final = 12_000
+#: Bytes of the elements around the data's blocks, and of what the index says of rows that are left out.
+_AROUND: Final = 14_000
 #: What ends a script or a style, or changes how it is read.
 _ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
 
@@ -54,12 +54,11 @@ def page(
     viewed: Viewed, *, most: int = MOST, sources: bool = False
 ) -> tuple[bytes, dict[str, int]]:
     """Return the file's bytes, about ``most``, and how many rows were left out of tables, by name."""
-    script, style = _code("viewer.js"), _code("viewer.css")
-    room = most - len(script) - len(style) - _FRAME
-    # base64 has 4 bytes for 3
-    data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
+    loader, style = _code("loader.js"), _code("viewer.css")
+    script = static("viewer.js").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    packed = base64.b64encode(zipped(script))
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        f"default-src 'none'; script-src {_hash(loader)} {_hash(script)}; style-src {_hash(style)};"
         " base-uri 'none'; form-action 'none'"
     )
     head = (
@@ -80,12 +79,15 @@ def page(
         "<p>This page is drawn by JavaScript; without it, this is all. "
         "opscope report shows the rest as text.</p>\n</div>\n"
     )
-    return b"".join(
-        (
-            head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices, *_blocks(data),
-            b"<script>", script, b"</script>\n</body>\n</html>\n",
-        )
-    ), data.left_out  # fmt: skip
+    before = (head.encode(), b"<style>", style, b"</style>\n", body.encode(), notices)
+    after = (
+        b'<script type="application/octet-stream" id="opscope-script">', packed,
+        b"</script>\n<script>", loader, b"</script>\n</body>\n</html>\n",
+    )  # fmt: skip
+    room = most - sum(map(len, (*before, *after))) - _AROUND
+    # base64 has 4 bytes for 3
+    data = embed(viewed, max(room, _LEAST) * 3 // 4, sources)
+    return b"".join((*before, *_blocks(data), *after)), data.left_out
 
 
 def static_words(profile: Profile, styled: bool = True) -> str:

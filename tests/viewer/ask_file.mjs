@@ -12,7 +12,8 @@ const source = new FileSource((id) => blocks.get(id) ?? null);
 const answers = [];
 for (const [question, params] of questions) {
   try {
-    answers.push({ answer: await source.ask(question, params) });
+    if (question === "timeline_all") answers.push({ bytes: Buffer.from(await source.bytes(question, params)).toString("base64") });
+    else answers.push({ answer: await source.ask(question, params) });
   } catch (error) {
     answers.push({ status: error.status ?? null, message: error.message });
   }

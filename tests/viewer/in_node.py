@@ -26,7 +26,8 @@ def built(folder: Path, source: Path = WEB / "src" / "file.ts") -> Path:
 
 
 def answers(module: Path, html: Path, questions: list[tuple[str, dict]]) -> list[dict]:
-    """Return what the file's page would be answered: ``answer``, or ``status`` and ``message``."""
+    """Return what the file's page would be answered: ``answer`` (``bytes`` in base64 of the timeline), or
+    ``status`` and ``message``."""
     return _asked("ask_file.mjs", module, {"html": str(html), "questions": questions})
 
 

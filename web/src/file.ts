@@ -1,12 +1,17 @@
 // A page that is one file: answers come from the data embedded in it, unpacked when they are asked for.
+import { type Axis, readAxes } from "./axes";
 import { NoColumn, type Held, rowsOf, unpack } from "./packed";
 import type { LeftOut } from "./parts/left_out";
 import { type Params, Refused, type Source } from "./source";
+import { eventsOf, readSlices, type Slices, wholeTimeline } from "./whole_timeline";
 
 /** What a file holds, by question; every `block` is the id of an element with its bytes. */
 interface Index {
-  tables: Record<string, { block: string; page: TablePage; left_out?: LeftOut }>;
+  tables: Record<string, { block: string; page: TablePage; left_out?: LeftOut; axes?: boolean }>;
   answers: { question: string; params: Record<string, string>; block: string }[];
+  /** Of a file that has every op, kernel and slice: the blocks of their times and of the timeline. */
+  axes?: string;
+  timeline?: string;
 }
 
 interface TablePage {
@@ -31,6 +36,7 @@ export class FileSource implements Source {
   private index: Promise<Index> | undefined;
   private answers = new Map<string, string>();
   private tables = new Map<string, Promise<Held>>();
+  private times: Promise<{ slices: Slices; axes: Axis[] } | null> | undefined;
 
   /** `text`: the base64 text of a block by its id; null if there is no such block. */
   constructor(private text: (id: string) => string | null = (id) => document.getElementById(id)?.textContent ?? null) {}
@@ -42,6 +48,9 @@ export class FileSource implements Source {
   }
 
   async bytes(question: string, params: Params = {}, signal?: AbortSignal): Promise<ArrayBuffer> {
+    const times = question === "timeline_all" ? await this.timesOf(await this.read()) : null;
+    signal?.throwIfAborted();
+    if (times) return wholeTimeline(times.slices, times.axes);
     const bytes = await this.answer(question, params, signal);
     return bytes.slice().buffer as ArrayBuffer;
   }
@@ -60,16 +69,7 @@ export class FileSource implements Source {
   async held(name: string): Promise<{ table: Held; cut: boolean } | null> {
     const index = await this.read();
     const found = Object.hasOwn(index.tables, name) ? index.tables[name] : undefined;
-    return found ? { table: await this.unpacked(found.block), cut: found.left_out !== undefined } : null;
-  }
-
-  private unpacked(block: string): Promise<Held> {
-    let held = this.tables.get(block);
-    if (held === undefined) {
-      held = this.block(block).then(unpack);
-      this.tables.set(block, held);
-    }
-    return held;
+    return found ? { table: await this.tableOf(index, name), cut: found.left_out !== undefined } : null;
   }
 
   private async table(params: Params, signal?: AbortSignal): Promise<unknown> {
@@ -77,7 +77,7 @@ export class FileSource implements Source {
     const name = String(params.name ?? "");
     const found = Object.hasOwn(index.tables, name) ? index.tables[name] : undefined;
     if (found === undefined) throw new Refused(404, `This file has no table ${name}.`);
-    const table = await this.unpacked(found.block);
+    const table = await this.tableOf(index, name);
     signal?.throwIfAborted();
     const from = whole(params.from, 0, Number.MAX_SAFE_INTEGER, "from");
     const many = whole(params.rows, 100, ROWS, "rows");
@@ -105,6 +105,40 @@ export class FileSource implements Source {
     }
     const page = { ...found.page, matching: rows.length, sums, from, values };
     return found.left_out ? { ...page, left_out: found.left_out } : page;
+  }
+
+  /** A table whole; it is unpacked once. */
+  private tableOf(index: Index, name: string): Promise<Held> {
+    let held = this.tables.get(name);
+    if (held === undefined) {
+      held = this.unpacked(index, name);
+      this.tables.set(name, held);
+    }
+    return held;
+  }
+
+  private async unpacked(index: Index, name: string): Promise<Held> {
+    const found = index.tables[name];
+    if (found === undefined) throw new Refused(404, `This file has no table ${name}.`);
+    const bytes = await this.block(found.block);
+    const times = found.axes ? await this.timesOf(index) : null;
+    if (times === null) return unpack(bytes);
+    // what ops launched is added up from these tables
+    const launched = name === "each_op"
+      ? { kernels: await this.tableOf(index, "each_kernel"), copies: await this.tableOf(index, "each_copy") }
+      : undefined;
+    return unpack(bytes, { axes: times.axes, launched });
+  }
+
+  private timesOf(index: Index): Promise<{ slices: Slices; axes: Axis[] } | null> {
+    this.times ??= this.readTimes(index);
+    return this.times;
+  }
+
+  private async readTimes({ axes, timeline }: Index): Promise<{ slices: Slices; axes: Axis[] } | null> {
+    if (axes === undefined || timeline === undefined) return null;
+    const slices = readSlices(await this.block(timeline));
+    return { slices, axes: readAxes(await this.block(axes), (sizes) => eventsOf(slices, sizes)) };
   }
 
   private read(): Promise<Index> {

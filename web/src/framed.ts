@@ -17,3 +17,18 @@ export function stay(): void {
     location.hash = href;
   });
 }
+
+/** Scrolls until an element is seen; in a frame the page around it stays where it is. */
+export function intoView(element: Element | null | undefined): void {
+  if (!element) return;
+  if (!framed()) {
+    element.scrollIntoView({ block: "nearest", inline: "nearest" });
+    return;
+  }
+  for (let box = element.parentElement; box; box = box.parentElement) {
+    const one = element.getBoundingClientRect();
+    const all = box.getBoundingClientRect();
+    box.scrollLeft += Math.min(0, one.left - all.left) || Math.max(0, one.right - all.right);
+    box.scrollTop += Math.min(0, one.top - all.top) || Math.max(0, one.bottom - all.bottom);
+  }
+}

@@ -1,14 +1,18 @@
 // Tables as opscope/viewer/packed.py stores them: read, ordered, searched and summed without a server.
+import { type Axis, filled, headed, numbers, signed, sortedPlaces } from "./axes";
+import { type Before, guess, type Launched } from "./guesses";
 
 type Value = null | boolean | number | string | unknown[] | Record<string, unknown>;
 
 interface Stored {
   name: string;
-  as: "none" | "whole" | "real" | "words";
+  as: "none" | "whole" | "real" | "words" | "time";
   least?: string;
   size?: number;
   step?: boolean;
   beside?: string;
+  guess?: string;
+  axis?: number;
   nulls?: boolean;
   of?: Value[];
 }
@@ -37,54 +41,162 @@ const WHOLE = /^-?\d{1,20}$/;
 /** Whole numbers beyond this are text in an answer. */
 const EXACT = 2n ** 53n;
 
+/** What a table may need beside its bytes. */
+export interface Given {
+  axes?: Axis[];
+  launched?: Launched | undefined;
+}
+
 /** Reads a table. Throws RangeError or SyntaxError if the bytes are not one. */
-export function unpack(bytes: Uint8Array): Held {
-  const length = new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length))) as {
-    rows: number;
-    columns: Stored[];
-  };
-  let at = 4 + length;
-  const take = (many: number): Uint8Array => {
-    if (at + many > bytes.length) throw new RangeError("the table ends too early");
-    at += many;
-    return bytes.subarray(at - many, at);
-  };
+export function unpack(bytes: Uint8Array, given: Given = {}): Held {
+  const { head, rest } = headed<{ rows: number; turns?: boolean; columns: Stored[] }>(bytes);
+  const reading = new Reading(rest, head.rows, given);
+  if (head.turns) reading.turns();
   const columns = new Map<string, Column>();
-  const before = new Map<string, Integers>();
-  for (const stored of header.columns) columns.set(stored.name, column(stored, header.rows, take, before));
-  return { rows: header.rows, columns };
+  for (const stored of head.columns) columns.set(stored.name, reading.column(stored));
+  return { rows: head.rows, columns };
 }
 
 /** Integers: numbers where all are exact, else all of any size. */
-type Integers = Float64Array | bigint[];
+type Integers = Float64Array | BigInt64Array | bigint[];
 
-function column(
-  stored: Stored, rows: number, take: (many: number) => Uint8Array, before: Map<string, Integers>,
-): Column {
-  const { name } = stored;
-  if (stored.as === "none") {
-    const never = () => false;
-    return {
-      name, known: never, value: () => null, compare: () => 0, sum: () => null,
-      is: (value) => (value === null ? () => true : never),
-    };
+/** Where a column's times are: the axis of each row (`all`: of every row) and the place on it. */
+interface Places {
+  axis: Uint8Array | null;
+  all: number;
+  place: Float64Array;
+}
+
+/** A table as it is read, column by column, in the order in which its rows are stored. */
+class Reading implements Before {
+  private at = 0;
+  private readonly integers = new Map<string, Integers>();
+  private readonly masks = new Map<string, Uint8Array | null>();
+  private readonly places = new Map<string, Places>();
+  /** The row that each stored one is; null: the same. */
+  private order: Uint32Array | null = null;
+
+  constructor(
+    private readonly bytes: Uint8Array,
+    readonly rows: number,
+    private readonly given: Given,
+  ) {}
+
+  /** Rows are stored lane by lane. */
+  turns(): void {
+    const lane = this.take(this.rows);
+    const stored = sortedPlaces(lane);
+    this.order = new Uint32Array(this.rows);
+    for (let row = 0; row < this.rows; row++) this.order[stored[row]!] = row;
   }
-  const mask = stored.nulls ? take(rows) : null;
-  const known = (row: number) => mask === null || mask[row] === 1;
-  if (stored.as === "real") return reals(name, new Float64Array(joined(take(rows * 8), rows)), known);
-  const size = stored.size ?? 1;
-  if (stored.as === "words") return words(name, stored.of ?? [], numbers(take(rows * size), rows, size));
-  const planes = take(rows * size);
-  let values = stored.beside === undefined ? integers(stored, planes, rows, size) : null;
-  if (stored.beside !== undefined) {
-    const other = before.get(stored.beside);
-    if (other === undefined) throw new RangeError(`${name} needs the column ${stored.beside}`);
-    values = besides(other, planes, rows, size);
+
+  number(name: string, row: number): number | null {
+    const mask = this.masks.get(name);
+    if (mask && mask[row] === 0) return null;
+    const values = this.integers.get(name);
+    return values === undefined ? null : Number(values[row]);
   }
-  values ??= new Float64Array(rows);
-  before.set(name, values);
-  return values instanceof Float64Array ? smallWhole(name, values, known) : largeWhole(name, values, known);
+
+  length(): Float64Array {
+    const [start, end] = ["start", "end"].map((name) => this.integers.get(name));
+    if (start === undefined || end === undefined) throw new RangeError("a length needs a start and an end");
+    return filled(new Float64Array(this.rows), (row) =>
+      start instanceof Float64Array && end instanceof Float64Array
+        ? end[row]! - start[row]!
+        : Number(BigInt(end[row]!) - BigInt(start[row]!)),
+    );
+  }
+
+  column(stored: Stored): Column {
+    const { name } = stored;
+    const { rows } = this;
+    if (stored.as === "none") {
+      const never = () => false;
+      return {
+        name, known: never, value: () => null, compare: () => 0, sum: () => null,
+        is: (value) => (value === null ? () => true : never),
+      };
+    }
+    const mask = stored.nulls ? this.take(rows) : null;
+    this.masks.set(name, mask);
+    const seen = mask && this.ordered(mask, new Uint8Array(rows));
+    const known = (row: number) => seen === null || seen[row] === 1;
+    const size = stored.size ?? 1;
+    switch (stored.as) {
+      case "real":
+        return reals(name, this.ordered(new Float64Array(joined(this.take(rows * 8), rows)), new Float64Array(rows)), known);
+      case "words":
+        return words(name, (stored.of ?? []) as Value[], this.ordered(numbers(this.take(rows * size), rows, size), new Float64Array(rows)));
+    }
+    const values = stored.as === "time" ? this.times(stored, size) : this.whole(stored, size);
+    this.integers.set(name, values);
+    if (values instanceof Float64Array) return smallWhole(name, this.ordered(values, new Float64Array(rows)), known);
+    return largeWhole(name, this.ordered<bigint, BigInt64Array | bigint[]>(values, Array.isArray(values) ? [] : new BigInt64Array(rows)), known);
+  }
+
+  private take(many: number): Uint8Array {
+    if (this.at + many > this.bytes.length) throw new RangeError("the table ends too early");
+    this.at += many;
+    return this.bytes.subarray(this.at - many, this.at);
+  }
+
+  /** The values in the table's order; `out` has room for them. */
+  private ordered<V, T extends { [row: number]: V }>(values: T, out: T): T {
+    const { order } = this;
+    if (order === null) return values;
+    for (let row = 0; row < order.length; row++) out[order[row]!] = values[row]!;
+    return out;
+  }
+
+  private whole(stored: Stored, size: number): Integers {
+    const { rows } = this;
+    const planes = this.take(rows * size);
+    if (stored.guess !== undefined) return besides(guess(stored.guess, this, this.given.launched), planes, rows, size);
+    if (stored.beside !== undefined) {
+      const other = this.integers.get(stored.beside);
+      if (other === undefined) throw new RangeError(`${stored.name} needs the column ${stored.beside}`);
+      return besides(other, planes, rows, size);
+    }
+    if (stored.of !== undefined) return distinct(stored.of as string[], planes);
+    return integers(stored, planes, rows, size);
+  }
+
+  private times(stored: Stored, size: number): Integers {
+    const { rows, given } = this;
+    const axis = stored.axis === undefined ? this.take(rows) : null;
+    const all = stored.axis ?? 0;
+    const place = numbers(this.take(rows * size), rows, size);
+    const other = stored.beside === undefined ? undefined : this.places.get(stored.beside);
+    const last = new Float64Array(256);
+    for (let row = 0; row < rows; row++) {
+      const on = axis ? axis[row]! : all;
+      const near = other && (other.axis ? other.axis[row]! : other.all) === on ? other.place[row]! : last[on]!;
+      last[on] = place[row] = near + signed(place[row]!);
+    }
+    this.places.set(stored.name, { axis, all, place });
+    const axes = given.axes ?? [];
+    const used = axis ? axes : [axes[all]];
+    const exactly = used.every((one) => one !== undefined && Number.isSafeInteger(Number(one.first)) && Number.isSafeInteger(Number(one.first) + one.offsets[one.offsets.length - 1]!));
+    const out = exactly ? new Float64Array(rows) : new BigInt64Array(rows);
+    for (let row = 0; row < rows; row++) {
+      const one = axes[axis ? axis[row]! : all];
+      const offset = one?.offsets[place[row]!];
+      if (one === undefined || offset === undefined) throw new RangeError(`${stored.name} has a time that is not in the file`);
+      if (out instanceof Float64Array) out[row] = Number(one.first) + offset;
+      else out[row] = one.first + BigInt(offset);
+    }
+    return out;
+  }
+}
+
+/** Integers that are in a list of distinct ones. */
+function distinct(of: string[], places: Uint8Array): Integers {
+  const all = of.map(BigInt);
+  if (all.every((one) => one >= -SAFE && one <= SAFE)) {
+    const small = all.map(Number);
+    return filled(new Float64Array(places.length), (row) => small[places[row]!]!);
+  }
+  return Array.from(places, (place) => all[place]!);
 }
 
 /** Puts 8 byte planes together. */
@@ -96,26 +208,11 @@ function joined(planes: Uint8Array, rows: number): ArrayBuffer {
   return out.buffer;
 }
 
-/** Unsigned numbers of up to 6 bytes from their planes. */
-function numbers(planes: Uint8Array, rows: number, size: number): Float64Array {
-  const out = new Float64Array(rows);
-  for (let plane = size - 1; plane >= 0; plane--) {
-    const from = plane * rows;
-    for (let row = 0; row < rows; row++) out[row] = out[row]! * 256 + planes[from + row]!;
-  }
-  return out;
-}
-
 /** Unsigned numbers of any size, modulo 2**64. */
 function large(planes: Uint8Array, rows: number, size: number): BigInt64Array {
   const all = new Uint8Array(rows * 8);
   all.set(planes.subarray(0, rows * size));
   return new BigInt64Array(joined(all, rows));
-}
-
-/** The signed number that a zigzag one stands for. */
-function signed(one: number): number {
-  return one % 2 ? -(one + 1) / 2 : one / 2;
 }
 
 function largeSigned(one: bigint): bigint {
@@ -205,12 +302,15 @@ function smallWhole(name: string, values: Float64Array, known: (row: number) => 
   };
 }
 
-function largeWhole(name: string, values: bigint[], known: (row: number) => boolean): Column {
+function largeWhole(name: string, values: BigInt64Array | bigint[], known: (row: number) => boolean): Column {
+  const keys = nearTogether(values);
   return {
     name,
     known,
     value: (row) => (known(row) ? exact(values[row]!) : null),
-    compare: (a, b) => (values[a]! < values[b]! ? -1 : values[a]! > values[b]! ? 1 : 0),
+    compare: keys
+      ? (a, b) => keys[a]! - keys[b]!
+      : (a, b) => (values[a]! < values[b]! ? -1 : values[a]! > values[b]! ? 1 : 0),
     sum: (rows) => exactSum(rows, known, (row) => values[row]!),
     is(value) {
       if (value === null) return (row) => !known(row);
@@ -220,6 +320,16 @@ function largeWhole(name: string, values: bigint[], known: (row: number) => bool
       return (row) => known(row) && values[row] === wanted;
     },
   };
+}
+
+/** What each value is above the first, as a number; null if that is not exact. Numbers are sorted much faster. */
+function nearTogether(values: BigInt64Array | bigint[]): Float64Array | null {
+  const keys = new Float64Array(values.length);
+  for (let row = 0; row < values.length; row++) {
+    keys[row] = Number(values[row]! - values[0]!);
+    if (!Number.isSafeInteger(keys[row])) return null;
+  }
+  return keys;
 }
 
 function exactSum(

@@ -1,5 +1,6 @@
 // The frame around the pages: navigation, what is viewed, the global selection, keys.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { intoView } from "./framed";
 import type { About } from "./page";
 import { PAGES } from "./pages";
 import { AboutContext } from "./parts/about";
@@ -51,7 +52,7 @@ export function Shell({ source }: { source: Source }) {
   useEffect(() => {
     const file = about.answer?.files[0];
     document.title = [page?.title, file && short(file), "opscope"].filter(Boolean).join(" · ");
-    document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    intoView(document.querySelector(".nav [aria-current]"));
   }, [name, about.answer]);
   useEffect(() => {
     main.current?.scrollTo(0, 0);

@@ -63,7 +63,7 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
             about = About(
                 *(STREAM, process, heading, title, "kernels"),
                 device=device,
-                stream=stream,
+                stream=None if stream == NONE else stream,
                 copies=many,
             )
             return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts))

@@ -32,7 +32,7 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
                 "process": lane.about.process,
                 "thread": lane.about.thread,
                 "device": lane.about.device,
-                "stream": None if lane.about.stream == NONE else lane.about.stream,
+                "stream": lane.about.stream,
                 "group": lane.about.group,
                 "title": lane.about.title,
                 "levels": len(lane.strips),

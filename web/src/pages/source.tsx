@@ -1,5 +1,6 @@
 // The page Source: time by file and line, the text of a file beside its times where that may be shown.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { intoView } from "../framed";
 import type { Page, PageProps } from "../page";
 import { useAnswer, wordsFor } from "../parts/answer";
 import { FlameSection } from "../parts/flame_section";
@@ -156,7 +157,7 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
   const lines = useMemo(() => text.text?.split("\n") ?? null, [text]);
   const at = useMemo(() => new Map(text.line.map((number, index) => [number, index])), [text]);
   useEffect(() => {
-    row.current?.scrollIntoView({ block: "nearest" });
+    intoView(row.current);
   }, [line, text]);
   const most = Math.max(...text.time.map((time) => time ?? 0), 1);
   const numbers = lines ? lines.map((_, index) => index + 1).slice(0, LINES) : [...text.line].sort((a, b) => a - b);

@@ -2,6 +2,7 @@
 //
 //   <DataTable source={source} name="operators" onSelect={(row) => …} />
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { intoView } from "../framed";
 import type { Source } from "../source";
 import { route, selection, setParams } from "../state";
 import { useStart } from "./about";
@@ -150,7 +151,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
     rows.need(scroll.first, scroll.last);
   });
   useLayoutEffect(() => {
-    if (used) box.current?.querySelector(`#${cellId(id, at.row, at.column)}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (used) intoView(box.current?.querySelector(`#${cellId(id, at.row, at.column)}`));
   }, [at.row, at.column]);
 
   const sortBy = (column: Placed) => {

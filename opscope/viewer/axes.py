@@ -1,0 +1,215 @@
+"""The times of a single file, each stored once: a sorted list a lane; tables and timeline name places on it.
+
+What varies from step to step is when things happened; which begins and ends follow each other is the same in
+every step. So a column of times is stored as places on these axes, which compress to little, and the times
+themselves, which do not, are in the file once, though ops, kernels, calls, the critical path and the
+timeline all name them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+
+#: Axes at most: a place's axis is a byte.
+MOST: Final = 255
+#: Values looked at to see whether a column is one of times.
+_LOOKED_AT: Final = 512
+
+
+@dataclass(slots=True)
+class Axes:
+    """Sorted distinct times by lane: of a thread ``(process, thread)``, of a stream
+    ``(process, device, stream)``; the last axis may have what is on none of them."""
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    times: list[Times] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, lanes: Mapping[Hashable, list[Times]]) -> Axes:
+        """Return the axes of these lanes; none if there are too many lanes."""
+        if len(lanes) >= MOST:
+            return cls()
+        times = [np.unique(np.concatenate(parts)) for parts in lanes.values()]
+        return cls({key: number for number, key in enumerate(lanes)}, times)
+
+    def add_missing(self, columns: Iterable[pl.Series]) -> None:
+        """Add an axis of the times in ``columns`` that are on none; columns of other things are ignored."""
+        if not self.times:
+            return
+        missing = [
+            values[self._axis(values, None)[0] == MOST]
+            for column in columns
+            if self._are_times(values := _known(column))
+        ]
+        left = np.unique(np.concatenate(missing)) if missing else np.zeros(0, np.int64)
+        if len(left):
+            self.times.append(left)
+
+    def lanes_of(self, frame: pl.DataFrame) -> NDArray[np.uint8] | None:
+        """Return the axis on which each row's times are likely to be, from the columns that say its lane."""
+        found = np.full(len(frame), MOST, np.uint8)
+        for key in (("process", "thread"), ("process", "device", "stream")):
+            if self.times and set(key) <= set(frame.columns):
+                for values, rows in frame.select(key).with_row_index("at").partition_by(
+                    key, as_dict=True
+                ).items():  # fmt: skip
+                    number = self.numbers.get(values)
+                    if number is not None:
+                        found[rows["at"].to_numpy()] = number
+        return found if (found != MOST).any() else None
+
+    def places(
+        self, values: Times, likely: NDArray[np.uint8] | None
+    ) -> tuple[NDArray[np.uint8], Times] | None:
+        """Return each value's axis and its place there; None if one is on no axis."""
+        if not self._are_times(values):
+            return None
+        axis, place = self._axis(values, likely)
+        return None if (axis == MOST).any() else (axis, place)
+
+    def _are_times(self, values: Times) -> bool:
+        if not self.times or not len(values):
+            return False
+        some = values[:: max(1, len(values) // _LOOKED_AT)]
+        return bool((self._axis(some, None)[0] != MOST).mean() > 0.5)
+
+    def _axis(
+        self, values: Times, likely: NDArray[np.uint8] | None
+    ) -> tuple[NDArray[np.uint8], Times]:
+        axis = np.full(len(values), MOST, np.uint8)
+        place = np.zeros(len(values), np.int64)
+        if likely is not None:
+            for number in np.unique(likely):
+                if number != MOST:
+                    self._look(int(number), np.flatnonzero(likely == number), values, axis, place)
+        left = np.flatnonzero(axis == MOST)
+        if len(left):
+            some = values[left[:: max(1, len(left) // _LOOKED_AT)]]
+            hits = [int(_found(some, times)[0].sum()) for times in self.times]
+            for number in np.argsort(hits, kind="stable")[::-1]:
+                self._look(int(number), left, values, axis, place)
+                left = left[axis[left] == MOST]
+                if not len(left):
+                    break
+        return axis, place
+
+    def _look(
+        self, number: int, rows: Times, values: Times, axis: NDArray[np.uint8], place: Times
+    ) -> None:
+        """Write the place of what is on this axis."""
+        is_here, at = _found(values[rows], self.times[number])
+        axis[rows[is_here]] = number
+        place[rows[is_here]] = at[is_here]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there are any, each so short that JavaScript has what lies between its times exactly."""
+        return bool(self.times) and all(int(one[-1]) - int(one[0]) < 2**53 for one in self.times)
+
+    def slices(self, frame: pl.DataFrame) -> Slices:
+        """Return where the slices of a timeline are, each on the axis of its lane."""
+        axis = self.lanes_of(frame) if len(frame) else None
+        if axis is None:
+            none = np.zeros(0, np.int64)
+            return Slices(none.astype(np.uint8), none, none, none.astype(np.uint32))
+        start, end = np.zeros(len(frame), np.int64), np.zeros(len(frame), np.int64)
+        for number in np.unique(axis):
+            rows = np.flatnonzero(axis == number)
+            for name, place in (("start", start), ("end", end)):
+                values = frame[name].to_numpy()[rows]
+                place[rows] = np.searchsorted(self.times[number], values)
+        return Slices(axis, start, end, frame["name"].to_numpy())
+
+    def packed(self, slices: Slices) -> bytes:
+        """Return the axes as bytes; ``slices``: all of the timeline's.
+
+        The layout is a length (u32), a header in JSON (``axes``: how many times each has and the first, as
+        text; ``unit``, ``size``), and what each time is above the one before, in units, axis by axis, byte
+        plane by byte plane. Within an axis what leads to the same kind of event stands together (the page
+        knows from the timeline which slice begins or ends where), so that what always takes as long becomes
+        nothing.
+        """
+        events = slices.events([len(one) for one in self.times])
+        steps = [np.diff(times, prepend=times[:1]) for times in self.times]
+        every = np.concatenate(
+            [
+                one[np.argsort(event, kind="stable")]
+                for one, event in zip(steps, events, strict=True)
+            ]
+        ).view(np.uint64)
+        unit = max(1, int(np.gcd.reduce(every)))
+        every = every // np.uint64(unit)
+        size = max(1, (int(every.max()).bit_length() + 7) // 8)
+        axes = [{"many": len(one), "first": str(one[0])} for one in self.times]
+        head = {"axes": axes, "unit": unit, "size": size}
+        return headed(head, planes(every, size))
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The timeline's slices: the axis of each, the places of its start and end, the number of its name."""
+
+    axis: NDArray[np.uint8]
+    start: Times
+    end: Times
+    name: NDArray[np.uint32]
+
+    def events(self, sizes: list[int]) -> list[NDArray[np.uint32]]:
+        """Return, for each place of each axis, a number for what begins or ends there; 0 for nothing."""
+        events = [np.zeros(size, np.uint32) for size in sizes]
+        for place, kind in ((self.start, 1), (self.end, 2)):
+            event = self.name.astype(np.uint32) * 2 + kind
+            for number in np.unique(self.axis):
+                rows = np.flatnonzero(self.axis == number)
+                events[number][place[rows]] = event[rows]  # of several slices the last
+        return events
+
+
+def axes_of(slices: pl.DataFrame, each: Mapping[str, pl.DataFrame]) -> Axes:
+    """Return the axes of a timeline's slices and of the tables of each op, kernel and copy."""
+    lanes: dict[Hashable, list[Times]] = {}
+    host, stream = ("process", "thread"), ("process", "device", "stream")
+    on_host = pl.col("device").is_null()
+    parts = [(each["each_op"], host), (each["each_kernel"], stream), (each["each_copy"], stream)]
+    if len(slices):
+        parts = [(slices.filter(on_host), host), (slices.filter(~on_host), stream), *parts]
+    for frame, key in parts:
+        for lane, rows in frame.select(*key, "start", "end").partition_by(
+            list(key), as_dict=True
+        ).items():  # fmt: skip
+            lanes.setdefault(lane, []).extend(_known(rows[name]) for name in ("start", "end"))
+    return Axes.of(lanes)
+
+
+def headed(head: dict[str, Any], *pieces: bytes) -> bytes:
+    """Return the length of a header (u32), the header as JSON, and what follows it."""
+    text = json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = text.encode("utf-8", "surrogatepass")
+    return b"".join((len(data).to_bytes(4, "little"), data, *pieces))
+
+
+def planes(values: NDArray[Any], size: int) -> bytes:
+    """Return the lowest ``size`` bytes of each number, plane by plane: gzip makes them much smaller."""
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    single = little.view(np.uint8).reshape(len(values), little.itemsize)
+    made: bytes = single[:, :size].T.tobytes()
+    return made
+
+
+def _found(values: Times, times: Times) -> tuple[NDArray[np.bool_], Times]:
+    at = np.searchsorted(times, values)
+    at[at == len(times)] = 0
+    return times[at] == values, at
+
+
+def _known(column: pl.Series) -> Any:
+    return column.drop_nulls().to_numpy()

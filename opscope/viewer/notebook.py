@@ -1,0 +1,89 @@
+"""The viewer in a notebook's cell: the single file in a sandboxed frame, with a bound on its size.
+
+The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
+notebook nor its cookies and kernel), and the file's content policy lets it ask nothing of anybody. Where
+frames or scripts are not allowed, as in a notebook that is not trusted, the table beside it is what is seen.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from . import single
+from .bundle import NotBuilt
+from .viewed import Viewed
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+#: Bytes of a cell's output: a notebook is saved with all of them.
+MOST: Final = 500_000
+#: Kernels or ranges of a profile whose pages are shown without being asked for; more take over five seconds.
+_AT_ONCE: Final = 50_000
+#: Pixels of the frame; pages scroll in it.
+_HEIGHT: Final = 640
+
+
+class Shown:
+    """A profile's pages at the end of a cell, of a profile of any size.
+
+    ``Shown(profile, megabytes=2)`` holds more than the 0.5 MB of ``profile`` alone; what does not fit is said
+    in the pages. ``height`` is in pixels. Raises ValueError for a size that is not above 0 and at most 100.
+    """
+
+    def __init__(
+        self, profile: Profile, megabytes: float = MOST / 1e6, height: int = _HEIGHT
+    ) -> None:
+        if not 0 < megabytes <= 100:
+            raise ValueError(f"megabytes is {megabytes}; it must be above 0, and 100 at most")
+        self._profile, self._most, self._height = profile, int(megabytes * 1e6), int(height)
+
+    def __repr__(self) -> str:
+        return repr(self._profile)
+
+    def _repr_html_(self) -> str:
+        return beside(
+            _frame(self._profile, self._most, self._height), single.static_words(self._profile)
+        )
+
+
+def shown(profile: Profile, words: str) -> str:
+    """Return what a cell shows for ``profile``: its frame, and ``words`` for where none is allowed."""
+    large = [
+        f"{len(profile.trace[name]):,} {name}"
+        for name in ("kernels", "ranges")
+        if len(profile.trace[name]) > _AT_ONCE
+    ]
+    if large:
+        return (
+            f"{words}<p>The pages are not shown at once, as the profile has {' and '.join(large)}:"
+            " opscope.viewer.notebook.Shown(profile) shows them, and opscope view FILE.</p>"
+        )
+    try:
+        return beside(_frame(profile, MOST, _HEIGHT), words)
+    except NotBuilt as error:
+        return f"{words}<p>{escape(str(error))}</p>"
+
+
+def beside(frame: str, words: str) -> str:
+    """Return the frame and, folded, the table."""
+    return f"{frame}<details><summary>The summary as a table</summary>{words}</details>"
+
+
+def _frame(profile: Profile, most: int, height: int) -> str:
+    text, _ = single.page(Viewed(profile, _names(profile)), most=most)
+    source = escape(text.decode())
+    return (
+        f'<iframe sandbox="allow-scripts" title="opscope" width="100%" height="{height}" frameborder="0"'
+        f' referrerpolicy="no-referrer" srcdoc="{source}"></iframe>'
+    )
+
+
+def _names(profile: Profile) -> tuple[str, ...]:
+    """Return the names of the profile's files, without where they lie."""
+    path = profile._path
+    origin = profile.trace.origin
+    paths = [path] if path is not None else origin.get("paths") or ()
+    return tuple(PurePath(str(one)).name for one in paths) or ("profile",)
