@@ -26,20 +26,28 @@ BY_NAME: Final = (
 
 
 def kernel_lengths(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per range of lengths that kernels have: ``LENGTHS``; the shortest first.
+    """Return one row per range of lengths, from the shortest that kernels have to the longest: ``LENGTHS``.
 
     ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
+    A range between them that no kernel has is a row of 0 calls: without it a gap looks like a neighbour.
     """
     duration = kernels["duration"].to_numpy()
     place = np.searchsorted(np.array(BOUNDS), duration, side="right")
     low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
     high = pl.Series("below", [*BOUNDS, None], pl.Int64)
     whole, many = int(duration.sum()), len(duration)
+    bands = np.arange(place.min(), place.max() + 1) if many else place
     sums = (
-        pl.DataFrame({"place": place, "duration": duration})
-        .group_by("place")
-        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("total"))
-        .sort("place")
+        pl.DataFrame({"place": bands})
+        .join(
+            pl.DataFrame({"place": place, "duration": duration})
+            .group_by("place")
+            .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("total")),
+            on="place",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.col("calls", "total").fill_null(0))
     )
     share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
     return sums.with_columns(
