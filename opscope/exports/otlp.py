@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+import numpy as np
 import polars as pl
 
 from opscope.core import progress
 from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.exports.chrome import texts
-from opscope.exports.timeline import CALLS, Slices, Timeline, Track
+from opscope.exports.timeline import CALLS, Codes, Slices, Timeline, Track
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -85,9 +86,9 @@ def _attribute(name: str, value: Any) -> dict[str, Any]:
     return {"key": name, "value": of}
 
 
-def _id(table: str, rows: Ints) -> pl.Series:
+def _id(table: str, rows: Ints | Codes) -> pl.Series:
     """Return the ids of rows, in 16 hexadecimal digits; null for a row of -1."""
-    number = rows + (_TABLES[table] << 56)
+    number = rows.astype(np.int64) + (_TABLES[table] << 56)
     digits = number.astype(">u8").view("S8").tolist() if len(rows) else []
     found = [one.ljust(8, b"\0").hex() for one in digits]
     return pl.select(
