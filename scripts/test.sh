@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs tox into .venv and runs all tests: lint, core, torch, tensorflow.
+# Installs tox into .venv and runs all tests: the environments of tox.ini. Those of pages in a browser skip without
+# chromium, node and npm; with OPSCOPE_VIEWER=1 they fail instead.
 # Usage: bash scripts/test.sh [options of tox]
 #   VENV=folder     another folder for the environment
 set -euo pipefail

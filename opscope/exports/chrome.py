@@ -38,9 +38,12 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     ]
     out.write(",\n".join(first).encode())
     separator = b",\n" if first else b""
+    named: set[int] = set()
     for track, slices in timeline.slices():
-        out.write(separator + _named(track).encode())
-        separator = b",\n"
+        if track.number not in named:
+            named.add(track.number)
+            out.write(separator + _named(track).encode())
+            separator = b",\n"
         for lines, many in _slices(track, slices, counts):
             out.write(separator + lines)
             stage.add(many)
@@ -75,18 +78,9 @@ def _time(ns: str) -> pl.Expr:
 
 def texts(words: Words) -> pl.Series:
     """Return each row's text as JSON; null for none."""
-    told = pl.Series([_dumped(text) for text in words.texts], dtype=pl.String)
-    known = words.codes >= 0
-    found = (
-        told.gather(np.where(known, words.codes, 0))
-        if len(told)
-        else pl.Series([None] * len(known))
-    )
-    return pl.select(pl.when(pl.Series(known)).then(found)).to_series()
-
-
-def _part(words: Words, rows: Any) -> Words:
-    return Words(words.codes[rows], words.texts)
+    used, place = words.used()
+    told = [None if code < 0 else _dumped(words.texts[code]) for code in used]
+    return pl.Series(told, dtype=pl.String).gather(place)
 
 
 def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
@@ -99,17 +93,16 @@ def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
             frame = pl.DataFrame(
                 {"start": made.start[rows], "took": made.end[rows] - made.start[rows]}
             )
+            about = made.details(rows)
             args = [
-                pl.concat_str(pl.lit(f"{_dumped(name)}:"), texts(_part(words, rows)))
-                for name, words in made.words.items()
+                pl.concat_str(pl.lit(f"{_dumped(name)}:"), texts(words))
+                for name, words in about.words.items()
             ]
             args += [
-                pl.when(pl.Series(known[rows])).then(
-                    pl.concat_str(
-                        pl.lit(f"{_dumped(name)}:"), pl.Series(value[rows]).cast(pl.String)
-                    )
+                pl.when(pl.Series(known)).then(
+                    pl.concat_str(pl.lit(f"{_dumped(name)}:"), pl.Series(value).cast(pl.String))
                 )
-                for name, (value, known) in made.numbers.items()
+                for name, (value, known) in about.numbers.items()
             ]
             told = pl.concat_str(args, separator=",", ignore_nulls=True) if args else pl.lit("")
             begin = '{"ph":"i","s":"t",' if instant else '{"ph":"X",'
@@ -118,9 +111,9 @@ def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
                 _time("start"),
                 *([] if instant else [pl.lit(',"dur":'), _time("took")]),
                 pl.lit(',"name":'),
-                texts(_part(made.name, rows)),
+                texts(made.name.part(rows)),
                 pl.lit(',"cat":'),
-                texts(_part(made.kind, rows)),
+                texts(made.kind.part(rows)),
                 pl.lit(',"args":{'),
                 told,
                 pl.lit("}}"),

@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+import numpy as np
 import polars as pl
 
 from opscope.core import progress
 from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.exports.chrome import texts
-from opscope.exports.timeline import CALLS, Slices, Timeline, Track, Words
+from opscope.exports.timeline import CALLS, Codes, Slices, Timeline, Track
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -85,9 +86,9 @@ def _attribute(name: str, value: Any) -> dict[str, Any]:
     return {"key": name, "value": of}
 
 
-def _id(table: str, rows: Ints) -> pl.Series:
+def _id(table: str, rows: Ints | Codes) -> pl.Series:
     """Return the ids of rows, in 16 hexadecimal digits; null for a row of -1."""
-    number = rows + (_TABLES[table] << 56)
+    number = rows.astype(np.int64) + (_TABLES[table] << 56)
     digits = number.astype(">u8").view("S8").tolist() if len(rows) else []
     found = [one.ljust(8, b"\0").hex() for one in digits]
     return pl.select(
@@ -107,11 +108,12 @@ def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]
         else:
             parent = _id("ranges", made.op[rows])
         attributes: list[Any] = []
-        for name, words in {"kind": made.kind, **made.words}.items():
-            told = texts(Words(words.codes[rows], words.texts))
-            attributes.append(_told(name, "stringValue", pl.lit(told)))
-        for name, (value, known) in made.numbers.items():
-            number = pl.when(pl.Series(known[rows])).then(pl.Series(value[rows]).cast(pl.String))
+        about = made.details(rows)
+        kind = made.kind.part(rows)
+        for name, words in {"kind": kind, **about.words}.items():
+            attributes.append(_told(name, "stringValue", pl.lit(texts(words))))
+        for name, (value, known) in about.numbers.items():
+            number = pl.when(pl.Series(known)).then(pl.Series(value).cast(pl.String))
             attributes.append(
                 _told(name, "intValue", pl.concat_str(pl.lit('"'), number, pl.lit('"')))
             )
@@ -125,7 +127,7 @@ def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]
                 pl.lit('"'),
                 parents.fill_null(""),
                 pl.lit(f',"kind":{_INTERNAL},"name":'),
-                pl.lit(texts(Words(made.name.codes[rows], made.name.texts))),
+                pl.lit(texts(made.name.part(rows))),
                 pl.lit(',"startTimeUnixNano":"'),
                 pl.col("start").cast(pl.String),
                 pl.lit('","endTimeUnixNano":"'),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core import progress
+from opscope.core.tables.intervals import NONE
 from opscope.exports.protobuf import TIME, Bytes, Column, Piece, field, merged, rows
 from opscope.exports.timeline import COUNTER, STREAM, THREAD, Curve, Slices, Timeline, Track, Words
 
@@ -73,6 +74,7 @@ class _Writer:
     def __init__(self, out: BinaryIO, stage: progress.Stage) -> None:
         self._out, self._stage = out, stage
         self._known: dict[tuple[int, str], int] = {}
+        self._named: set[int] = set()
         self._many = dict.fromkeys((_CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS), 0)
 
     def packet(self, content: bytes) -> None:
@@ -85,6 +87,10 @@ class _Writer:
         self.packet(_ONE + field(_TRACK, field(1, uuid) + content))
 
     def named(self, track: Track) -> None:
+        """Write what a track is, once."""
+        if track.number in self._named:
+            return
+        self._named.add(track.number)
         parent = field(5, _process(track.process))
         if track.kind == COUNTER:
             self.track(track.number, field(2, track.name) + field(8, field(6, track.unit)) + parent)
@@ -94,58 +100,60 @@ class _Writer:
         else:
             self.track(track.number, field(2, track.name) + parent)
 
-    def numbers(self, kind: int, words: Words) -> NDArray[np.int64]:
-        """Return the number of each code's text; the texts that are new are written first."""
-        used = np.zeros(len(words.texts) + 1, bool)
-        used[words.codes] = True  # a code of -1 marks the last, which no text has
-        found = np.zeros(len(words.texts), np.int64)
+    def coded(self, kind: int, words: Words) -> NDArray[np.int64]:
+        """Return the number of each row's text (of none, any); the texts that are new are written first."""
+        used, place = words.used()
+        found = np.zeros(len(used), np.int64)
         new: list[bytes] = []
-        for code in np.flatnonzero(used[:-1]).tolist():
+        for at, code in enumerate(used):
+            if code == NONE:
+                continue
             key = (kind, words.texts[code])
             if key not in self._known:
                 self._many[kind] += 1
                 self._known[key] = self._many[kind]
                 new.append(field(kind, field(1, self._many[kind]) + field(2, words.texts[code])))
-        for code in np.flatnonzero(used[:-1]).tolist():
-            found[code] = self._known[kind, words.texts[code]]
+            found[at] = self._known[key]
         for first in range(0, len(new), 10_000):
             content = b"".join(new[first : first + 10_000])
             self.packet(_ONE + field(_FLAGS, _NEEDED) + field(_INTERNED, content))
-        return found
+        return found[place]
 
     def slices(self, track: Track, made: Slices) -> None:
         """Write a track's slices in the order of their edges, then what has no length."""
-        name, kind = self.numbers(_NAMES, made.name), self.numbers(_CATEGORIES, made.kind)
-        details = [
-            (self._detail(said), words.codes, self.numbers(_TEXTS, words))
-            for said, words in made.words.items()
-        ]
-        figures = [(self._detail(said), *both) for said, both in made.numbers.items()]
 
         def opened(
             chosen: NDArray[np.int64], what: int
         ) -> Iterator[tuple[NDArray[np.int64], Bytes]]:
             """Yield the packets of rows that begin, those with the same details together."""
+            about = made.details(chosen)
+            name = self.coded(_NAMES, made.name.part(chosen))
+            kind = self.coded(_CATEGORIES, made.kind.part(chosen))
+            details = [
+                (self._detail(said), words.codes, self.coded(_TEXTS, words))
+                for said, words in about.words.items()
+            ]
+            figures = [(self._detail(said), *both) for said, both in about.numbers.items()]
             mask = np.zeros(len(chosen), np.int64)
             for place, (_, codes, _) in enumerate(details):
-                mask |= (codes[chosen] >= 0).astype(np.int64) << place
+                mask |= (codes >= 0).astype(np.int64) << place
             for place, (_, value, known) in enumerate(figures, len(details)):
-                mask |= (known[chosen] & (value[chosen] >= 0)).astype(np.int64) << place
+                mask |= (known & (value >= 0)).astype(np.int64) << place
             mask |= (made.flow[chosen] > 0).astype(np.int64) << 40
             for form in np.unique(mask).tolist():
                 here = np.flatnonzero(mask == form)
                 of = chosen[here]
                 event: list[Piece] = [
                     field(_TYPE, what) + field(_UUID, track.number),
-                    Column(_NAME, name[made.name.codes[of]]),
-                    Column(_CATEGORY, kind[made.kind.codes[of]]),
+                    Column(_NAME, name[here]),
+                    Column(_CATEGORY, kind[here]),
                 ]
-                for place, (said, codes, number) in enumerate(details):
+                for place, (said, _, number) in enumerate(details):
                     if form >> place & 1:
-                        event.append((_DETAIL, [field(1, said), Column(17, number[codes[of]])]))
+                        event.append((_DETAIL, [field(1, said), Column(17, number[here])]))
                 for place, (said, value, _) in enumerate(figures, len(details)):
                     if form >> place & 1:
-                        event.append((_DETAIL, [field(1, said), Column(4, value[of], TIME)]))
+                        event.append((_DETAIL, [field(1, said), Column(4, value[here], TIME)]))
                 if form >> 40 & 1:
                     event.append(Column(_FLOW, made.flow[of].astype("<u8"), 0))
                 yield here, self._packets(made.start[of], event)
@@ -185,7 +193,7 @@ class _Writer:
 
     def _detail(self, name: str) -> int:
         words = Words(np.zeros(1, np.int32), [name])
-        return int(self.numbers(_DETAIL_NAMES, words)[0])
+        return int(self.coded(_DETAIL_NAMES, words)[0])
 
     @staticmethod
     def _packets(time: Any, event: list[Piece]) -> Bytes:

@@ -34,17 +34,19 @@ def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
 def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str, int]:
     frames: dict[str, int] = {}
     counts = {"profiles": 0, "slices": 0}
-    tracks: list[tuple[Track, Slices]] = [
-        (track, made) for track, made in timeline.slices() if len(made.stack.rows)
-    ]
-    first = min((int(made.start[made.stack.rows].min()) for _, made in tracks), default=0)
+    tracks: dict[int, tuple[Track, list[Slices]]] = {}
+    for track, made in timeline.slices():
+        if len(made.stack.rows):
+            tracks.setdefault(track.number, (track, []))[1].append(made)
+    begun = [int(parts[0].start[parts[0].stack.rows].min()) for _, parts in tracks.values()]
+    first = min(begun, default=0)
     out.write(f'{{"$schema":"{_SCHEMA}","exporter":"opscope","profiles":[\n'.encode())
-    for number, (track, made) in enumerate(tracks):
+    for number, (track, parts) in enumerate(tracks.values()):
         if number:
             out.write(b",\n")
-        _profile(timeline, track, made, first, frames, out, stage)
+        _profile(timeline, track, parts, first, frames, out, stage)
         counts["profiles"] += 1
-        counts["slices"] += len(made.stack.rows)
+        counts["slices"] += sum(len(made.stack.rows) for made in parts)
     named = ",".join(json.dumps({"name": name}, ensure_ascii=False) for name in frames)
     out.write(f'],"shared":{{"frames":[{named}]}}}}\n'.encode())
     return counts
@@ -53,27 +55,39 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
 def _profile(
     timeline: Timeline,
     track: Track,
-    made: Slices,
+    parts: list[Slices],
     first: int,
     frames: dict[str, int],
     out: BinaryIO,
     stage: progress.Stage,
 ) -> None:
-    rows, stack = made.stack.rows, made.stack
     name = f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
-    begin, end = int(made.start[rows].min()) - first, int(made.end[rows].max()) - first
+    begin = int(parts[0].start[parts[0].stack.rows].min()) - first
+    end = max(int(made.end[made.stack.rows].max()) for made in parts) - first
     head: dict[str, Any] = {"type": "evented", "name": name, "unit": "nanoseconds"}
     head |= {"startValue": begin, "endValue": end}
     out.write(json.dumps(head, ensure_ascii=False)[:-1].encode() + b', "events":[')
-    code = np.array(
-        [frames.setdefault(text, len(frames)) for text in made.name.texts] or [0], np.int64
-    )
+    for number, made in enumerate(parts):
+        if number:
+            out.write(b",")
+        _events(made, first, frames, out, stage)
+    out.write(b"]}")
+
+
+def _events(
+    made: Slices, first: int, frames: dict[str, int], out: BinaryIO, stage: progress.Stage
+) -> None:
+    """Write the edges of the rows that nest, in their order."""
+    rows, stack = made.stack.rows, made.stack
+    used, place_of = made.name.part(rows).used()
+    code = np.array([frames.setdefault(made.name.texts[at], len(frames)) for at in used], np.int64)
+    named = code[place_of]
     time = np.empty(2 * len(rows), np.int64)
     frame, opens = time.copy(), np.zeros(2 * len(rows), bool)
     for place, when, yes in ((stack.opens, made.start, True), (stack.closes, made.end, False)):
         time[place], frame[place], opens[place] = (
             when[rows] - first,
-            code[made.name.codes[rows]],
+            named,
             yes,
         )
     for some in pieces(len(time), _AT_ONCE):
@@ -91,4 +105,3 @@ def _profile(
         ).to_series()
         out.write((b"," if some.start else b"") + str(lines.str.join(",").item()).encode())
         stage.add(len(what) // 2)
-    out.write(b"]}")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.call_tree import named_frame
+from opscope.core.analysis.op_frame import costs_of
 from opscope.core.tables.columns import compact
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.lanes import lanes
-from opscope.exports.stacks import Stack, stacks
+from opscope.exports.stacks import Stack, apart, in_order, stacks
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 #: The curve of a device's use has so many points.
 _POINTS: Final = 2_000
+#: Where and when kernels and copies ran.
+_PLACED: Final = ("process", "device", "context", "stream", "start", "end")
+#: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
+_SPARSE: Final = 8
 Codes = NDArray[np.int32]
+#: What is told of kernels and copies.
+_TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
+_COUNTED: Final = ("flops", "bytes", "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,46 @@ class Words:
     codes: Codes
     texts: list[str]
 
+    def used(self) -> tuple[list[int], NDArray[np.intp]]:
+        """Return the codes that rows have, in order, and the place of each row's among them."""
+        if len(self.texts) > _SPARSE * len(self.codes):
+            codes, place = np.unique(self.codes, return_inverse=True)
+            return codes.tolist(), place.reshape(-1)
+        seen = np.zeros(len(self.texts) + 1, bool)  # that of -1 is the last
+        seen[self.codes] = True
+        found = np.flatnonzero(seen)
+        table = np.zeros(len(seen), np.intp)
+        table[found] = np.arange(len(found))
+        held = found.tolist()
+        if seen[-1]:
+            held[-1] = NONE
+        return held, table[self.codes]
+
+    def part(self, rows: Ints) -> Words:
+        """Return the words of some rows."""
+        return Words(self.codes[rows], self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is told of some rows beside their names; a number is unknown where its flag is unset."""
+
+    words: dict[str, Words] = field(default_factory=dict)
+    numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
+
+
+#: Returns the details of rows of a table.
+_Telling: TypeAlias = Callable[[Ints], Details]
+
 
 @dataclass(slots=True)
 class Slices:
     """What ran on a track, by row; times in ns.
 
-    ``stack`` has the rows that nest, ``marks`` those without a length. ``words``, ``numbers``: details by
-    name; a number is unknown where its flag is unset. ``flow``: rows of equal flow are joined by an arrow,
-    from the call to what it launched; 0 for none. ``table``, ``row``: where each is in the trace; ``op``: the
-    row in ``ranges`` of the op that launched it, -1 for none.
+    ``stack`` has the rows that nest, ``marks`` those without a length. ``flow``: rows of equal flow are
+    joined by an arrow, from the call to what it launched; 0 for none. ``table``, ``row``: where each is in
+    the trace; ``op``: the row in ``ranges`` of the op that launched it, -1 for none. ``details``: what else
+    is told of some of them; of millions at once it would take more memory than the trace.
     """
 
     start: Ints
@@ -64,12 +104,15 @@ class Slices:
     kind: Words
     stack: Stack
     marks: Ints
-    flow: Ints
+    flow: Codes
     table: str
     row: Ints
-    op: Ints
-    words: dict[str, Words] = field(default_factory=dict)
-    numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
+    op: Codes
+    tell: _Telling
+
+    def details(self, chosen: Ints) -> Details:
+        """Return the details of some of the rows."""
+        return self.tell(self.row[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +156,11 @@ class Timeline:
         return sum(len(self.trace[name]) for name in ("ranges", "calls", "kernels", "memops"))
 
     def slices(self) -> Iterator[tuple[Track, Slices]]:
-        """Yield each track on which something ran, threads before streams."""
+        """Yield what ran on each track, threads before streams.
+
+        A track comes in pieces, in the order of time, so that none is in memory whole; those of a track and
+        of its further ones (where intervals cross) alternate.
+        """
         flows = self._flows()
         yield from self._on_threads()
         yield from self._calls(flows)
@@ -169,18 +216,27 @@ class Timeline:
     def _stacked(
         self, kind: str, process: int, name: str, tid: int | None, rows: Ints, made: Any
     ) -> Iterator[tuple[Track, Slices]]:
-        """Yield the tracks of one thread or stream: one, and more where intervals cross."""
-        start, end = made.start[rows] + self.shift, made.end[rows] + self.shift
-        marks = np.flatnonzero(end <= start)
-        for level, stack in enumerate(stacks(start, end)):
-            more = f" ({level + 1})" if level else ""
-            whole = self._track(kind, process, name + more, None if level else tid)
-            yield whole, made.part(rows, start, end, stack, marks)
-            marks = marks[:0]
-        if len(marks):
-            none = np.empty(0, np.int64)
-            track = self._track(kind, process, name, tid)
-            yield track, made.part(rows, start, end, Stack(none, none, none, none), marks)
+        """Yield the slices of one thread or stream in pieces: of one track, and of more where some cross."""
+        tracks: list[Track] = []
+
+        def track(level: int) -> Track:
+            if level == len(tracks):
+                more = f" ({level + 1})" if level else ""
+                tracks.append(self._track(kind, process, name + more, None if level else tid))
+            return tracks[level]
+
+        none = np.empty(0, np.int64)
+        nothing = Stack(none, none, none, none)
+        rows = in_order(made.start, rows)
+        for some in apart(made.start, made.end, rows):
+            part = rows[some]
+            start, end = made.start[part] + self.shift, made.end[part] + self.shift
+            marks = np.flatnonzero(end <= start)
+            for level, stack in enumerate(stacks(start, end)):
+                yield track(level), made.part(part, start, end, stack, marks)
+                marks = none
+            if len(marks):
+                yield track(0), made.part(part, start, end, nothing, marks)
 
     def _on_threads(self) -> Iterator[tuple[Track, Slices]]:
         attribution, ranges = self._profile.attribution, self.trace["ranges"]
@@ -190,37 +246,42 @@ class Timeline:
         frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
         known = np.array([one is not None for one in frames], bool)
         reading = meaning.reading.astype(np.int32)
+        ops, is_op = self._profile._ops, attribution.is_op
+
+        def tell(rows: Ints) -> Details:
+            found = Details({"text": Words(reading[rows], list(meaning.texts))})
+            at = np.flatnonzero(is_op[rows])
+            if not len(at):
+                return found
+            of = rows[at]
+            about = ops.identify(of)
+            for name in ("layer", "source", "direction"):
+                found.words[name] = _spread(getattr(about, name), at, len(rows))
+            told = {**costs_of(ops, of), "step": ops.context.step(*ops.places(of))}
+            for name in ("flops", "bytes", "step"):
+                found.numbers[name] = _numbers(told[name], at, len(rows))
+            return found
+
         made = _Table(
             ranges["start"].fill_null(0).to_numpy(),
             ranges["end"].fill_null(0).to_numpy(),
             Words(reading, ["" if one is None else one[0] for one in frames]),
             Words(reading, ["" if one is None else one[1] for one in frames]),
-            np.zeros(len(ranges), np.int64),
+            np.zeros(len(ranges), np.int32),
             "ranges",
+            tell,
         )
-        made.words["text"] = Words(reading, list(meaning.texts))
-        ops = self._profile.ops(categories=True)
-        if len(ops):
-            row = np.flatnonzero(attribution.is_op)
-            if len(row) == len(ops):
-                for name in ("layer", "source", "direction"):
-                    made.words[name] = _spread(ops[name], row, len(ranges))
-                for name in ("flops", "bytes", "step"):
-                    made.numbers[name] = _numbers(ops[name], row, len(ranges))
         for (process, thread), rows in lanes(ranges).rows(known[reading]):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(THREAD, process, name, thread, rows, made)
 
-    def _calls(self, flows: dict[str, Ints]) -> Iterator[tuple[Track, Slices]]:
-        calls = self.trace["calls"].filter(
-            pl.col("start").is_not_null() & pl.col("end").is_not_null()
-        )
+    def _calls(self, flows: dict[str, Codes]) -> Iterator[tuple[Track, Slices]]:
+        calls, flow = self.trace["calls"], flows["calls"]
+        timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
+        if not timed.all():
+            calls, flow = calls.filter(timed), flow[timed]
         if calls.is_empty():
             return
-        whole = self.trace["calls"]
-        flow = flows["calls"]
-        if len(calls) < len(whole):
-            flow = flow[(whole["start"].is_not_null() & whole["end"].is_not_null()).to_numpy()]
         made = _Table(
             calls["start"].to_numpy(),
             calls["end"].to_numpy(),
@@ -228,17 +289,20 @@ class Timeline:
             _all("call", len(calls)),
             flow,
             "calls",
+            lambda _: Details(),
         )
         for (process, thread), rows in lanes(calls).rows(np.ones(len(calls), bool)):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
 
-    def _on_devices(self, flows: dict[str, Ints]) -> Iterator[tuple[Track, Slices]]:
+    def _on_devices(self, flows: dict[str, Codes]) -> Iterator[tuple[Track, Slices]]:
         profile = self._profile
-        for table, frame, name, launched in (
-            ("kernels", profile.kernels(categories=True), "name", profile.attribution.kernels),
-            ("memops", profile.memops(categories=True), "kind", profile.attribution.memops),
+        for table, name, launched in (
+            ("kernels", "name", profile.attribution.kernels),
+            ("memops", "kind", profile.attribution.memops),
         ):
+            # of a saved profile these columns alone are read, and given up afterwards
+            frame = profile._passing(table, (*_PLACED, name, *_TOLD, *_COUNTED))
             if frame.is_empty():
                 continue
             kind = "kernel" if table == "kernels" else "copy"
@@ -249,13 +313,9 @@ class Timeline:
                 _all(kind, len(frame)),
                 flows[table],
                 table,
-                launched.op.astype(np.int64),
+                partial(_told_of, frame),
+                launched.op,
             )
-            for column in ("op", "layer", "source", "direction", "inputs", "reason"):
-                made.words[column] = _words(frame[column])
-            for column in ("flops", "bytes", "step"):
-                if column in frame.columns:
-                    made.numbers[column] = _numbers(frame[column], None, len(frame))
             keys = ["process", "device", "context", "stream"]
             places = frame.select(keys).with_row_index("row")
             for key, part in places.group_by(keys, maintain_order=True):
@@ -278,14 +338,14 @@ class Timeline:
         ]  # fmt: skip
         return min((int(one) for one in times if isinstance(one, int)), default=0)
 
-    def _flows(self) -> dict[str, Ints]:
+    def _flows(self) -> dict[str, Codes]:
         """Return for each call, kernel and copy the number of its flow: that of the call's row, from 1."""
         launched = self._profile.attribution.kernels, self._profile.attribution.memops
         found = {
-            name: np.where(one.call >= 0, one.call.astype(np.int64) + 1, 0)
+            name: np.where(one.call >= 0, one.call + 1, 0).astype(np.int32)
             for name, one in zip(("kernels", "memops"), launched, strict=True)
         }
-        calls = np.zeros(len(self.trace["calls"]), np.int64)
+        calls = np.zeros(len(self.trace["calls"]), np.int32)
         for one in found.values():
             used = one[one > 0]
             calls[used - 1] = used
@@ -300,30 +360,35 @@ class _Table:
     end: Ints
     name: Words
     kind: Words
-    flow: Ints
+    flow: Codes
     table: str
-    op: Ints | None = None
-    words: dict[str, Words] = field(default_factory=dict)
-    numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
+    tell: _Telling
+    op: NDArray[np.int32] | None = None
 
     def part(self, rows: Ints, start: Ints, end: Ints, stack: Stack, marks: Ints) -> Slices:
-        def words(one: Words) -> Words:
-            return Words(one.codes[rows], one.texts)
-
         return Slices(
             start,
             end,
-            words(self.name),
-            words(self.kind),
+            self.name.part(rows),
+            self.kind.part(rows),
             stack,
             marks,
             self.flow[rows],
             self.table,
             rows,
-            np.full(len(rows), NONE, np.int64) if self.op is None else self.op[rows],
-            {name: words(one) for name, one in self.words.items()},
-            {name: (value[rows], known[rows]) for name, (value, known) in self.numbers.items()},
+            np.full(len(rows), NONE, np.int32) if self.op is None else self.op[rows],
+            self.tell,
         )
+
+
+def _told_of(frame: pl.DataFrame, rows: Ints) -> Details:
+    """Return the details of rows of the kernels or copies."""
+    names = [one for one in (*_TOLD, *_COUNTED) if one in frame.columns]
+    part = frame.select(names)[rows]
+    return Details(
+        {name: _words(part[name]) for name in _TOLD},
+        {name: _numbers(part[name], None, len(part)) for name in _COUNTED if name in names},
+    )
 
 
 def _words(column: pl.Series) -> Words:

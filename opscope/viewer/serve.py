@@ -68,6 +68,14 @@ def serve(
     """
     static_files()
     token = secrets.token_urlsafe(32)
+    server = server_of(viewed, token)
+    _show(address(listening, token), say, browse)
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
+        server.run(sockets=[listening])
+
+
+def server_of(viewed: Viewed, token: str) -> uvicorn.Server:
+    """Return the server of the pages about ``viewed``, for who has the ``token``."""
     config = uvicorn.Config(
         make_app(viewed, token),
         http="h11",
@@ -83,9 +91,7 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
     )
-    _show(address(listening, token), say, browse)
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
-        uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
 def _show(url: str, say: Callable[[str], object], browse: bool) -> None:

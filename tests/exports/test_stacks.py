@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.exports.stacks import stacks
+from opscope.exports import stacks as module
+from opscope.exports.stacks import apart, in_order, stacks
 
 TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=25)
 
@@ -50,3 +51,40 @@ def test_intervals_that_nest_are_one_stack():
     assert stack.rows.tolist() == [0, 1, 2, 3]
     assert stack.opens.tolist() == [0, 1, 3, 4]
     assert stack.closes.tolist() == [7, 2, 6, 5]
+
+
+@given(TIMES, st.integers(1, 8))
+@settings(deadline=None)
+def test_stacks_made_part_by_part_are_those_of_all(spans, least):
+    start = np.array([one for one, _ in spans], np.int64)
+    end = start + np.array([took for _, took in spans], np.int64)
+    rows = in_order(start, np.arange(len(start)))
+    assert np.all(np.diff(start[rows]) >= 0)
+
+    def nested(rows):
+        """By level, each row with the row around it, in the order of their opening."""
+        for stack in stacks(start[rows], end[rows]):
+            around = np.where(stack.around >= 0, stack.rows[stack.around], -1)
+            yield [(rows[a], rows[b] if b >= 0 else -1) for a, b in zip(stack.rows, around, strict=True)]  # fmt: skip
+
+    whole = list(nested(rows))
+    pieced: dict[int, list] = {}
+    held = module._APART
+    module._APART = least
+    try:
+        parts = list(apart(start, end, rows))
+    finally:
+        module._APART = held
+    assert [at for part in parts for at in range(part.start, part.stop)] == list(range(len(rows)))
+    for part in parts:
+        for level, found in enumerate(nested(rows[part])):
+            pieced.setdefault(level, []).extend(found)
+    assert [pieced[level] for level in sorted(pieced)] == whole
+
+
+def test_parts_end_where_nothing_is_open(monkeypatch):
+    monkeypatch.setattr(module, "_APART", 2)
+    start, end = np.array([0, 1, 5, 6, 7, 9, 9]), np.array([4, 3, 6, 8, 9, 9, 12])
+    found = [(one.start, one.stop) for one in apart(start, end, np.arange(7))]
+    assert found == [(0, 2), (2, 5), (5, 7)]
+    assert [(one.start, one.stop) for one in apart(start, np.full(7, 99), np.arange(7))] == [(0, 7)]

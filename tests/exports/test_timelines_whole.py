@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.exports import chrome, perfetto, speedscope
+from opscope.exports import chrome, perfetto, speedscope, stacks
+from opscope.exports.timeline import Timeline
 from tests.exports.test_exports import decoded, written
 
 TRACES = [
@@ -253,3 +254,38 @@ def test_speedscopes_file_has_the_same_slices(both):
                 begun = opened.pop()
                 slices[begun["at"] + first, event["at"] + first, names[event["frame"]]] += 1
     assert slices == Counter(lasting)
+
+
+@pytest.mark.parametrize("name", [TRACES[0], TRACES[4]])
+def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
+    """Long tracks are written part by part, between which nothing is open: here parts of some 50 slices."""
+    profile = opscope.load(shared / name)
+    whole = {one: written(one, profile) for one in (perfetto, chrome, speedscope)}
+    monkeypatch.setattr(stacks, "_APART", 50)
+    parts = sum(1 for _ in Timeline(profile).slices())
+    pieced = {one: written(one, profile) for one in whole}
+    assert {one: counts for one, (_, counts) in pieced.items()} == {
+        one: counts for one, (_, counts) in whole.items()
+    }
+    # tracks and frames are numbered as they come
+    one, other = Decoded(whole[perfetto][0]), Decoded(pieced[perfetto][0])
+    assert (one.slices, one.details, one.arrows) == (other.slices, other.details, other.arrows)
+    told = [json.loads(made[speedscope][0]) for made in (whole, pieced)]
+    frames = [
+        Counter(
+            (profile["name"], event["type"], event["at"], one["shared"]["frames"][event["frame"]]["name"])
+            for profile in one["profiles"] for event in profile["events"]
+        )
+        for one in told
+    ]  # fmt: skip
+    assert frames[0] == frames[1]
+    lines = [
+        Counter(
+            json.dumps({key: value for key, value in event.items() if key != "tid"}, sort_keys=True)
+            for event in json.loads(made[chrome][0])["traceEvents"] if event["ph"] != "M"
+        )
+        for made in (whole, pieced)
+    ]  # fmt: skip
+    assert lines[0] == lines[1]
+    monkeypatch.undo()
+    assert parts > 5 * sum(1 for _ in Timeline(profile).slices())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -78,6 +80,76 @@ def test_each_op_kernel_and_copy_has_a_row(app, small):
     assert app.ask("table", name="each_kernel").json()["total"] == len(small.kernels()) == 6
     assert app.ask("table", name="each_op").json()["total"] == len(small.ops())
     assert app.ask("table", name="each_copy").json()["total"] == 0
+
+
+EACH_TRACES = [
+    "kineto/resnet50_nw4_step_span1.pt.trace.json.gz",
+    "nsys/fsdp_h100x2_2026.sqlite",
+    "nvprof/language_model.sqlite",
+]
+
+
+@pytest.mark.parametrize("trace", EACH_TRACES)
+@pytest.mark.parametrize(("name", "command", "sort"), [("each_op", "ops", "-device_time"), ("each_kernel", "kernels", "-duration")])  # fmt: skip
+def test_each_call_and_execution_is_a_row_of_the_command_s_json(
+    of, asking, shared, trace, name, command, sort
+):
+    app = asking(Viewed(of(trace), (trace,)))
+    got = whole(app, name, sort=sort)
+    words = [command, str(shared / trace), "--each", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "opscope", *words], capture_output=True, check=True
+    )
+    want = json.loads(done.stdout)
+    assert got["total"] == got["matching"] == len(want) > 100
+    for key, values in got["values"].items():
+        expected = [row[key] for row in want]
+        assert [as_number(a, b) for a, b in zip(values, expected, strict=True)] == expected, key
+
+
+@pytest.mark.parametrize("trace", EACH_TRACES)
+def test_each_copy_is_a_row_as_json_has_it(of, asking, trace):
+    got = whole(asking(Viewed(of(trace), (trace,))), "each_copy")
+    want = json.loads(files.rows_as_json(of(trace).memops()))
+    assert got["total"] == got["matching"] == len(want)
+    for key, values in got["values"].items():
+        expected = [row[key] for row in want]
+        assert [as_number(a, b) for a, b in zip(values, expected, strict=True)] == expected, key
+
+
+def test_every_column_of_every_table_sorts_by_what_it_holds(of, asking):
+    """Numbers by their size also where they are sent as text, texts by their code points, unknown last."""
+    app = asking(Viewed(of(EACH_TRACES[1]), ("a",)))
+    sorted_columns = 0
+    for name in [*registry.reports(), "each_op", "each_kernel", "each_copy"]:
+        plain = whole(app, name)
+        kinds = {column["name"]: column["kind"] for column in plain["columns"]}
+        if not 1 < plain["total"] <= 3_000:
+            continue
+        for column, kind in kinds.items():
+            if kind == "list":
+                assert app.ask("table", name=name, sort=column).status_code == 400
+                continue
+            values = plain["values"][column]
+            for sort in (column, f"-{column}"):
+                got = whole(app, name, sort=sort)["values"]
+                down = sort[0] == "-"
+                known = [row for row, value in enumerate(values) if value is not None]
+                keys = {row: key_of(values[row], kind) for row in known}
+                rows_ = sorted(known, key=keys.__getitem__, reverse=down)
+                rows_ += [row for row, value in enumerate(values) if value is None]
+                for other in kinds:  # equal rows in their order: whole rows are compared
+                    held = plain["values"][other]
+                    assert got[other] == [held[row] for row in rows_], (name, sort, other)
+            sorted_columns += 1
+    assert sorted_columns > 300
+
+
+def key_of(value, kind):
+    """What a value is sorted by: a number also where it is sent as text, a text by its bytes."""
+    if kind == "text":
+        return value.encode()
+    return int(value) if isinstance(value, str) else value
 
 
 def test_search_is_literal_in_any_case_over_every_text_column(app):

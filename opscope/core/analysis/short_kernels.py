@@ -44,14 +44,20 @@ def added_lengths(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per range of lengths that kernels have: ``LENGTHS``; the shortest first.
+    """Return one row per range of lengths, from the shortest that kernels have to the longest: ``LENGTHS``.
 
     ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
+    A range between them that no kernel has is a row of 0 calls: without it a gap looks like a neighbour.
     ``sums`` is ``length_sums``.
     """
     low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
     high = pl.Series("below", [*BOUNDS, None], pl.Int64)
     sums = added_lengths(sums)
+    place = sums["place"].to_numpy()
+    every = pl.DataFrame({"place": np.arange(place.min(), place.max() + 1) if len(place) else place})
+    sums = every.join(sums, on="place", how="left", maintain_order="left").with_columns(
+        pl.col("calls", "total").fill_null(0)
+    )
     whole, many = int(sums["total"].sum()), int(sums["calls"].sum())
     share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
     return sums.with_columns(

@@ -70,7 +70,7 @@ def frames() -> Iterator[Frame]:
     )
     yield Frame(
         "kernel_lengths()",
-        "one row per range of lengths that kernels have, the shortest first",
+        "one row per range of lengths, from the shortest that kernels have to the longest",
         columns("at_least below calls calls_share calls_running total share"),
     )
     yield Frame(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -26,6 +28,10 @@ def test_lengths_are_counted_in_ranges_of_one_two_five():
         (1_000, 2_000, 2, 2_999),
         (2_000, 5_000, 1, 4_999),
         (5_000, 10_000, 1, 5_000),
+        *(
+            (low, high, 0, 0)
+            for low, high in pairwise([10_000, *(at for at in BOUNDS if at > 10_000)])
+        ),
         (100_000_000, None, 1, 10**9),
     ]
 
@@ -38,7 +44,10 @@ def test_every_kernel_is_in_one_range(durations):
     for low, high, many in found.select("at_least", "below", "calls").rows():
         assert low in (0, *BOUNDS)
         assert many == sum(low <= each < (high or 1 << 62) for each in durations)
+    # no range between the shortest and the longest is missing
+    assert found["below"][:-1].to_list() == found["at_least"][1:].to_list()
     if durations:
+        assert found["calls"][0] > 0 < found["calls"][-1]
         assert found["calls_running"][-1] == pytest.approx(1)
         assert found["calls_share"].sum() == pytest.approx(1)
 

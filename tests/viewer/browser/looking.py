@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from opscope.profile import Profile
+from opscope.viewer.serve import address, listen, server_of
+from opscope.viewer.viewed import Viewed
 
 #: All pages, in the order of the navigation.
 PAGES = (
@@ -24,11 +30,51 @@ PAGES = (
 PATIENCE = 240
 ADDRESS = re.compile(r"http://[^\s'\"]+")
 
+#: Timers of a page that are waited for, in ms: longer ones tidy up.
+SOON = 5_000
 _WATCH = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`content policy: ${event.violatedDirective} refused ${event.blockedURI || event.sample}`));
 addEventListener("unhandledrejection", (event) => console.error(`unhandled: ${event.reason}`));
-"""
+// What the page still has to do: its timers, frames and requests, until what follows from them has begun
+(() => {
+  const pending = new Set();
+  const [later, never, frame, noFrame] = [setTimeout, clearTimeout, requestAnimationFrame, cancelAnimationFrame].map((one) => one.bind(window));
+  const over = (key) => later(() => pending.delete(key), 0);
+  window.setTimeout = (call, wait = 0, ...more) => {
+    const key = later((...given) => {
+      try { call(...given); } finally { over(key); }
+    }, wait, ...more);
+    if (!(wait > SOON)) pending.add(key);
+    return key;
+  };
+  window.clearTimeout = (key) => { pending.delete(key); never(key); };
+  window.requestAnimationFrame = (call) => {
+    const key = frame((at) => {
+      try { call(at); } finally { over(`frame ${key}`); }
+    });
+    pending.add(`frame ${key}`);
+    return key;
+  };
+  window.cancelAnimationFrame = (key) => { pending.delete(`frame ${key}`); noFrame(key); };
+  const whole = (promise) => {
+    const key = {};
+    pending.add(key);
+    return promise.finally(() => over(key));
+  };
+  const ask = window.fetch.bind(window);
+  window.fetch = (...given) => whole(ask(...given));
+  for (const name of ["json", "text", "arrayBuffer", "blob"]) {
+    const read = Response.prototype[name];
+    Response.prototype[name] = function () { return whole(read.call(this)); };
+  }
+  window.atWork = async () => {
+    await new Promise(frame);
+    await new Promise(frame);
+    return pending.size + document.querySelectorAll("[aria-busy=true], .loading").length;
+  };
+})();
+""".replace("SOON", str(SOON))
 
 
 def chromium() -> str | None:
@@ -83,6 +129,30 @@ def viewing(folder: Path, *words: object) -> Iterator[Viewer]:
         with suppress(ProcessLookupError):
             process.kill()
         process.wait()
+
+
+class Served:
+    """A viewer in this process. ``url``: its address, with the token."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+@contextmanager
+def served(profile: Profile, name: str) -> Iterator[Served]:
+    """Serve a profile that is loaded already, as ``opscope view`` does; of many traces it is far faster."""
+    token = secrets.token_urlsafe(32)
+    listening = listen("127.0.0.1", 0)
+    server = server_of(Viewed(profile, (name,)), token)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield Served(address(listening, token))
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        listening.close()
+    assert not thread.is_alive(), "the server did not end"
 
 
 def _address(process: subprocess.Popen[bytes], said: Path) -> str:
@@ -155,11 +225,13 @@ class Looking:
         return self.settle()
 
     def settle(self) -> Looking:
-        """Wait until nothing is asked and nothing on the page says that it is busy."""
+        """Wait until the page has drawn, asks nothing, says of no part that it is busy, and no timer runs.
+
+        It waits for states, never for a time: a page on a busy machine comes to rest later.
+        """
         until, quiet = time.monotonic() + PATIENCE, 0
-        while quiet < 3:
-            self.page.wait_for_timeout(30)
-            busy = self.page.locator("[aria-busy=true], .loading").count()
+        while quiet < 2:
+            busy = self.page.evaluate("atWork()")
             quiet = 0 if busy or self._open else quiet + 1
             assert time.monotonic() < until, f"{self.page.url} stays busy: {busy} parts"
         return self

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import re
 import subprocess
 import sys
+from urllib.parse import quote
 
 import pytest
 
 from opscope.reports.registry import reports
+from tests.viewer.browser import figures
+from tests.viewer.browser.figures import READ, check, number, units
+from tests.viewer.browser.looking import PAGES
 from tests.viewer.browser.traces import DATA
 
-NUMBER = re.compile(r"[-−+]?[\d,]+(\.\d+)?(e[-+]?\d+)?")
 FEW = [
     "kineto/resnet50_nw4_step_span1.pt.trace.json.gz",
     "kineto/vision_transformer_rank0.json.gz",
     "nsys/fsdp_h100x2_2026.sqlite",
     "xplane/jax_conv_mi300.xplane.pb",
 ]
-#: Reads every grid of the page: its table, its headings, and of each drawn row the texts and their hover texts.
-READ = """() => [...document.querySelectorAll('[role=grid]')].map((grid) => ({
-  headings: [...grid.querySelectorAll('[role=columnheader]')].map((one) => one.textContent.replace(/[▲▼]/g, '').trim()),
-  id: /^t-(.*)-(?:head|\\d+)-\\d+$/.exec(grid.querySelector('[role=columnheader]').id)[1],
-  sorted: [...grid.querySelectorAll('[role=columnheader]')].some((one) => one.getAttribute('aria-sort') !== 'none'),
-  count: Number(grid.getAttribute('aria-rowcount')) - 2,
-  rows: [...grid.querySelectorAll('.body [role=row]')].map((row) => [Number(row.getAttribute('aria-rowindex')) - 2,
-    [...row.querySelectorAll('[role=gridcell]')].map((cell) => [cell.innerText.trim(), (cell.querySelector('[title]') ?? cell).title])]),
-}))"""
 
 
 @pytest.fixture(scope="session")
@@ -52,49 +44,6 @@ def printed():
         return rows[0] if len(rows) == 1 else rows
 
     return run
-
-
-def number(text):
-    found = NUMBER.match(text)
-    return None if found is None else float(found.group().replace(",", "").replace("−", "-"))
-
-
-def equal(cell, value, reason=None):
-    """Whether a cell shows a value of the JSON: exactly by its hover text, or by its own where it has none.
-
-    A row of no op shows its ``reason`` in the op's place.
-    """
-    text, hover = cell
-    if value is None:
-        return text in (("–", "unknown") if reason is None else (f"({reason})",))
-    if isinstance(value, bool):
-        return text == ("yes" if value else "no")
-    if isinstance(value, int | float):
-        shown = number(hover or text)
-        if shown is not None and not hover and text.endswith("%"):
-            shown /= 100
-        return shown is not None and math.isclose(shown, value, rel_tol=1e-12)
-    if isinstance(value, str):
-        return value in (text, hover) or "\\" in text or len(value) > 300
-    return True  # a list: its own tests are the table's
-
-
-def check(grid, rows, columns):
-    assert grid["count"] == len(rows), grid["id"]
-    assert grid["rows"], grid["id"]
-    named = {name.replace("_", " "): name for name in columns}
-    compared = 0
-    for index, cells in grid["rows"]:
-        for heading, cell in zip(grid["headings"], cells, strict=True):
-            name = named[heading]
-            reason = rows[index].get("reason") if name == "op" else None
-            assert equal(cell, rows[index][name], reason), (grid["id"], index, name, cell, rows[index][name])  # fmt: skip
-            compared += 1
-    return compared
-
-
-def units(name):
-    return {column.name: column.unit for column in reports()[name].holds.columns}
 
 
 @pytest.fixture(params=["training", *FEW])
@@ -126,21 +75,44 @@ def test_tables_are_those_of_the_reports(profile, look, viewing, printed):
 
 def test_the_figures_of_the_overview_are_those_of_the_reports(profile, look, viewing, printed):
     seen = look(viewing(profile), "overview")
-    titles = [card.get_attribute("title") or "" for card in seen.page.locator("a.card").all()]
-    cards = [(*title.partition(" = ")[0].split("."), title.partition(" = ")[2]) for title in titles]
-    names = sorted({report for report, _, _ in cards})
-    rows = dict(zip(names, printed(profile, *names, "notes"), strict=False))
-    compared = 0
-    for report, column, exact in cards:
-        if len(rows[report]) == 1:  # else a median, or the least, of several rows
-            column, share, _ = column.partition(", as a share")
-            value = rows[report][0][column]
-            if share and value is not None:
-                whole = "kernel_time" if column == "tensor_core_time" else "device_time"
-                value /= rows[report][0][whole]
-            assert equal((exact or "unknown", exact), value), (report, column, exact, value)
-            compared += 1
+    compared = figures.cards(seen, lambda name: printed(profile, name))
     assert compared >= 3
+    seen.fine()
+
+
+@pytest.mark.parametrize("name", ["cpu", "empty", "hostile"])
+def test_every_table_of_other_profiles_is_that_of_the_report(name, look, viewing, made, printed):
+    """Without a GPU, without anything, and with a stranger's texts."""
+    profile = made(name)
+    seen = look(viewing(profile))
+    drawn = [grid for page in PAGES for grid in seen.go(page).page.evaluate(READ)]
+    found = {grid["id"].replace("-", "_"): grid for grid in drawn if not grid["sorted"]}
+    found = {name: grid for name, grid in found.items() if name in reports() and name != "notes"}
+    printed(profile, *found, "summary", "notes")
+    compared = sum(check(grid, printed(profile, one), units(one)) for one, grid in found.items())
+    assert compared > 20 or name == "empty"
+    cards = figures.cards(seen.go("overview"), lambda one: printed(profile, one))
+    assert cards >= 1 or name == "empty"
+    seen.fine()
+
+
+def test_the_rows_of_a_selected_op_and_kernel_are_those_of_the_commands(look, viewing, made):
+    """The calls of an op and the executions of a kernel, row by row, against ``--each --json``."""
+    profile = made("training")
+    seen = look(viewing(profile))
+
+    def each(command):
+        words = [sys.executable, "-m", "opscope", command, str(profile), "--each", "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    for page, kind, column, rows in (("operators", "op", "op", each("ops")), ("kernels", "kernel", "name", each("kernels"))):  # fmt: skip
+        for value in sorted({row[column] for row in rows if row[column]})[:3]:
+            seen.go(f"{page}?{kind}={quote(value, safe='')}")
+            drawn = {one["id"].replace("-", "_"): one for one in seen.page.evaluate(READ)}
+            grid = drawn[f"each_{kind}"]
+            wanted = [row for row in rows if row[column] == value]
+            assert check(grid, wanted, wanted[0]) >= len(grid["rows"]) > 0
     seen.fine()
 
 

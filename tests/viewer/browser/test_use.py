@@ -120,8 +120,7 @@ def test_the_timeline_moves_by_keys_and_its_window_is_in_the_address(look, viewe
     windows = []
     for key in ("w", "w", "d", "a", "s"):
         seen.page.keyboard.press(key)
-        seen.page.wait_for_timeout(700)  # the address follows when it has come to rest
-        seen.settle()
+        seen.settle()  # the address follows when it has come to rest, by a timer that this waits for
         given = asked(seen.place)
         windows.append((int(given["start"][0]), int(given["end"][0])))
     widths = [end - start for start, end in windows]

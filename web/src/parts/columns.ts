@@ -80,8 +80,8 @@ function twoLines(text: string): number {
 function lengthOf(column: TableColumn, value: unknown, start: number | string | null): number {
   if (value === null || value === undefined) return isQuantity(column) ? 8 : 1;
   const text = showIn(column, value, start);
-  // "GFLOP" is wider than five digits
-  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0);
+  // "GFLOP" is wider than five digits, "memory" than six letters
+  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0.4 * text.replace(/[^mwMW]/g, "").length);
 }
 
 /** Why a value is unknown, if the row says so. */

@@ -20,6 +20,8 @@ export interface Scroll {
   room: number;
   /** Height of the horizontal scroll bar in px. */
   bar: number;
+  /** There is more to the right of what is in sight. */
+  further: boolean;
   /** Where a row is drawn, in px from the first row's place. */
   top: (index: number) => number;
   /** Brings a row into sight. */
@@ -42,9 +44,14 @@ export function positionOf(first: number, rows: number, row: number, room: numbe
   return (Math.min(first * row, whole - room) / (whole - room)) * (height - room);
 }
 
+function goesOn(element: HTMLElement): boolean {
+  return element.scrollLeft + element.clientWidth < element.scrollWidth - 1;
+}
+
 export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row: number, beside: number, key: string): Scroll {
   const [size, setSize] = useState({ room: 1000, height: 400, bar: 0 });
   const [offset, setOffset] = useState(0);
+  const [further, setFurther] = useState(false);
   /** The scroll position that we set ourselves, whose event changes nothing. */
   const own = useRef(-1);
   const room = Math.max(row, size.height - beside - size.bar);
@@ -67,6 +74,7 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
     const around = element.closest(".table")?.parentElement ?? element;
     const measure = () => {
       const next = { room: around.clientWidth || 1000, height: element.offsetHeight, bar: element.offsetHeight - element.clientHeight };
+      setFurther(goesOn(element));
       setSize((now) => (now.room === next.room && now.height === next.height && now.bar === next.bar ? now : next));
     };
     const observer = new ResizeObserver(measure);
@@ -81,6 +89,7 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
     const element = box.current;
     if (!element) return;
     const moved = () => {
+      setFurther(goesOn(element));
       if (element.scrollTop !== own.current) setOffset(rowAt(element.scrollTop, rows, row, room));
       own.current = -1;
     };
@@ -111,6 +120,7 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
     height: Math.min(rows * row, TALLEST),
     room: size.room,
     bar: size.bar,
+    further,
     top: (index) => (scaled ? position + (index - first) * row : index * row),
     show: (index) => {
       if (index < first) go(index);

@@ -231,43 +231,45 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
   const edge = rows.matching * ROW + HEAD + foot > most ? EDGE : 2;
   return (
     <>
-      <div
-        ref={box}
-        class={`grid${onSelect ? " selects" : ""}`}
-        role="grid"
-        aria-label={visible(label)}
-        aria-rowcount={rows.matching + 2}
-        aria-colcount={laid.length}
-        aria-activedescendant={cellId(id, at.row, at.column)}
-        tabIndex={0}
-        style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + foot + scroll.bar)}px`, width: `${wide + edge}px` }}
-        onKeyDown={press}
-        onFocus={() => setUsed(true)}
-      >
-        <div class="sizer" role="presentation" style={{ height: `${scroll.height + HEAD + foot}px`, minWidth: `${wide}px` }}>
-          <div class="head row" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
-            {laid.map((column, place) => (
-              <div
-                key={column.name}
-                id={cellId(id, -1, place)}
-                role="columnheader"
-                aria-colindex={place + 1}
-                aria-sort={sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none"}
-                class={`cell${column.right ? " right" : ""}${used && at.row === -1 && at.column === place ? " active" : ""}`}
-                title={visible(titleOf(column))}
-                onClick={() => sortBy(column)}
-              >
-                <span>{column.heading}</span>
-                <span class="arrow" aria-hidden="true">
-                  {sort === column.name ? "▲" : sort === `-${column.name}` ? "▼" : ""}
-                </span>
-              </div>
-            ))}
+      <div class={scroll.further ? "grid-box further" : "grid-box"}>
+        <div
+          ref={box}
+          class={`grid${onSelect ? " selects" : ""}`}
+          role="grid"
+          aria-label={visible(label)}
+          aria-rowcount={rows.matching + 2}
+          aria-colcount={laid.length}
+          aria-activedescendant={cellId(id, at.row, at.column)}
+          tabIndex={0}
+          style={{ height: `${Math.min(most, rows.matching * ROW + HEAD + foot + scroll.bar)}px`, width: `${wide + edge}px` }}
+          onKeyDown={press}
+          onFocus={() => setUsed(true)}
+        >
+          <div class="sizer" role="presentation" style={{ height: `${scroll.height + HEAD + foot}px`, minWidth: `${wide}px` }}>
+            <div class="head row" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+              {laid.map((column, place) => (
+                <div
+                  key={column.name}
+                  id={cellId(id, -1, place)}
+                  role="columnheader"
+                  aria-colindex={place + 1}
+                  aria-sort={sort === column.name ? "ascending" : sort === `-${column.name}` ? "descending" : "none"}
+                  class={`cell${column.right ? " right" : ""}${used && at.row === -1 && at.column === place ? " active" : ""}`}
+                  title={visible(titleOf(column))}
+                  onClick={() => sortBy(column)}
+                >
+                  <span>{column.heading}</span>
+                  <span class="arrow" aria-hidden="true">
+                    {sort === column.name ? "▲" : sort === `-${column.name}` ? "▼" : ""}
+                  </span>
+                </div>
+              ))}
+            </div>
+            <div class="body" role="rowgroup">
+              {drawn}
+            </div>
+            {summed && <Sums page={page} columns={laid} template={template} />}
           </div>
-          <div class="body" role="rowgroup">
-            {drawn}
-          </div>
-          {summed && <Sums page={page} columns={laid} template={template} />}
         </div>
       </div>
       <p class="under">
