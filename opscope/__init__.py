@@ -24,7 +24,7 @@ _LAZY = {
     "annotate": "core.capture.session",
     "diff": "profile",
     "load": "scale.one_call",
-    "load_ipython_extension": "viewer.magic",
+    "load_ipython_extension": "cli.magic",
 }
 
 

@@ -137,8 +137,9 @@ class Answers(Diagnosed, Saved):
                 self._frames[name] = self._given_frames[stored] if held else make()
             return self._frames[name]
 
-    def _passing(self, name: str, columns: Any) -> pl.DataFrame:
-        return self._cached(name)
+    def _passing(self, name: str, columns: Any, row: int | None = None) -> pl.DataFrame:
+        frame = self._cached(name)
+        return frame if row is None else frame[row]
 
     @property
     def has_ranges(self) -> bool:

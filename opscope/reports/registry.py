@@ -101,8 +101,8 @@ def frames(
 ) -> dict[str, pl.DataFrame]:
     """Return the first ``top`` rows (None: all) of each named report's frame, in the order of output.
 
-    Where reports of the critical path are among them, the notes have what it takes for granted. A report that a
-    profile made from partials lacks is left out.
+    Where reports of the critical path are among them, the notes have what it takes for granted. A report
+    that a profile made from partials lacks is left out.
     """
     wanted = resolve(names)
     of_path = profile.merged_of is None and any(name.startswith("critical_") for name in wanted)

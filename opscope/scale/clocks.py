@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.job import clocks as job
-from opscope.core.job.exchanges import GROUP, SYNCHRONISING, matched
 from opscope.core.tables.trace import Trace
 
 
@@ -52,58 +51,13 @@ def placed(trace: Trace, found: pl.DataFrame) -> tuple[Trace, Moves]:
 
     ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all processes.
     """
-    on = job.machines(trace)
-    names = on["machine"].unique(maintain_order=True).to_list()
-    done = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
+    where = job.placed(trace, lambda: found)
     many = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]
-    still = Moves(np.zeros(many, np.int64), np.zeros(many, np.int64), np.zeros(many))
-    if len(names) < 2 or done["method"].is_not_null().all():
-        return trace, still
-    ends = _ends(found, on)
-    at = {names[0]: job.Offset(0, 0, 0.0, 0, 0, 0)}
-    how = {names[0]: job.REFERENCE}
-    all_at: dict[str, job.Offset | None] = dict(at)
-    while True:
-        for one, other in ((a, b) for a in names if a in all_at for b in names if b not in all_at):
-            between = job._between(ends, one, other, all_at[one])
-            if between is not None:
-                all_at[other], how[other] = between, job.BY_COLLECTIVES
-                break
-        else:
-            break
-    for name in names:
-        if name not in all_at:
-            all_at[name] = job._by_unix(trace, on, names[0], name)
-            how[name] = job.UNKNOWN if all_at[name] is None else job.BY_UNIX
-            trace.note(
-                "warning",
-                f"clock of {name}: no collective links it to the machine of the lowest rank, so its error "
-                f"is unknown (method: {how[name]})",
-            )
-    for name, found_at in all_at.items():
-        if found_at is not None and how[name] == job.BY_COLLECTIVES and found_at.error is None:
-            trace.note(
-                "warning",
-                f"clock of {name}: its collectives contradict each other, so its error is unknown",
-            )
-    for process, name in on.select("process", "machine").rows():
-        one_at = all_at[name]
-        if one_at is None or (how[name] == job.BY_COLLECTIVES and job._is_none(one_at)):
-            continue
-        still.origin[process] = one_at.origin
-        still.offset[process] = one_at.offset
-        still.drift[process] = one_at.drift
-    return job._moved(trace, on, all_at, how), still
-
-
-def _ends(found: pl.DataFrame, on: pl.DataFrame) -> pl.DataFrame:
-    """Return per machine and synchronising collective the last start and the first end (ns)."""
-    both = matched(found.drop_nulls(["start", "end"]), same_clock=False).filter(
-        pl.col("number").is_not_null() & pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
-    )
-    return (
-        both.join(on.select("process", "machine"), on="process")
-        .group_by("machine", *GROUP, "number")
-        .agg(pl.col("start").max(), pl.col("end").min())
-        .sort("end")
-    )
+    moves = Moves(np.zeros(many, np.int64), np.zeros(many, np.int64), np.zeros(many))
+    if where is None:
+        return trace, moves
+    for process, one in where.of_processes().items():
+        moves.origin[process] = one.origin
+        moves.offset[process] = one.offset
+        moves.drift[process] = one.drift
+    return job.moved(trace, where), moves

@@ -63,7 +63,12 @@ def test_a_run_is_a_folder_by_job_and_day_with_all_tables(merged, tmp_path):
     assert place.name.startswith("run=")
     assert {one.stem for one in place.iterdir()} == TABLES
     job = scan(tmp_path / "fleet", "jobs").row(0, named=True)
-    assert (job["job"], job["day"], job["ranks_read"], job["ranks_expected"]) == ("train", DAY, 4, 4)
+    assert (job["job"], job["day"], job["ranks_read"], job["ranks_expected"]) == (
+        "train",
+        DAY,
+        4,
+        4,
+    )
     assert scan(tmp_path / "fleet", "labels").select("key", "value").rows() == [("team", "vision")]
 
 

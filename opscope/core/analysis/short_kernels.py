@@ -54,7 +54,9 @@ def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
     high = pl.Series("below", [*BOUNDS, None], pl.Int64)
     sums = added_lengths(sums)
     place = sums["place"].to_numpy()
-    every = pl.DataFrame({"place": np.arange(place.min(), place.max() + 1) if len(place) else place})
+    every = pl.DataFrame(
+        {"place": np.arange(place.min(), place.max() + 1) if len(place) else place}
+    )
     sums = every.join(sums, on="place", how="left", maintain_order="left").with_columns(
         pl.col("calls", "total").fill_null(0)
     )

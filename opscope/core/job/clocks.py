@@ -9,6 +9,8 @@ chooses the pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +36,8 @@ __all__ = [
     "aligned",
     "estimate",
     "machines",
+    "moved",
+    "placed",
 ]
 
 #: Values of ``clocks.method``, beside those of ``linking_hosts``.
@@ -41,6 +45,32 @@ BY_UNIX: Final = "Unix clocks"
 REFERENCE: Final = "reference"
 UNKNOWN: Final = "not aligned"
 _TIMES: Final = ("start", "end", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """``on``: the processes' ``machines``; ``at``: per machine the offset of its clock to the first's, None if
+    nothing tells; ``how``: by what it was found."""
+
+    on: pl.DataFrame
+    at: dict[str, Offset | None]
+    how: dict[str, str]
+
+    def by(self, name: str) -> Offset | None:
+        """Return the offset by which times of the machine ``name`` are moved: one within its error is 0."""
+        one = self.at[name]
+        if one is None or self.how[name] not in (BY_COLLECTIVES, BY_MESSAGES) or not _is_none(one):
+            return one
+        return Offset(0, 0, 0.0, one.error, one.spread, one.collectives)
+
+    def of_processes(self) -> dict[int, Offset]:
+        """Return the offsets by process, of those whose times move."""
+        found: dict[int, Offset] = {}
+        for process, name in self.on.select("process", "machine").rows():
+            one = self.by(name)
+            if one is not None and (one.offset or one.drift):
+                found[process] = one
+        return found
 
 
 def machines(trace: Trace) -> pl.DataFrame:
@@ -70,38 +100,48 @@ def aligned(trace: Trace) -> Trace:
     without either in common with another is aligned by its Unix clock, with an unknown error. An offset
     within its error is taken to be 0.
     """
+    where = placed(trace, lambda: exchanges(attribute(trace)))
+    return trace if where is None else moved(trace, where)
+
+
+def placed(trace: Trace, found: Callable[[], pl.DataFrame]) -> Placed | None:
+    """Return how the clocks of the trace's machines lie to that of its lowest rank; None if they are one, or
+    were aligned before. What is doubtful is noted in the trace.
+
+    ``found`` returns the ``exchanges`` of all processes.
+    """
     on = machines(trace)
     names = on["machine"].unique(maintain_order=True).to_list()
     done = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
     if len(names) < 2 or done["method"].is_not_null().all():
-        return trace
-    placed: dict[str, Offset | None] = {names[0]: Offset(0, 0, 0.0, 0, 0, 0)}
+        return None
+    at: dict[str, Offset | None] = {names[0]: Offset(0, 0, 0.0, 0, 0, 0)}
     how = {names[0]: REFERENCE}
-    for number, (found, method) in solved(_met(trace, on, names), len(names)).items():
-        placed[names[number]], how[names[number]] = found, method
+    for number, (offset, method) in solved(_met(found(), on, names), len(names)).items():
+        at[names[number]], how[names[number]] = offset, method
     for name in names:
-        if name not in placed:
-            placed[name] = _by_unix(trace, on, names[0], name)
-            how[name] = UNKNOWN if placed[name] is None else BY_UNIX
+        if name not in at:
+            at[name] = _by_unix(trace, on, names[0], name)
+            how[name] = UNKNOWN if at[name] is None else BY_UNIX
             trace.note(
                 "warning",
                 f"clock of {name}: neither a collective nor messages link it to the machine of the lowest"
                 f" rank, so its error is unknown (method: {how[name]})",
             )
-    for name, one in placed.items():
+    for name, one in at.items():
         if one is not None and how[name] in (BY_COLLECTIVES, BY_MESSAGES) and one.error is None:
             trace.note(
                 "warning",
                 f"clock of {name}: its collectives or messages, or those of a machine between it and the"
                 " first, contradict each other or bound it from one side only, so its error is unknown",
             )
-    return _moved(trace, on, placed, how)
+    return Placed(on, at, how)
 
 
-def _met(trace: Trace, on: pl.DataFrame, names: list[str]) -> Met:
+def _met(found: pl.DataFrame, on: pl.DataFrame, names: list[str]) -> Met:
     """Return what the machines, numbered as in ``names``, did together."""
     key = [*GROUP, "number"]
-    found = exchanges(attribute(trace)).drop_nulls(["start", "end"])
+    found = found.drop_nulls(["start", "end"])
     numbered = matched(found, same_clock=False).filter(
         pl.col("number").is_not_null() & pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
     )
@@ -145,25 +185,15 @@ def _by_unix(trace: Trace, on: pl.DataFrame, first: str, name: str) -> Offset | 
     return Offset(0, int(unix[1][0]) - int(unix[0][0]), 0.0, None, 0, 0)
 
 
-def _moved(
-    trace: Trace, on: pl.DataFrame, placed: dict[str, Offset | None], how: dict[str, str]
-) -> Trace:
-    by = {
-        name: Offset(0, 0, 0.0, one.error, one.spread, one.collectives)
-        if one is not None and how[name] in (BY_COLLECTIVES, BY_MESSAGES) and _is_none(one)
-        else one
-        for name, one in placed.items()
-    }
-    of_process: dict[int, Offset] = {
-        process: found for process, name in on.select("process", "machine").rows()
-        if (found := by[name]) is not None and (found.offset or found.drift)
-    }  # fmt: skip
+def moved(trace: Trace, where: Placed) -> Trace:
+    """Return the trace with its times on the clock of the first machine."""
+    of_process = where.of_processes()
     tables: dict[str, pl.DataFrame] = {}
     for name in trace.present if of_process else ():
         times = [one for one in _TIMES if one in TABLES[name]]
         if times and "process" in TABLES[name] and len(trace[name]):
             tables[name] = _moved_table(trace[name], times, of_process)
-    tables["clocks"] = _clocks(trace, on, by, placed, how)
+    tables["clocks"] = _clocks(trace, where)
     return trace.replace(**tables)
 
 
@@ -193,25 +223,20 @@ def _moved_table(
     return frame.with_columns(columns)
 
 
-def _clocks(
-    trace: Trace,
-    on: pl.DataFrame,
-    by: dict[str, Offset | None],
-    placed: dict[str, Offset | None],
-    how: dict[str, str],
-) -> pl.DataFrame:
-    first = next(iter(placed))
+def _clocks(trace: Trace, where: Placed) -> pl.DataFrame:
+    """Return the trace's table ``clocks`` with what was found of each."""
+    on, first = where.on, next(iter(where.at))
     unix = on.join(trace["clocks"], on="clock_domain", suffix="_of")
     reference = unix.filter(pl.col("machine") == first)["to_unix_ns"].drop_nulls()
     rows: list[dict[str, Any]] = []
     machine_of = dict(on.select("clock_domain", "machine").rows())
     for row in trace["clocks"].to_dicts():
         name = machine_of.get(row["clock_domain"])
-        one = None if name is None else by[name]
+        one = None if name is None else where.by(name)
         if name is not None:
-            row["method"] = how[name]
+            row["method"] = where.how[name]
         if name is not None and name != first and one is not None:
-            found = placed[name]
+            found = where.at[name]
             assert found is not None
             row |= {
                 "to_unix_ns": int(reference[0]) if len(reference) else None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from opscope.core.tables.intervals import NONE
-
 from .index import Timeline
 from .lane import CATEGORIES
 

@@ -183,7 +183,8 @@ class Strip:
 def _spans(begin: Ints, many: Ints) -> Ints:
     """Return ``begin``, ``begin + 1`` … of each pair, ``many`` of them, one pair after the other."""
     owner = np.repeat(begin - (np.cumsum(many) - many), many)
-    return np.arange(len(owner)) + owner
+    spans: Ints = np.arange(len(owner)) + owner
+    return spans
 
 
 def _mask(groups: int) -> int:
