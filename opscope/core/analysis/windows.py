@@ -51,7 +51,7 @@ def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def bounds(trace: Trace) -> pl.DataFrame:
-    """Return the first start and the last end (ns) of each process's events, on host and device."""
+    """Return the first start and the last end (ns) of each process's events, on host and device, by process."""
     ends = (pl.col("start").min(), pl.col("end").max())
     parts = []
     for name in ("ranges", "calls", "kernels", "memops"):
@@ -64,7 +64,7 @@ def bounds(trace: Trace) -> pl.DataFrame:
             if alike
             else table.group_by("process").agg(*ends)
         )
-    return pl.concat(parts).group_by("process").agg(*ends)
+    return pl.concat(parts).group_by("process").agg(*ends).sort("process")
 
 
 def captured_time(trace: Trace) -> int | None:
