@@ -1,7 +1,7 @@
 """Fixtures: a real Chromium, viewers that run, and pages that are watched for faults.
 
-Without Chromium, Playwright, node or npm the tests skip and say why; where OPSCOPE_VIEWER=1 (``tox -e viewer``) that
-is a failure.
+Without Chromium, Playwright, node or npm the tests skip and say why; where OPSCOPE_VIEWER=1, as in CI, that is a
+failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESE
 def lacking(what: str) -> None:
     """Skip, or fail where everything must be there."""
     if os.environ.get("OPSCOPE_VIEWER") == "1":
-        pytest.fail(f"tox -e viewer needs {what}", pytrace=False)
+        pytest.fail(f"OPSCOPE_VIEWER=1 needs {what}", pytrace=False)
     pytest.skip(f"needs {what}")
 
 
