@@ -69,7 +69,10 @@ def machine_errors(trace: Trace) -> pl.DataFrame:
     return table.select(
         "process",
         "machine",
-        pl.when(pl.col("machine") == first).then(0).otherwise("error_ns").alias("error_ns"),
+        pl.when(pl.col("machine").eq_missing(pl.lit(first, pl.String)))
+        .then(0)
+        .otherwise("error_ns")
+        .alias("error_ns"),
     ).unique("process", keep="first", maintain_order=True)
 
 

@@ -22,7 +22,7 @@ OUTLIERS: Final = {
     "rank": pl.Int32,
     "measure": pl.String,
     "value": pl.Float64,
-    "usual": pl.Float64,
+    "typical": pl.Float64,
     "relative": pl.Float64,
     "z_score": pl.Float64,
     "compared": pl.Int64,
@@ -91,9 +91,9 @@ def rank_outliers(
     )
     if rows.is_empty():
         return pl.DataFrame(schema=OUTLIERS)
-    value, middle = pl.col("value"), pl.col("usual")
+    value, middle = pl.col("value"), pl.col("typical")
     rows = rows.with_columns(
-        value.median().over("measure").alias("usual"), pl.len().over("measure").alias("compared")
+        value.median().over("measure").alias("typical"), pl.len().over("measure").alias("compared")
     ).with_columns((value - middle).alias("off"))
     mad = pl.col("off").abs().median().over("measure")
     enough = pl.col("compared") >= LEAST

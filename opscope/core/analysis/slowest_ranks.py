@@ -8,7 +8,7 @@ import polars as pl
 
 SLOWEST: Final = {
     "step": pl.Int64,
-    "ranks": pl.Int64,
+    "compared": pl.Int64,
     "process": pl.Int32,
     "rank": pl.Int32,
     "slowest_work": pl.Int64,
@@ -37,7 +37,7 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
     slowest = work == work.max()
     alone = slowest.sum() == 1
     made = worked.group_by("step").agg(
-        pl.len().alias("ranks"),
+        pl.len().alias("compared"),
         *(
             pl.when(alone).then(pl.col(name).filter(slowest).first()).alias(name)
             for name in ("process", "rank")

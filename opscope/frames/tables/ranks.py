@@ -21,7 +21,6 @@ def frames() -> Iterator[Frame]:
         columns(
             "process rank cause last lateness caused_waiting caused_share more groups reason",
             last=("count", "collectives that it alone entered last, for this cause"),
-            groups=("count", "process groups of these collectives"),
             reason=("text", "why the cause is not known"),
         ),
     )
@@ -29,10 +28,10 @@ def frames() -> Iterator[Frame]:
         "slowest_ranks()",
         "one row per step that several ranks have",
         columns(
-            "step ranks process rank slowest_work median_work least_work spread relative_spread"
+            "step compared process rank slowest_work median_work least_work spread relative_spread"
             " over_median reason",
             step=("number", "the step's number"),
-            ranks=("count", "ranks that have the step"),
+            compared=("count", "ranks that have the step"),
             process=("number", "the process with most work in it"),
             rank=(
                 "number",
@@ -49,7 +48,6 @@ def frames() -> Iterator[Frame]:
             "fault group members size collective kind entered completed waited missing_ranks who",
             kind=_KIND,
             group=_GROUP,
-            waited=("ns", "how long those that entered it had waited when their recording ended"),
         ),
     )
     yield Frame(
@@ -62,7 +60,6 @@ def frames() -> Iterator[Frame]:
             group=_GROUP,
             calls=("count", "collectives of the group that it called"),
             bytes=("bytes", "larger of input and output"),
-            waited=("ns", "time from the call to the end of the recording; null if it ended"),
             reason=("text", "why ended is null"),
         ),
     )
@@ -92,13 +89,8 @@ def frames() -> Iterator[Frame]:
         "rank_outliers()",
         "one row per process, device and measure; outliers first",
         columns(
-            "process device rank measure value usual relative z_score compared outlier reason",
+            "process device rank measure value typical relative z_score compared outlier reason",
             measure=("text", "kernel time, or the name of what was sampled"),
-            usual=("value", "median of the value over the ranks"),
-            value=(
-                "value",
-                "kernel time: relative to the median of all ranks; of a sample its median",
-            ),
             compared=("count", "ranks (processes and devices) that have the measure"),
             reason=("text", "why it is not judged"),
         ),

@@ -15,6 +15,10 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "slowest_work": "the rank's time in the step less its waiting in collectives; the most of a rank",
         "least_work": "the least work of a rank in the step",
         "spread": "slowest_work - least_work",
+        "waited": (
+            "how long it, or the longest of those that called it, had waited when the recording ended; null"
+            " if it ended"
+        ),
         "called": "when the process called it",
         "ended": "when it ended; null if that is not in the recording",
         "median_apart": "median distance of the last rank's end from the first's",
@@ -36,11 +40,13 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "caused_share": "caused_waiting / that of all rows",
         "relative_spread": "spread / median_work",
         "over_median": "slowest_work / median_work",
-        "relative": "value / usual",
+        "relative": "value / typical",
         "sent_over_mean": "sent_bytes / the mean of the ranks",
         "received_over_mean": "received_bytes / the mean of the ranks",
     },
     "value": {
+        "value": "kernel time: relative to the median of all ranks; of a sample its median",
+        "typical": "median of the value over the ranks",
         "z_score": (
             "distance from the median in robust standard deviations (0.6745 · distance / MAD); null if most"
             " values are equal or too few are known"
@@ -52,6 +58,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "target_rank": "the rank that received",
     },
     "count": {
+        "groups": "process groups of these collectives",
         "entered": "ranks that called it",
         "completed": "ranks on which its end was recorded",
         "machines": "machines of the group's ranks; null unless all ranks are in the profile",
