@@ -114,3 +114,13 @@ def test_a_profile_of_this_version_is_not_said_to_be_computed_anew(trace, tmp_pa
     Profile(trace()).save(tmp_path / "p.opscope")
     result = CliRunner().invoke(app, ["report", str(tmp_path / "p.opscope")])
     assert (result.exit_code, ANEW in result.stderr) == (0, False)
+
+
+def test_json_with_reports_of_the_critical_path_has_what_the_path_takes_for_granted(trace):
+    from opscope.reports.registry import frames
+
+    for names in (["critical_totals", "notes"], ["notes", "critical_totals"]):
+        assert NO_SYNCS in frames(Profile(trace()), names)["notes"]["what"].to_list()
+    profile = Profile(trace())
+    profile.critical_totals()
+    assert NO_SYNCS not in frames(profile, ["notes"])["notes"]["what"].to_list()

@@ -84,6 +84,11 @@ class Work(Base):
         frame = self._cached("op_totals")
         return frame if categories else self._out("op_totals", frame)
 
+    def op_columns(self, *columns: str) -> pl.DataFrame:
+        """Columns of ``op_totals()`` in no order, with text as categories; of a saved profile only these are
+        read, and not kept."""
+        return self._passing_sums(columns).select(columns)
+
     def _make_op_totals(self) -> pl.DataFrame:
         return op_totals(self._op_sums)
 

@@ -31,7 +31,7 @@ def compiled_by(answers: Answers) -> str | None:
     made = names.filter(names.str.contains(_GENERATED_KERNELS))
     if len(made):
         return f"{len(made):,} generated kernels, such as {made.sort()[0]}"
-    families = distinct_values(answers.op_totals(categories=True)["op_type"]).cast(pl.String)
+    families = distinct_values(answers.op_columns("op_type")["op_type"]).cast(pl.String)
     if families.is_in(_FAMILIES).any():
         return "ops that XLA or another compiler fused"
     processes = answers.trace["processes"]

@@ -67,6 +67,9 @@ class Answers(Protocol):
     def op_totals(self, *, categories: bool = False) -> pl.DataFrame:
         """Distinct ops by device time. ``categories``: Categorical text, which takes less memory."""
 
+    def op_columns(self, *columns: str) -> pl.DataFrame:
+        """Columns of ``op_totals()`` alone, with Categorical text, in no order: less to keep."""
+
     def summary(self) -> pl.DataFrame:
         """The whole profile in one row."""
 

@@ -123,7 +123,7 @@ def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
 
     It spares most profiles the frame of all ops, where a detector looks for a few.
     """
-    totals = answers.op_totals(categories=True)
+    totals = answers.op_columns("op", "direction")
     if direction is not None:
         totals = totals.filter(pl.col("direction") == direction)
     return any_matches(totals["op"], pattern)

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from opscope.core.tables import columns, lanes
 
@@ -127,3 +128,18 @@ def test_a_negative_code_gathers_null(codes):
     for values in (categorical(["a", "b", None, "c"]), pl.Series([1, 2, None, 4])):
         told = [None if code < 0 else values[code] for code in codes]
         assert columns.gather(values, np.array(codes, np.int32)).to_list() == told
+
+
+def test_a_frame_whose_columns_without_values_are_shared_is_as_it_was():
+    frame = pl.DataFrame(
+        {"a": [None, None], "b": [1, None], "c": [None, None], "d": [None, None]},
+        schema={"a": pl.Int64, "b": pl.Int64, "c": pl.Int64, "d": pl.Categorical},
+    )
+    assert_frame_equal(columns.sharing_nulls(frame), frame)
+
+
+def test_a_value_that_matches_is_found_and_null_is_none():
+    column = pl.Series(["aten::mm", None, "aten::add"], dtype=pl.Categorical)
+    assert columns.any_matches(column, r"::mm\b")
+    assert not columns.any_matches(column, "conv")
+    assert not columns.any_matches(column[1:2], "")

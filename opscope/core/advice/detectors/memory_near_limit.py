@@ -136,7 +136,7 @@ def _edit(calls: pl.DataFrame) -> Edit:
 
 def _recommendation(answers: Answers, kinds: list[str]) -> str:
     used = framework(answers)
-    ops = answers.op_totals(categories=True)
+    ops = answers.op_columns("op", "direction")
     if any_matches(ops["op"], "(?i)vllm"):
         return (
             "vLLM reserves the memory it is told to: LLM(…, gpu_memory_utilization=…) lower, if other work"

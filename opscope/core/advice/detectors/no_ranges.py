@@ -35,7 +35,7 @@ def find(answers: Answers) -> Answer:
             else "no kernels were recorded"
         )
     summary = answers.summary()
-    families = distinct_values(answers.op_totals(categories=True)["op_type"])
+    families = distinct_values(answers.op_columns("op_type")["op_type"])
     families = families.cast(pl.String).drop_nulls()
     if summary["attributed_time"].item() or not families.is_in(_NO_OPS).all():
         return []

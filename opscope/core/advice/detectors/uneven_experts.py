@@ -28,7 +28,7 @@ def find(answers: Answers) -> Answer:
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
         return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
-    totals = answers.op_totals(categories=True)
+    totals = answers.op_columns("op", "layer", "device_time", "self_time", "flops")
     named = any(
         any_matches(column, _EXPERTS) for column in (totals["op"], totals["layer"], ranges["text"])
     )
