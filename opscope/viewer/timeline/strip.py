@@ -176,8 +176,8 @@ class Strip:
         lasted = self.lasted(rows)
         most = np.maximum.reduceat(lasted, begin)
         places = np.where(lasted == np.repeat(most, many), np.arange(len(rows)), -1)
-        best: Ints = rows[np.maximum.reduceat(places, begin)]
-        return best
+        best: Ints = np.maximum.reduceat(places, begin)
+        return rows.take(best)
 
 
 def _spans(begin: Ints, many: Ints) -> Ints:
