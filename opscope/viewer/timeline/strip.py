@@ -182,8 +182,9 @@ class Strip:
 
 def _spans(begin: Ints, many: Ints) -> Ints:
     """Return ``begin``, ``begin + 1`` … of each pair, ``many`` of them, one pair after the other."""
-    owner = np.repeat(begin - (np.cumsum(many) - many), many)
-    return np.arange(len(owner)) + owner
+    places = np.repeat(begin - (np.cumsum(many) - many), many)
+    places += np.arange(len(places))
+    return places
 
 
 def _mask(groups: int) -> int:
