@@ -1,12 +1,13 @@
 """Measure the viewer's timeline as people use it: ``opscope view`` of a saved profile, in Chromium.
 
-Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--times N] [--chromium PATH]
+Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--times N] [--chromium PATH] [--lanes]
 
 Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread, unless one is
 given. Starts the server and opens the page N times (3), and zooms to random windows. Prints medians, with the least
 and the most: from the page's first request to its first picture (that of all kernels), to that of everything,
 threads and curves included; from the new window to its picture; bytes; the server's CPU time and memory; and the
-ratios to the limits. On a busy machine the times are too high.
+ratios to the limits. On a busy machine the times are too high. With --lanes it makes the lanes of kernels and the
+pictures in its own process instead, without a browser, and prints their CPU time.
 """
 
 from __future__ import annotations
@@ -195,6 +196,30 @@ class Server:
         self.process.wait()
 
 
+def lanes_alone(profile: Path, windows: int) -> None:
+    """Make the lanes of the kernels and pictures of them in this process, and print their CPU time."""
+    import opscope
+    from opscope.viewer.timeline.index import timeline_of
+    from opscope.viewer.timeline.window import picture
+
+    made = timeline_of(opscope.load(profile))
+    begun = time.process_time()
+    lanes = made.part("device")
+    seconds, (_, most) = time.process_time() - begun, used(os.getpid())
+    low = min(lane.span[0] for _, lane in lanes)
+    high = max(lane.span[1] for _, lane in lanes)
+    rng = random.Random(1)
+    taken = []
+    for _ in range(windows):
+        span = max(1_000, int((high - low) * 10 ** rng.uniform(-5, 0)))
+        start = low + rng.randrange(max(1, high - low - span))
+        begun = time.process_time()
+        picture(lanes, start, start + span, 1_040)
+        taken.append((time.process_time() - begun) * 1e3)
+    print(f"{'lanes of the kernels':30}{seconds:10.2f} CPU s, {most:,.0f} MB at most")
+    row("picture of a window", taken, "CPU ms")
+
+
 def row(what: str, values: list[float], unit: str, limit: float | None = None) -> None:
     """Print the median of values, their least and most, and the median's ratio to the limit."""
     middle = statistics.median(values)
@@ -215,6 +240,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--lanes", action="store_true")
     asked = parser.parse_args()
     looks: list[Look] = []
     ready, taken, sizes = [], [], []
@@ -226,6 +252,9 @@ def main() -> None:
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             command = [sys.executable, "-c", code, str(profile), str(asked.kernels)]
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": here})
+        if asked.lanes:
+            lanes_alone(profile, asked.windows)
+            return
         browser = running.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox"])
         for _ in range(asked.times):
             with Server(profile) as server:

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from .bundle import static_files
+from .registry import questions
 from .server import make_app
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def serve(
     token = secrets.token_urlsafe(32)
     server = server_of(viewed, token)
     _show(address(listening, token), say, browse)
+    threading.Thread(target=_prepare, args=(viewed,), name="opscope-prepare", daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
         server.run(sockets=[listening])
 
@@ -92,6 +95,13 @@ def server_of(viewed: Viewed, token: str) -> uvicorn.Server:
         timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
+
+
+def _prepare(viewed: Viewed) -> None:
+    """Load what the first answers need while the browser starts, 0.3 s; what is large stays unread."""
+    questions()
+    if viewed.profile.merged_of is None:  # a merged profile has no kernels
+        viewed.profile._schema("kernels")
 
 
 def _show(url: str, say: Callable[[str], object], browse: bool) -> None:

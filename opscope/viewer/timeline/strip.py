@@ -176,15 +176,15 @@ class Strip:
         lasted = self.lasted(rows)
         most = np.maximum.reduceat(lasted, begin)
         places = np.where(lasted == np.repeat(most, many), np.arange(len(rows)), -1)
-        best: Ints = rows[np.maximum.reduceat(places, begin)]
-        return best
+        best: Ints = np.maximum.reduceat(places, begin)
+        return rows.take(best)
 
 
 def _spans(begin: Ints, many: Ints) -> Ints:
     """Return ``begin``, ``begin + 1`` … of each pair, ``many`` of them, one pair after the other."""
-    owner = np.repeat(begin - (np.cumsum(many) - many), many)
-    spans: Ints = np.arange(len(owner)) + owner
-    return spans
+    places: Ints = np.repeat(begin - (np.cumsum(many) - many), many)
+    places += np.arange(len(places))
+    return places
 
 
 def _mask(groups: int) -> int:

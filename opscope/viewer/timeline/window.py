@@ -104,7 +104,8 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
     buffers.add((255 * parts[shown] + width - 1) // np.maximum(width, 1), "u1")
     longest = strip.longest(edges)
     buffers.add(longest, "<i4")
-    drawn = np.unique(longest[longest >= 0]).astype(np.int64)
+    known = longest[longest >= 0].astype(np.int64)  # in order, as the columns are
+    drawn = known[np.diff(known, prepend=-1) > 0]
     drawn = drawn[strip.lasted(drawn) * columns >= _DRAWN * (high - low)]
     buffers.add(drawn, "<i4")
     wide = _times(strip, drawn, low, buffers)
