@@ -152,6 +152,45 @@ def test_a_profile_at_the_end_of_a_cell_is_shown_as_a_table(run):
     assert "wall time" in shown
 
 
+MAGIC = "%%opscope\nfor _ in range(3):\n    with opscope.annotate('inside'):\n        pass\n7"
+
+
+def test_a_recorded_cell_shows_its_value_and_its_profile(execute, tmp_path):
+    show = "print(opscope.load('cell.opscope').trace['ranges']['text'].to_list())"
+    notebook, done = execute(["import opscope\n%load_ext opscope", MAGIC, show, MAGIC, show])
+    assert done.returncode == 0, done.stderr
+    for cell, texts in ((1, 2), (3, 4)):
+        value, profile = notebook.cells[cell].outputs
+        assert value["data"]["text/plain"] == "7"
+        assert profile["data"]["text/html"].startswith('<iframe sandbox="allow-scripts"')
+        assert profile["data"]["text/plain"].startswith("<Profile of 3 ranges")
+        assert text_of(notebook.cells[texts].outputs[0]).strip() == str(["inside"] * 3)
+        written = "".join(map(text_of, notebook.cells[cell].outputs))
+        assert MOVES.findall(written) == []
+        assert len(written) < 600_000
+
+
+def test_a_recorded_cell_that_fails_fails_and_keeps_its_profile(execute, tmp_path):
+    cell = "%%opscope mine.opscope\nwith opscope.annotate('before'):\n    pass\n1 / 0"
+    notebook, done = execute(["import opscope\n%load_ext opscope", cell, "print('not reached')"])
+    assert done.returncode != 0
+    first, second = notebook.cells[1].outputs
+    assert (first["ename"], second["ename"]) == ("ZeroDivisionError", "CellFailed")
+    assert "mine.opscope" in "".join(second["traceback"])
+    assert notebook.cells[2].outputs == []
+    texts = opscope.load(tmp_path / "mine.opscope").trace["ranges"]["text"]
+    assert texts.to_list() == ["before"]
+
+
+def test_the_lines_of_a_recorded_cell_are_the_cells(run):
+    if not installed("torch"):
+        pytest.skip("needs torch")
+    load = "print(sorted(set(opscope.load('cell.opscope').ops()['source'].to_list())))"
+    cell = "%%opscope\ny = torch.ones(3)\nz = torch.zeros(3)"
+    shown = run(IMPORT["torch"], "%load_ext opscope", cell, load)[3]
+    assert shown.strip() == "['In [3]:2 < In [3]:1', 'In [3]:3 < In [3]:1']"
+
+
 PAGE = ROOT / "docs" / "notebook.md"
 
 
@@ -164,6 +203,8 @@ def test_the_cells_of_the_page_on_notebooks_run_as_it_says(run):
     assert "In [1]:11" in "".join(shown)
     assert "<table>" in shown[2]
     assert "Summary" in shown[4]
+    assert "<iframe" in shown[6]
+    assert 'height="400"' in shown[7]
     again = run(*(code for _, code in cells[:2] * 2))
     assert again == [""] * 4
 

@@ -24,7 +24,7 @@ from .questions import source, table
 from .questions.timeline_all import QUESTION as TIMELINE
 from .registry import questions
 from .timeline.index import timeline_of
-from .timeline.whole import whole
+from .timeline.whole import MOST, whole
 from .whole_timeline import arrays
 
 if TYPE_CHECKING:
@@ -110,10 +110,9 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
         index["axes"], index["timeline"] = str(len(blocks)), str(len(blocks) + 1)
         blocks += [times.packed, times.timeline]
     else:
-        for params, answer in _asked(viewed, TIMELINE):
-            answers.append({"question": TIMELINE.name, "params": params, "block": str(len(blocks))})
-            blocks.append(zipped(answer))
-            room -= len(blocks[-1])
+        answers.append({"question": TIMELINE.name, "params": {}, "block": str(len(blocks))})
+        blocks.append(_longest_slices(viewed, room // 2))
+        room -= len(blocks[-1])
         for one in found:
             one.axes = one.guesses = None
             one.pack(min(one.frame.height, _ROWS))
@@ -158,6 +157,16 @@ def _whole(viewed: Viewed, found: list[_Table], room: int) -> _Times | None:
         return None
     _fit(rest, room)
     return times if sum(len(one.packed) for one in rest) <= room else None
+
+
+def _longest_slices(viewed: Viewed, room: int) -> bytes:
+    """Return the timeline's answer as a gzip stream: as many of the longest slices as there is room for."""
+    most = MOST
+    while True:
+        answer = zipped(whole(timeline_of(viewed.profile), most))
+        if len(answer) <= room or most <= _LEAST:
+            return answer
+        most = max(_LEAST, int(most * room / len(answer) * 0.9))
 
 
 def zipped(data: bytes) -> bytes:

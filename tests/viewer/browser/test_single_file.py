@@ -71,3 +71,15 @@ def test_what_only_a_server_can_do_is_said(made, written, look):
         seen.page.locator("label:has(input.steps)").get_attribute("title") or ""
     )
     seen.fine()
+
+
+def test_a_file_whose_script_is_damaged_says_so_and_shows_its_summary(made, written, look):
+    path = written(made("training"), "damaged.html")
+    begin = '<script type="application/octet-stream" id="opscope-script">'
+    before, after = path.read_text(encoding="utf-8").split(begin)
+    path.write_text(f"{before}{begin}H4sIAAAA{after[400:]}", encoding="utf-8")
+    seen = look(path.as_uri())
+    seen.page.get_by_role("alert").wait_for()
+    assert "damaged" in seen.page.get_by_role("alert").inner_text()
+    assert "wall time" in seen.text
+    assert not seen.faults
