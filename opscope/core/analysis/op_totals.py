@@ -161,9 +161,7 @@ class _Packed:
         given = {name: column for one in coded for name, column in one.texts.items()}
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
-        self._known = {
-            name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS
-        }
+        self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
         #: The columns whose texts each key has, and by what to divide the key to have a column's last.
         self._held: list[dict[str, int]] = []
         size = 1

@@ -84,8 +84,9 @@ def write(
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
     Extra tables are written in their order. They may come in pieces; each is made while the one before is
-    written. Those ``aside`` are made and written by a thread of their own, while those after them are made. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
-    replaced if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
+    written. Those ``aside`` are made and written by a thread of their own, beside those after them. Row order
+    is kept, so extra tables may refer to rows by number. If ``path`` exists, it is replaced if ``force`` is
+    set and it is a profile; otherwise the first free name of ``others`` is used.
     The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
     Raises FileExistsError if no name is free, and ValueError for an invalid table name. If anything fails,
@@ -284,8 +285,8 @@ def _store(
 def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of a trace's table that have values: one that a file lacks is null.
 
-    To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has six such columns of ranges and
-    kernels each. At least one column stays.
+    To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has up to five such columns
+    in a table. At least one column stays.
     """
     held = [column for column in frame.get_columns() if column.null_count() < len(column)]
     return frame.select(held) if held else frame
