@@ -54,8 +54,8 @@ _ROWS_PER_BYTE: Final = 16
 _MOST_WAITING: Final = 125_000
 #: Rows of a group in a file of a trace's table. Polars makes a dictionary of a group's numbers where half of
 #: them are equal: of 260,000, its own choice, it takes a quarter more time (of three million ranges and a
-#: million calls) and 7 % more bytes; of 30,000 the columns of texts take more. Results come in pieces, each of
-#: one group: two would take a seventh longer to read.
+#: million calls) and 7 % more bytes; of 30,000 the columns of texts take more. Results come in pieces, each
+#: of one group: two would take a seventh longer to read.
 _GROUP: Final = 65_536
 #: How long a table or result takes to make and write beside most others, which take 20 ms of a trace of
 #: 400,000 kernels.
