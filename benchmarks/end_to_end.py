@@ -5,8 +5,9 @@ Usage: python benchmarks/end_to_end.py [--kernels 100000 1000000 10000000] [--te
 
 For each kind of text and each size, in a separate process each: the floor (sqlite3 reads the same columns
 and drops the rows); the whole command ``opscope report FILE``; a comparison of every kernel's range with the truth
-from the generator; reading the file and saving a profile; ``opscope report`` of that profile. Ratios are to
-the floor's wall and CPU seconds. ``torch`` texts are like those of ``emit_nvtx``, each different;
+from the generator; reading the file and saving a profile, with what saving takes over what reading took, and
+the peak of both over the report's; ``opscope report`` of that profile. Ratios are to the floor's wall and CPU
+seconds. ``torch`` texts are like those of ``emit_nvtx``, each different;
 ``registered`` texts are like opscope's. The last lines are the exponents of wall time over size.
 """
 
@@ -41,29 +42,32 @@ def exact(path: Path) -> dict[str, object]:
 
 
 def save(path: Path) -> dict[str, object]:
-    """Read the file and save the profile; return wall and CPU seconds of both parts, and what saving took of
-    the CPU over what reading took."""
+    """Read the file and save the profile; return wall and CPU seconds of both parts, and saving's over
+    reading's."""
     import opscope
 
-    laps, spent = {}, []
+    laps, spent, lasted = {}, [], []
     begun, cpu = time.perf_counter(), time.process_time()
     profile = opscope.load(path)
     for lap in ("read", "save"):
         if lap == "save":
             profile.save(path.with_suffix(".opscope"), force=True)
         spent.append(time.process_time() - cpu)
-        laps[lap] = f"{time.perf_counter() - begun:.1f} s, CPU {spent[-1]:.1f}"
+        lasted.append(time.perf_counter() - begun)
+        laps[lap] = f"{lasted[-1]:.1f} s, CPU {spent[-1]:.1f}"
         begun, cpu = time.perf_counter(), time.process_time()
-    return {**laps, "× read, CPU": f"{spent[1] / spent[0]:.1f}"}
+    over = f"{lasted[1] / lasted[0]:.2f}, CPU {spent[1] / spent[0]:.2f}"
+    return {**laps, "saving / reading": over}
 
 
-CHILDREN = {"floor": floor, "truth": exact, "read, and save": save}
-PARTS = ("floor", "opscope report FILE", "truth", "read, and save", "opscope report PROFILE")
+REPORT, SAVED = "opscope report FILE", "read, and save"
+CHILDREN = {"floor": floor, "truth": exact, SAVED: save}
+PARTS = ("floor", REPORT, "truth", SAVED, "opscope report PROFILE")
 
 
 def measured(part: str, path: Path) -> tuple[children.Took, str]:
     """Run one part; return its measurements and its own output."""
-    if part == "opscope report FILE":
+    if part == REPORT:
         return children.run(children.report(path)), ""
     if part == "opscope report PROFILE":
         return children.run(children.report(path.with_suffix(".opscope"))), ""
@@ -82,9 +86,13 @@ def sizes(texts: str, given: argparse.Namespace, folder: Path) -> None:
         if not path.exists():
             make(path, kernels, style=texts)
         base = None
+        peaks: dict[str, float] = {}
         for part in given.parts:
             took, told = measured(part, path)
             base = base or took
+            peaks[part] = took.peak
+            if part == SAVED and REPORT in peaks:
+                told += f"  saving's peak / report's peak {took.peak / peaks[REPORT]:.2f}"
             spent[part].append(took.wall)
             print(
                 f"{texts:12}{kernels:>10,}  {part:24}{took.wall:>8.2f}{took.cpu:>8.2f}"

@@ -32,12 +32,15 @@ ANALYSIS: Final = 15
 def _when(stored: tuple[str, str | None]) -> int:
     """Return the place of a frame in the order in which they are written.
 
-    The diagnosis is last: nothing else needs its table of the devices' work.
+    The diagnosis follows the kernels on their thread: beside them, its table of the devices' work would be in
+    memory with theirs.
     """
     name, table = stored
     if name == "op_totals":
         return 0
-    return 1 if table is not None else 2 + (name == "diagnosis")
+    if name == "diagnosis":
+        return 2
+    return 3 if table is None else 1
 
 
 def anew(path: str) -> str:
@@ -86,7 +89,7 @@ class Saved(Work):
         for name, table in sorted(STORED.items(), key=_when):
             frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
-        aside = [name for name, table in STORED.items() if table is not None]
+        aside = [name for name, table in STORED.items() if table is not None or name == "diagnosis"]
         return profile_folder.write(path, self.trace, frames, about, force, others, scratch, aside)
 
     def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:

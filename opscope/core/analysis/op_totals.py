@@ -155,9 +155,8 @@ def _one_each(
 class _Packed:
     """The texts of rows as a few integers, whose order is that of the texts; null is last."""
 
-    def __init__(self, coded: Iterable[_Coded]) -> None:
+    def __init__(self, coded: list[_Coded]) -> None:
         """``coded``: the columns _TEXTS of the rows."""
-        coded = list(coded)
         given = {name: column for one in coded for name, column in one.texts.items()}
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}

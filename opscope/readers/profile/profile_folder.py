@@ -52,9 +52,10 @@ _ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
 #: Rows of extra tables that may wait to be written.
 _MOST_WAITING: Final = 125_000
-#: Rows of a group in a file. Polars makes a dictionary of a group's numbers where half of them are equal: of
-#: 260,000, its own choice, it takes a quarter more time (of three million ranges and a million calls) and
-#: 7 % more bytes; of 30,000 the columns of texts take more.
+#: Rows of a group in a file of a trace's table. Polars makes a dictionary of a group's numbers where half of
+#: them are equal: of 260,000, its own choice, it takes a quarter more time (of three million ranges and a
+#: million calls) and 7 % more bytes; of 30,000 the columns of texts take more. Results come in pieces, each
+#: of one group: two would take a seventh longer to read.
 _GROUP: Final = 65_536
 #: How long a table or result takes to make and write beside most others, which take 20 ms of a trace of
 #: 400,000 kernels.
@@ -84,9 +85,10 @@ def write(
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
     Extra tables are written in their order. They may come in pieces; each is made while the one before is
-    written. Those ``aside`` are made and written by a thread of their own, while those after them are made.
-    Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is replaced if
-    ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used. The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
+    written. Those ``aside`` are made and written by a thread of their own, beside those after them. Row order
+    is kept, so extra tables may refer to rows by number. If ``path`` exists, it is replaced if ``force`` is
+    set and it is a profile; otherwise the first free name of ``others`` is used.
+    The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
     Raises FileExistsError if no name is free, and ValueError for an invalid table name. If anything fails,
     ``path`` is unchanged.
@@ -276,7 +278,7 @@ def _store(
             (folder / name).mkdir(exist_ok=True)
             file = f"{name}/{number:04}-rank{owner}.parquet"
         if len(part):
-            pen(_write, part, folder / file)
+            pen(_write, part, folder / file, _GROUP)
             files.append(file)
     return {"rows": len(frame), "files": files}
 
@@ -284,8 +286,8 @@ def _store(
 def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of a trace's table that have values: one that a file lacks is null.
 
-    To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has six such columns of
-    ranges and kernels each. At least one column stays.
+    To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has up to five such columns
+    in a table. At least one column stays.
     """
     held = [column for column in frame.get_columns() if column.null_count() < len(column)]
     return frame.select(held) if held else frame
@@ -308,10 +310,10 @@ def _store_extra(
     return {"rows": rows, "files": files}
 
 
-def _write(frame: pl.DataFrame, file: Path) -> None:
+def _write(frame: pl.DataFrame, file: Path, group: int | None = None) -> None:
     # of level 1 as large as of 3 (ranges, op_totals; calls and kernels 4 % larger), in a tenth less time
     frame.write_parquet(
-        file, compression="zstd", compression_level=1, statistics=True, row_group_size=_GROUP
+        file, compression="zstd", compression_level=1, statistics=True, row_group_size=group
     )
     hand_back()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+import opscope
 from opscope.core.analysis import op_totals, totals
 
 TEXTS = (*totals.SAME_OP, "reason")
@@ -48,3 +50,21 @@ def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
         orient="row",
     ).sort(by, descending=[True, True, *[False] * len(TEXTS)], nulls_last=True)
     assert_frame_equal(found.select(names).cast(dict.fromkeys(TEXTS, pl.String)), plain)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "kineto/ddp_rank3of8_a100_stacks.json.gz",
+        "kineto/triton_example.json.gz",
+        "kineto/vllm_decode_cudagraph.json.gz",
+        "nsys/fsdp_h100x2_2026.sqlite",
+        "nvprof/language_model.sqlite",
+        "xplane/jax_conv_mi300.xplane.pb",
+    ],
+)
+def test_totals_by_numbers_are_those_by_texts(file, shared):
+    """Saving describes one op of each number; the totals that are asked for describe one of each kind."""
+    profile = opscope.load(shared / file)
+    found = pl.concat(op_totals.pieces_of_ops(profile._ops))
+    assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile._ops)))
