@@ -22,7 +22,15 @@ HELD = ("cpu_only", "device", "distinct", "is_light", "op_analyse", "save", "sel
 #: The trace of a profile: its tables follow the profile format, the object around them may change.
 HELD_PROVISIONALLY = ("trace",)
 #: Attributes of a profile that only other parts of opscope use.
-HELD_WITHIN = ("attribution", "dlprof", "pyprof_pieces", "save_as")
+HELD_WITHIN = (
+    "attribution",
+    "dlprof",
+    "domains",
+    "has_ranges",
+    "merged_of",
+    "pyprof_pieces",
+    "save_as",
+)
 #: Names that are public and may still change, by module.
 PROVISIONAL: dict[str, tuple[str, ...]] = {
     "opscope.callbacks.keras": ("StepRange",),
@@ -33,6 +41,8 @@ PROVISIONAL: dict[str, tuple[str, ...]] = {
     "opscope.core.perf.shapes": ("cost", "need", "promote", "result", "sizes"),
     "opscope.core.schema": ("OpCall", "TensorSpec"),
     "opscope.core.rangetext": ("format_call", "parse"),
+    "opscope.scale.partial": ("write_partial", "partial_name"),
+    "opscope.scale.merge": ("merge",),
 }
 HEAD = """# The Python interface
 

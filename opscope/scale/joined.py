@@ -7,6 +7,7 @@ difference which are added first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -40,38 +41,62 @@ SUMS: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
 }
 
 
+#: What is kept of where a file comes from, after the first ``ORIGINS`` files: a name each takes too much.
+_KINDS: Final = ("format", "tool", "version", "times", "files", "failed")
+ORIGINS: Final = 1000
+#: Of this many partials the stretches of work of each device are kept: 20 kilobytes each.
+SPANS: Final = 4096
+#: Texts that few rows differ in: as categories they take 4 bytes a row instead of 16.
+_ALIKE: Final = {"exchanges": ("group", "members", "kind", "dtype", "reduction")}
+
+
 class Joined:
     """The tables of all partials so far, their processes and clocks numbered as ``load`` numbers them."""
 
     def __init__(self) -> None:
         self.abouts: list[dict[str, Any]] = []
-        self._parts: dict[str, list[pl.DataFrame]] = {}
-        #: Of each partial that is kept row by row: what is added to its numbers of processes and clocks.
-        self._base: dict[str, list[tuple[int, int]]] = {}
+        #: Of each table of sums: the sum so far, and the parts since.
+        self._sums: dict[str, list[pl.DataFrame]] = {}
+        #: Of each table that is kept row by row: large parts that are numbered, and small ones since, each
+        #: with what is added to its numbers of processes and clocks.
+        self._whole: dict[str, list[pl.DataFrame]] = {}
+        self._since: dict[str, list[tuple[pl.DataFrame, int, int]]] = {}
         self._next = (0, 0)
         self._summed: dict[str, int | None] = {}
 
     def add(self, partial: Partial) -> None:
         """Add the tables of the next partial."""
-        about = dict(partial.about)
         process, clock = self._next
+        about = {name: partial.about[name] for name in _KEPT}
+        if len(self.abouts) >= ORIGINS:
+            origin = about["origin"]
+            about["origin"] = {name: origin[name] for name in _KINDS if name in origin}
+        about["present"] = _shared(about["present"])
+        about["domains"] = _shared(about["domains"])
         about["first_process"] = process
-        self._summed = added([self._summed, about.pop("summary")])
+        about["place"] = partial.about["source"]["place"]
+        self._summed = added([self._summed, partial.about["summary"]])
         self.abouts.append(about)
         for name, frame in partial.tables.items():
-            if not frame.width:
+            if not frame.width or (name == "device_spans" and len(self.abouts) > SPANS):
                 continue
-            self._parts.setdefault(name, []).append(frame)
-            if name not in SUMS:
-                self._base.setdefault(name, []).append((process, clock))
+            if name in SUMS:
+                self._sums.setdefault(name, []).append(frame)
+            else:
+                self._since.setdefault(name, []).append((frame, process, clock))
         self._next = (
             max(process, 1 + process + _top(partial.tables.get("trace.processes"), "process")),
             max(clock, 1 + clock + _top(partial.tables.get("trace.clocks"), "clock_domain")),
         )
         if len(self.abouts) % BATCH == 0:
-            for name in SUMS:
-                if len(self._parts.get(name, ())) > 1:
-                    self._parts[name] = [self.sums(name)]
+            self._compact()
+
+    def _compact(self) -> None:
+        """Make one frame of the many small ones: a frame takes some kilobytes whatever it holds."""
+        for name in list(self._sums):
+            self._sums[name] = [self.sums(name)]
+        for name in list(self._since):
+            self._whole.setdefault(name, []).append(_numbered(name, self._since.pop(name)))
 
     @property
     def summary(self) -> dict[str, int | None]:
@@ -80,31 +105,58 @@ class Joined:
 
     def sums(self, name: str) -> pl.DataFrame:
         """Return one of the tables ``SUMS`` of all partials, added up; an empty one if none has it."""
-        parts = self._parts.get(name, [])
+        parts = self._sums.get(name, [])
         if not parts:
             return pl.DataFrame()
         # sums of sums may have their columns in another order
-        return SUMS[name](pl.concat(part.select(parts[0].columns) for part in parts))
+        columns = parts[-1].columns
+        return SUMS[name](
+            pl.concat(one if one.columns == columns else one.select(columns) for one in parts)
+        )
 
     def rows(self, name: str) -> pl.DataFrame:
         """Return the rows of a table of all partials, in their order; and give them up."""
-        parts, base = self._parts.pop(name, []), self._base.pop(name, [])
-        if not parts:
-            return pl.DataFrame()
-        frame = pl.concat(parts)
-        lengths = [len(one) for one in parts]
-        moves = {"process": 0, "parent": 0, "clock_domain": 1}
-        return frame.with_columns(
-            (pl.col(column) + pl.Series(np.repeat([one[place] for one in base], lengths))).cast(
+        parts = self._whole.pop(name, [])
+        if name in self._since:
+            parts.append(_numbered(name, self._since.pop(name)))
+        return pl.concat(parts) if parts else pl.DataFrame()
+
+    def held(self) -> list[str]:
+        """Return the names of the tables that are kept row by row."""
+        return sorted({*self._whole, *self._since})
+
+
+#: What is needed of each partial's ``about`` later on.
+_KEPT: Final = (
+    "origin", "present", "cpu_only", "on_gpu", "ranges", "domains", "missing_of", "compiling",
+)  # fmt: skip
+
+
+@cache
+def _once(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words
+
+
+def _shared(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words as a tuple that all partials with equal ones share."""
+    return _once(tuple(words))
+
+
+def _numbered(table: str, parts: list[tuple[pl.DataFrame, int, int]]) -> pl.DataFrame:
+    """Join parts, with numbers of processes and clocks that are those of the whole job."""
+    frame = pl.concat((one for one, *_ in parts), rechunk=True)
+    lengths = [len(one) for one, *_ in parts]
+    moves = {"process": 1, "parent": 1, "clock_domain": 2}
+    return frame.with_columns(
+        *(
+            (pl.col(column) + pl.Series(np.repeat([one[place] for one in parts], lengths))).cast(
                 frame.schema[column]
             )
             for column, place in moves.items()
             if column in frame.columns
-        )
-
-    def held(self) -> Iterable[str]:
-        """Return the names of the tables that are kept row by row."""
-        return list(self._base)
+        ),
+        *(pl.col(name).cast(pl.Categorical) for name in _ALIKE.get(table, ())),
+    )
 
 
 def _top(frame: pl.DataFrame | None, column: str) -> int:

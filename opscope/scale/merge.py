@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
@@ -34,16 +36,16 @@ from opscope.remote.urls import shown
 from . import packed, places
 from .clocks import Moves, placed
 from .identity import FAILED, SUFFIX
-from .joined import Joined
+from .joined import ORIGINS, SPANS, Joined
 from .manifest import Manifest, manifest
 from .statistics import LISTED
 
 #: Where files differ in these tables, load takes what one file does not record for nothing that happened.
 _COMPARED: Final = frozenset(("kernels", "calls", "memops", "ranges", "windows"))
+#: So many partials are opened at once: opening one alone takes longer than all else that is done with it.
+_AT_ONCE: Final = 64
 #: The reason of kernels whose op the trace of another process may know.
 _CAPTURED: Final = "replayed from a CUDA graph whose capture is not in the trace"
-#: Of more files than this a profile lists no file by itself, only their different formats.
-_ORIGINS: Final = 1000
 
 
 def merge(
@@ -65,21 +67,10 @@ def merge(
     """
     files, noted = _found(parts)
     lost = [*map(dict, failed), *noted]
-    joined, seen = Joined(), _Seen()
     broken: list[BadInput] = []
-    for path in files:
-        try:
-            with places.at_hand(path) as local:
-                partial = packed.read(local, shown(os.fspath(path)))
-        except packed.OtherAnalysis:
-            raise
-        except BadInput as error:
-            if strict:
-                raise
-            broken.append(error)
-            continue
-        seen.add(partial)
-        joined.add(partial)
+    names = {os.path.basename(os.fspath(path)) for path in files}
+    lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
+    joined = _joined(_read(files, broken if not strict else None))
     if not joined.abouts:
         if broken:
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
@@ -88,9 +79,42 @@ def merge(
     if strict and lost:
         raise BadInput(lost[0]["path"], lost[0]["what"])
     lost += [{"path": one.path, "what": one.what} for one in broken]
-    names = {os.path.basename(os.fspath(path)) for path in files}
-    lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
     return _merged(joined, lost, expected if isinstance(expected, int) else None, lacking)
+
+
+def merged_of(partials: Iterable[packed.Partial]) -> Merged:
+    """Return the profile of the job of the partials, of which there must be one; each is given up after it
+    was added. Raises BadInput as ``merge`` does."""
+    return _merged(_joined(partials), [], None, [])
+
+
+def _joined(partials: Iterable[packed.Partial]) -> Joined:
+    joined, seen = Joined(), _Seen()
+    for partial in partials:
+        seen.add(partial)
+        joined.add(partial)
+    return joined
+
+
+def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Iterator[packed.Partial]:
+    """Yield the partials; what cannot be read is added to ``broken``, or raised if that is None."""
+    for begin in range(0, len(files), _AT_ONCE):
+        some = files[begin : begin + _AT_ONCE]
+        with ExitStack() as held:
+            local: dict[str, Path] = {}
+            for path in some:
+                name = shown(os.fspath(path))
+                try:
+                    local[name] = held.enter_context(places.at_hand(path))
+                except BadInput as error:
+                    _broken(error, broken)
+            yield from packed.read_all(local, lambda error: _broken(error, broken))
+
+
+def _broken(error: BadInput, broken: list[BadInput] | None) -> None:
+    if broken is None or isinstance(error, packed.OtherAnalysis):
+        raise error
+    broken.append(error)
 
 
 def _found(
@@ -131,8 +155,10 @@ class _Seen:
         processes = partial.tables.get("trace.processes")
         if processes is None:
             return
-        known = processes.select("host", "pid", "start_time").drop_nulls().unique()
-        for host, pid, start in known.rows():
+        columns = (processes[name].to_list() for name in ("host", "pid", "start_time"))
+        for host, pid, start in {*zip(*columns, strict=True)}:
+            if host is None or pid is None or start is None:
+                continue
             what = f"has a process (pid {pid} on {host}) that is also in"
             self._once(partial.name, what, "process", host, pid, start)
 
@@ -153,13 +179,13 @@ def _merged(
     if any(bool(about["cpu_only"]) != on_cpu for about in abouts):
         other = next(about for about in abouts if bool(about["cpu_only"]) != on_cpu)
         raise BadInput(
-            str(other["source"]["place"]),
+            str(other["place"]),
             "shows a GPU in use and other files show none, or the reverse; sums of the two cannot be"
             " merged: open the files by opscope.load, or merge each kind by itself",
         )
     held = {
         name.removeprefix("trace."): joined.rows(name)
-        for name in list(joined.held())
+        for name in joined.held()
         if name.startswith("trace.")
     }
     trace = Trace.of(held, _origin(abouts, failed))
@@ -200,7 +226,7 @@ def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -
             {**one, "first_process": about["first_process"]}
             for one, about in zip(origins, abouts, strict=True)
         ]
-        if len(parts) > _ORIGINS:
+        if len(parts) > ORIGINS:  # no file is listed by itself, only their different formats
             kinds = ("format", "tool", "version", "times")
             alike = {
                 json.dumps({key: one.get(key) for key in kinds if key in one}) for one in parts
@@ -268,8 +294,7 @@ def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | Non
     A device is the one of its UUID, else of its number on its machine, as ``summary.on_devices`` has it. What
     several processes ran on one is counted once, which needs all its stretches of work.
     """
-    devices = joined.rows("devices")
-    spans = moves.moved(joined.rows("device_spans"), ("start",))
+    devices, spans = joined.rows("devices"), joined.rows("device_spans")
     machine = dict(machines(trace).select("process", "machine").rows())
     uuids = {
         (process, device): uuid
@@ -277,30 +302,31 @@ def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | Non
         if uuid
     }
     of: dict[tuple[Any, ...], list[tuple[Any, Any, int, bool]]] = {}
+    all_kept = len(joined.abouts) <= SPANS
     for process, device, time, kept in devices.rows():
         uuid = None if process is None or device is None else uuids.get((process, device))
         key = (uuid,) if uuid else (machine.get(process, process), device)
-        of.setdefault(key, []).append((process, device, time, kept))
-    busy: int | None = 0
-    shared = [rows for rows in of.values() if len(rows) > 1]
+        of.setdefault(key, []).append((process, device, time, kept and all_kept))
+    several = [rows for rows in of.values() if len(rows) > 1]
+    many = sum(key[-1] is not None for key in of)
     busy = sum(rows[0][2] for rows in of.values() if len(rows) == 1)
-    for rows in shared:
-        if not all(kept for *_, kept in rows):
-            return sum(key[-1] is not None for key in of), None
-        busy += _union(spans, rows)
-    return sum(key[-1] is not None for key in of), busy
-
-
-def _union(spans: pl.DataFrame, rows: Iterable[tuple[Any, Any, int, bool]]) -> int:
-    mine = pl.concat(
-        spans.filter(
-            pl.col("process").eq_missing(pl.lit(process, pl.Int32))
-            & pl.col("device").eq_missing(pl.lit(device, pl.Int32))
+    if not all(kept for rows in several for *_, kept in rows):
+        return many, None
+    if several and not spans.is_empty():
+        # stretches are kept as the time since the one before
+        start = pl.col("since").cum_sum().over("process", "device").alias("start")
+        by = moves.moved(spans.with_columns(start), ("start",)).partition_by(
+            "process", "device", as_dict=True
         )
-        for process, device, *_ in rows
-    )
-    start = mine["start"].to_numpy()
-    return union_length(start, start + mine["length"].to_numpy())
+        for rows in several:
+            mine = [by[process, device] for process, device, *_ in rows]
+            busy += _union(pl.concat(mine))
+    return many, busy
+
+
+def _union(spans: pl.DataFrame) -> int:
+    start = spans["start"].to_numpy()
+    return union_length(start, start + spans["length"].to_numpy())
 
 
 def _note(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,29 +67,51 @@ def _packed(frame: pl.DataFrame) -> bytes:
     return held.getvalue()
 
 
-def read(path: Path, shown: str, wanted: Collection[str] | None = None) -> Partial:
-    """Return the partial in the local file ``path``, whose name is ``shown``; of ``wanted`` tables alone, if
-    given. Raises BadInput: damaged, no partial, or of another analysis."""
+def read(path: Path, shown: str) -> Partial:
+    """Return the partial in the local file ``path``, whose name is ``shown``. Raises BadInput: damaged, no
+    partial, or of another analysis."""
     try:
         rows = pl.read_parquet(path, glob=False)
-        if rows.schema != _SCHEMA or not len(rows):
-            raise BadInput(shown, "not a partial")
-        names, data = rows["name"].to_list(), rows["data"]
-        about = json.loads(bytes(data[0])) if names[0] == _ABOUT else None
-    except BadInput:
-        raise
     except _DAMAGE as error:
+        raise BadInput(shown, f"not a partial, or a damaged one: {_line(error)}") from error
+    return _unpacked(rows, shown)
+
+
+def read_all(files: Mapping[str, Path], told: Callable[[BadInput], None]) -> Iterator[Partial]:
+    """Yield the partials in local files, by their names, in order; ``told`` is called with the error of each
+    that cannot be read."""
+    paths = list(files.values())
+    try:
+        together = pl.read_parquet(paths, glob=False, include_file_paths="path")
+        by = together.partition_by("path", as_dict=True, include_key=False, maintain_order=True)
+        found = [by.get((str(path),)) for path in paths]
+    except _DAMAGE:  # one of them: each alone says which
+        found = [None] * len(paths)
+    for (name, path), rows in zip(files.items(), found, strict=True):
+        try:
+            partial = read(path, name) if rows is None else _unpacked(rows, name)
+        except BadInput as error:
+            told(error)
+            continue
+        yield partial
+
+
+def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
+    if rows.schema != _SCHEMA or not len(rows):
+        raise BadInput(shown, "not a partial")
+    names, data = rows["name"].to_list(), rows["data"].to_list()
+    try:
+        about = json.loads(data[0]) if names[0] == _ABOUT else None
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadInput(shown, f"not a partial, or a damaged one: {_line(error)}") from error
     if not isinstance(about, dict) or about.get("format") != _MAGIC:
         raise BadInput(shown, "not a partial")
     _refuse(about, shown)
     tables = {}
-    for place, (name, many) in enumerate(zip(names, rows["rows"].to_list(), strict=True)):
-        if name == _ABOUT or (wanted is not None and name not in wanted):
-            continue
+    for name, many, packed in zip(names[1:], rows["rows"].to_list()[1:], data[1:], strict=True):
         try:
-            tables[name] = pl.read_ipc_stream(io.BytesIO(data[place]))
-        except _DAMAGE as error:
+            tables[name] = pl.read_ipc_stream(io.BytesIO(packed))
+        except (*_DAMAGE, TypeError) as error:
             raise BadInput(shown, f"damaged: table {name}: {_line(error)}") from error
         if len(tables[name]) != many:
             raise BadInput(shown, f"damaged: table {name} has {len(tables[name])} of {many} rows")

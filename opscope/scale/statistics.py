@@ -40,7 +40,7 @@ LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
 }
 #: Of a device whose work has more stretches than this only the sum is kept: it is known where no other
 #: process used the device.
-MOST_SPANS: Final = 4096
+MOST_SPANS: Final = 1024
 
 
 def statistics(profile: Profile) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
@@ -100,13 +100,14 @@ def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataF
                     {
                         "process": pl.Series([process] * len(start), dtype=pl.Int32),
                         "device": pl.Series([device] * len(start), dtype=pl.Int32),
-                        "start": start,
+                        # small numbers: the time since the stretch before, the first one's since 0
+                        "since": np.diff(start, prepend=0),
                         "length": np.asarray(end - start, np.int64),
                     }
                 )
             )
     schema = {"process": pl.Int32, "device": pl.Int32, "busy": pl.Int64, "kept": pl.Boolean}
-    empty = {"process": pl.Int32, "device": pl.Int32, "start": pl.Int64, "length": pl.Int64}
+    empty = {"process": pl.Int32, "device": pl.Int32, "since": pl.Int64, "length": pl.Int64}
     return {
         "devices": pl.DataFrame(rows, schema=schema, orient="row"),
         "device_spans": pl.concat([pl.DataFrame(schema=empty), *spans]),
