@@ -91,7 +91,9 @@ def mapped(folder: Path, many: int, ranks: int) -> tuple[float, float, list[str]
     return spent, share, names
 
 
-def as_rank(partial, rank: int, hosts: bool, collectives: int | None = None):
+def as_rank(
+    partial, rank: int, hosts: bool, collectives: int | None = None, size: int | None = None
+):
     """The partial as that of another rank; with ``collectives`` as many of them."""
     import polars as pl
 
@@ -113,6 +115,7 @@ def as_rank(partial, rank: int, hosts: bool, collectives: int | None = None):
         found = found[[0] * collectives].with_columns(
             *((pl.col(name) + each * 1_000_000).alias(name) for name in ("called", "start", "end")),
             each.alias("seq"),
+            pl.lit(size, pl.Int64).alias("size"),
         )
     late = (rank * 2654435761) % 9_973
     tables["exchanges"] = found.with_columns(pl.col("start") - late, pl.col("called") - late)
@@ -121,6 +124,23 @@ def as_rank(partial, rank: int, hosts: bool, collectives: int | None = None):
         "source": {**partial.about["source"], "place": f"/made/rank{rank}.json"},
     }  # fmt: skip
     return Partial(f"rank{rank}", about, tables)
+
+
+def renamed(partial, rank: int):
+    """The partial as that of another rank, on another GPU; its collectives stay as they are."""
+    import polars as pl
+
+    from opscope.scale.packed import Partial
+
+    tables = dict(partial.tables)
+    for name, column, value in (
+        ("trace.processes", "rank", pl.Series("rank", [rank], pl.Int32)),
+        ("trace.devices", "uuid", pl.Series("uuid", [f"GPU-{rank}"])),
+    ):
+        frame = tables[name]
+        tables[name] = frame.clone().replace_column(frame.get_column_index(column), value)
+    source = {**partial.about["source"], "place": f"/made/rank{rank}.json"}
+    return Partial(f"rank{rank}", {**partial.about, "content": str(rank), "source": source}, tables)
 
 
 def thousand(folder: Path, names: list[str], ranks: int) -> None:
@@ -164,9 +184,11 @@ def merge_one(what: str) -> None:
 
         def made() -> Iterator[packed.Partial]:
             nonlocal making
+            some = [as_rank(one, n, False, int(collectives), int(ranks)) for n in range(256)]
+            making = cpu() - before
             for rank in range(int(ranks)):
                 begin = cpu()
-                partial = as_rank(one, rank, hosts=False, collectives=int(collectives))
+                partial = renamed(some[rank % 256], rank)
                 making += cpu() - begin
                 yield partial
 

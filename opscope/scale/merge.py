@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,6 +68,9 @@ def merge(
     """
     files, noted = _found(parts)
     lost = [*map(dict, failed), *noted]
+    twice = [path for path, many in Counter(os.fspath(one) for one in files).items() if many > 1]
+    if twice:
+        raise BadInput(shown(twice[0]), "given twice: it would count twice")
     broken: list[BadInput] = []
     names = {os.path.basename(os.fspath(path)) for path in files}
     lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
