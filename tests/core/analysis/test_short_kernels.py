@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.short_kernels import BOUNDS, kernel_lengths, short_kernels
+from opscope.core.analysis.short_kernels import BOUNDS, kernel_lengths, length_sums, short_kernels
 
 
 def kernels(rows: list[tuple[str, str | None, int]]) -> pl.DataFrame:
@@ -20,7 +20,7 @@ def kernels(rows: list[tuple[str, str | None, int]]) -> pl.DataFrame:
 
 def test_lengths_are_counted_in_ranges_of_one_two_five():
     frame = kernels([("k", None, each) for each in (0, 999, 1_000, 1_999, 4_999, 5_000, 10**9)])
-    rows = kernel_lengths(frame).select("at_least", "below", "calls", "total").rows()
+    rows = kernel_lengths(length_sums(frame)).select("at_least", "below", "calls", "total").rows()
     assert rows == [
         (0, 1_000, 2, 999),
         (1_000, 2_000, 2, 2_999),
@@ -32,7 +32,7 @@ def test_lengths_are_counted_in_ranges_of_one_two_five():
 
 @given(st.lists(st.integers(0, 3 * 10**8), max_size=30))
 def test_every_kernel_is_in_one_range(durations):
-    found = kernel_lengths(kernels([("k", None, each) for each in durations]))
+    found = kernel_lengths(length_sums(kernels([("k", None, each) for each in durations])))
     assert found["calls"].sum() == len(durations)
     assert found["total"].sum() == sum(durations)
     for low, high, many in found.select("at_least", "below", "calls").rows():
