@@ -93,7 +93,7 @@ def dask(workers: int) -> Iterator[Executor]:
     from distributed import LocalCluster
 
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1",
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1",
                      silence_logs="ERROR") as cluster,
         clusters.dask(cluster.scheduler_address) as (executor, _),
     ):  # fmt: skip

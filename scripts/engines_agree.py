@@ -40,7 +40,7 @@ def dask():
 
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1"
         ) as made,
         clusters.dask(made.scheduler_address) as opened,
     ):

@@ -84,6 +84,10 @@ def at_hand(url: str, found: Found | None = None) -> Iterator[Path]:
         try:
             yield local
         except BadInput as error:
+            if is_url(
+                error.path
+            ):  # it is named already, and may be another one: several may be at hand
+                raise
             raise _renamed(error, folder, local, url) from error
 
 

@@ -75,7 +75,7 @@ def test_the_program_for_dask_jobqueue_runs_on_a_cluster_that_is_called_so(tmp_p
         def __init__(self, cores: int, processes: int, memory: str, walltime: str) -> None:
             assert cores == processes  # a thread each
             super().__init__(
-                n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+                n_workers=1, threads_per_worker=1, dashboard_address=":0", host="127.0.0.1"
             )
 
         def scale(self, workers: int) -> None:

@@ -49,7 +49,7 @@ def _dask():
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",
             host="127.0.0.1",
             silence_logs="CRITICAL",
         ) as cluster,

@@ -51,7 +51,8 @@ def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def bounds(trace: Trace) -> pl.DataFrame:
-    """Return the first start and the last end (ns) of each process's events, on host and device, by process."""
+    """Return the first start and the last end (ns) of each process's events, on host and device, in order of
+    process."""
     ends = (pl.col("start").min(), pl.col("end").max())
     parts = []
     for name in ("ranges", "calls", "kernels", "memops"):

@@ -49,8 +49,8 @@ _TIMES: Final = ("start", "end", "time")
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """``on``: the processes' ``machines``; ``at``: per machine the offset of its clock to the first's, None if
-    nothing tells; ``how``: by what it was found."""
+    """``on``: the processes' ``machines``; ``at``: per machine the offset of its clock to the first's, None
+    if nothing tells; ``how``: by what it was found."""
 
     on: pl.DataFrame
     at: dict[str, Offset | None]
