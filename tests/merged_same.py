@@ -14,6 +14,8 @@ FRAMES = (
     "missing_costs", "communication", "collectives", "steps", "step_summary", "step_phases", "stragglers",
     "collective_waits", "step_imbalance", "groups", "meshes", "clocks", "notes", "own_costs", "idle",
     "idle_steps", "overlap", "device_use", "utilization", "memory", "compiled", "light",
+    "late_causes", "slowest_ranks", "collective_faults", "last_collectives", "collective_bandwidth",
+    "rank_outliers", "rank_pairs", "rank_loads", "collective_ends",
 )  # fmt: skip
 
 

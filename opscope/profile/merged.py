@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.arrivals import arrived_apart
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.step_times import STEPS
 from opscope.core.not_merged import NotMerged
@@ -108,6 +109,27 @@ class Answers(Diagnosed, Saved):
     def spans(self) -> pl.DataFrame:
         """The first start and the last end (ns) of each process's events."""
         return self._frame("bounds", self._lacking("times of events"))
+
+    @once
+    def _arrived(self) -> pl.DataFrame:
+        parts = self._frame("arrivals", self._lacking("collectives"))
+        return arrived_apart(self._exchanged, parts)
+
+    @once
+    def _calls_made(self) -> pl.DataFrame:
+        return self._frame("calls_made", self._lacking("calls of collectives"))
+
+    @once
+    def _kernel_speeds(self) -> pl.DataFrame:
+        return self._frame("kernel_speeds", self._lacking("kernels"))
+
+    @once
+    def _medians_of_samples(self) -> pl.DataFrame:
+        return self._frame("medians_of_samples", self._lacking("samples"))
+
+    @once
+    def _moved(self) -> pl.DataFrame:
+        return self._frame("moved", self._lacking("messages"))
 
     def rank_advice(self) -> pl.DataFrame:
         """What the detectors said of each file alone: the columns of ``advice()``, and the file's first

@@ -19,7 +19,6 @@ from opscope.core.analysis import (
 )
 from opscope.core.analysis.arrivals import arrivals
 from opscope.core.analysis.stragglers import work_by_step
-from opscope.core.analysis.windows import bounds
 from opscope.core.job.exchanges import called, communicating
 from opscope.core.job.numbering import matched
 from opscope.core.once import once
@@ -39,7 +38,7 @@ class Ranks(Steps):
     @once
     def _ranks(self) -> pl.DataFrame:
         """Process, rank, and ``until``, when the process's recording ended."""
-        ends = bounds(self.trace).select("process", pl.col("end").alias("until"))
+        ends = self.spans.select("process", pl.col("end").alias("until"))
         ranks = self.trace["processes"].select("process", "rank").unique("process", keep="first")
         return ranks.join(ends, on="process", how="full", coalesce=True)
 
@@ -53,9 +52,20 @@ class Ranks(Steps):
         return arrivals(self._exchanged, did)
 
     @once
+    def _calls_made(self) -> pl.DataFrame:
+        return called(self.attribution, self._exchanged)
+
+    @once
     def _called(self) -> pl.DataFrame:
-        found = called(self.attribution, self._exchanged)
-        return matched(found, distributed.one_clock(self.trace))
+        return matched(self._calls_made, distributed.one_clock(self.trace))
+
+    @once
+    def _kernel_speeds(self) -> pl.DataFrame:
+        return rank_outliers.kernel_speeds(self._own_kernels)
+
+    @once
+    def _medians_of_samples(self) -> pl.DataFrame:
+        return rank_outliers.sampled(self.trace["samples"])
 
     @selectable
     def late_causes(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -120,9 +130,7 @@ class Ranks(Steps):
         return self._given(
             "rank_outliers",
             lambda: rank_outliers.rank_outliers(
-                rank_outliers.kernel_speeds(self._own_kernels),
-                rank_outliers.sampled(self.trace["samples"]),
-                self._rank_names,
+                self._kernel_speeds, self._medians_of_samples, self._rank_names
             ),
         )
 

@@ -47,7 +47,9 @@ ORIGINS: Final = 1000
 #: Of this many partials the stretches of work of each device are kept: 20 kilobytes each.
 SPANS: Final = 4096
 #: Texts that few rows differ in: as categories they take 4 bytes a row instead of 16.
-_ALIKE: Final = {"exchanges": ("group", "members", "kind", "dtype", "reduction")}
+_ALIKE: Final = dict.fromkeys(
+    ("exchanges", "calls_made"), ("group", "members", "kind", "dtype", "reduction")
+)
 
 
 class Joined:

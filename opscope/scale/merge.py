@@ -288,6 +288,14 @@ def _frames(
         "exchanged": exchanged,
         "step_table": steps,
         "bounds": bounds,
+        "calls_made": moves.moved(
+            joined.rows("calls_made").with_columns(pl.lit(None, pl.Int64).alias("op")),
+            ("called", "start", "end"),
+        ),
+        **{
+            name: joined.rows(name)
+            for name in ("arrivals", "kernel_speeds", "medians_of_samples", "moved")
+        },
         **{name: joined.rows(name) for name in ("groups", "meshes")},
         # only partials that were asked for it hold advice
         **({"rank_advice": joined.rows("rank_advice")} if "rank_advice" in joined.held() else {}),

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.arrivals import ARRIVALS
 from opscope.core.analysis.by_range import range_sums
 from opscope.core.analysis.coverage import missing_sums
 from opscope.core.analysis.distributed import own_communication
@@ -69,6 +70,11 @@ def statistics(
         "missing": missing,
         "regions": region_sums(profile._ops),
         "exchanges": found.drop("op"),
+        "calls_made": profile._calls_made.drop("op"),
+        "arrivals": profile._arrived.select("process", *ARRIVALS),
+        "kernel_speeds": profile._kernel_speeds,
+        "medians_of_samples": profile._medians_of_samples,
+        "moved": profile._moved,
         "communication": own_communication(profile.attribution, found),
         "step_table": profile._step_table,
         "groups": groups(trace),

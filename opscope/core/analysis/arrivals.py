@@ -33,10 +33,7 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
     ``compute_part`` is ops, and comes after the two others. ``did`` is ``step_times.happened``; a rank that
     it does not tell of has no parts.
     """
-    kind = pl.col("kind").cast(pl.String)
-    rows = exchanged.filter(
-        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("start").is_not_null()
-    ).sort("process", "start", maintain_order=True)
+    rows = _entered(exchanged)
     before = pl.col("end").shift(1).over("process", *GROUP)
     rows = rows.with_columns(
         (pl.col("start") - before).clip(lower_bound=0).cast(pl.Int64).alias("since")
@@ -58,6 +55,21 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
     return rows.with_columns(
         pl.Series(name, parts[name]).set(pl.Series(~known), None) for name in PARTS
     )
+
+
+def arrived_apart(exchanged: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Return ``arrivals`` of ranks that were read apart: ``exchanged`` of all of them, and ``parts``, the
+    columns ``ARRIVALS`` of each rank's own ``arrivals``, concatenated in the same order of processes."""
+    rows = _entered(exchanged)
+    return rows.with_columns(parts[name] for name in ARRIVALS)
+
+
+def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives that synchronise and of which the times are known, by process and time."""
+    kind = pl.col("kind").cast(pl.String)
+    return exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("start").is_not_null()
+    ).sort("process", "start", maintain_order=True)
 
 
 def _divided(held: Happened, start: Ints, end: Ints) -> dict[str, Ints]:

@@ -63,9 +63,12 @@ def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.Da
     )
     key = ["kind", *GROUP, "bytes"]
     meets = pl.col("kind").is_in(SYNCHRONISING)
-    each = rows.filter(meets & pl.col("shortest").is_not_null()).group_by(*key, "number").agg(
-        pl.col("shortest").first(), pl.col("duration").mean().alias("mean")
-    )  # fmt: skip
+    each = (
+        rows.filter(meets & pl.col("shortest").is_not_null())
+        .group_by(*key, "number")
+        .agg(pl.col("shortest").first(), pl.col("duration").mean().alias("mean"))
+        .sort(*key, "number")  # sums of fractions depend on the order in their last bit
+    )
     rated = each.with_columns(_wire(each)).with_columns(
         pl.when(pl.col("shortest") > 0)
         .then(pl.col("wire") / pl.col("shortest") * 1e9)
