@@ -65,6 +65,8 @@ class Where(TypedDict, total=False):
     key: str | None
 
 
+#: Of so many calls the names tell whose runtime it is.
+_CALLS: Final = 1_000
 _WHERE: Final = ("steps", "device", "rank", "layer", "range")
 _KEY: Final = "key"
 #: How many selections, and how many profiles by a key, a profile keeps: each has tables of its own.
@@ -271,6 +273,14 @@ class Base:
     def merged_of(self) -> str | None:
         """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
         return None
+
+    @property
+    def call_names(self) -> list[str]:
+        """The names of the first thousand calls of the runtime, sorted."""
+        if not self.trace.has("calls"):
+            return []
+        names = self.trace["calls"]["name"].head(_CALLS).drop_nulls().cast(pl.String)
+        return sorted(names.unique())
 
     @property
     def domains(self) -> list[str]:

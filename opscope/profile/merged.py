@@ -169,6 +169,11 @@ class Answers(Diagnosed, Saved):
         return bool(self._about.get("ranges"))
 
     @property
+    def call_names(self) -> list[str]:
+        """The names of the first thousand calls of each file, sorted."""
+        return list(map(str, self._about.get("calls", ())))
+
+    @property
     def domains(self) -> list[str]:
         """The domains of the traces' ranges, sorted."""
         return list(map(str, self._about.get("domains", ())))

@@ -49,8 +49,6 @@ _OURS: Final = frozenset(
 )
 #: How the names of other vendors' devices begin.
 _NAMES: Final = (("ascend", "huawei"), ("tpu", "google"))
-#: Calls that are looked at where no device has a name.
-_SOME: Final = 1_000
 
 
 def vendor(profile: Profile) -> str | None:
@@ -69,9 +67,9 @@ def vendor(profile: Profile) -> str | None:
         for word, found in _NAMES:
             if names and all(name.startswith(word) for name in names):
                 return found
-    calls = trace["calls"]["name"].head(_SOME).unique().to_list() if trace.has("calls") else []
-    if any(str(name).startswith("hip") for name in calls):
-        return None if any(str(name).startswith("cu") for name in calls) else "amd"
+    calls = profile.call_names
+    if any(name.startswith("hip") for name in calls):
+        return None if any(name.startswith("cu") for name in calls) else "amd"
     return "amd" if trace.origin.get("format") == "rocm" else None
 
 

@@ -75,6 +75,7 @@ class Joined:
             about["origin"] = {name: origin[name] for name in _KINDS if name in origin}
         about["present"] = _shared(about["present"])
         about["domains"] = _shared(about["domains"])
+        about["calls"] = _shared(about["calls"])
         about["first_process"] = process
         about["place"] = partial.about["source"]["place"]
         self._summed = added([self._summed, partial.about["summary"]])
@@ -130,7 +131,7 @@ class Joined:
 
 #: What is needed of each partial's ``about`` later on.
 _KEPT: Final = (
-    "origin", "present", "cpu_only", "on_gpu", "ranges", "domains", "missing_of", "compiling",
+    "origin", "present", "cpu_only", "on_gpu", "ranges", "domains", "calls", "missing_of", "compiling",
 )  # fmt: skip
 
 

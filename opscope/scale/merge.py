@@ -213,6 +213,7 @@ def _merged(
         "on_gpu": any(about["on_gpu"] for about in abouts),
         "ranges": sum(about["ranges"] for about in abouts),
         "domains": sorted(set().union(*(about["domains"] for about in abouts))),
+        "calls": sorted(set().union(*(about["calls"] for about in abouts))),
         "manifest": which.as_json(),
     }
     return Merged(Trace(trace.tables, present | {"notes"}, trace.origin), frames, about)

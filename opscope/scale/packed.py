@@ -20,6 +20,8 @@ from opscope.profile.saved import ANALYSIS
 from opscope.readers.errors import BadInput
 from opscope.version import __version__
 
+from .sound import check
+
 #: The layout's version; a reader refuses every other.
 LAYOUT: Final = 1
 _ABOUT: Final = "about"
@@ -115,6 +117,7 @@ def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
             raise BadInput(shown, f"damaged: table {name}: {_line(error)}") from error
         if len(tables[name]) != many:
             raise BadInput(shown, f"damaged: table {name} has {len(tables[name])} of {many} rows")
+    check(shown, about, tables)
     return Partial(shown, about, tables)
 
 

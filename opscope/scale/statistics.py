@@ -90,6 +90,7 @@ def statistics(
         "on_gpu": any(len(trace[table]) for table in ("kernels", "memops")),
         "ranges": len(trace["ranges"]),
         "domains": profile.domains,
+        "calls": profile.call_names,
         "summary": summary_sums(trace, executed, memops, frame),
         "missing_of": missing_of,
         "compiling": compiling_time(trace, lambda: profile._ops_frame) if on_cpu else 0,

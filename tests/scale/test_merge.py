@@ -11,6 +11,8 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.errors import BadInput, NotMerged
+from opscope.reports import console
+from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge
 from opscope.scale.partial import partial_name, write_partial
@@ -334,3 +336,53 @@ def test_a_file_that_is_no_partial_is_an_error(tmp_path):
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.partial.parquet")
     with pytest.raises(BadInput, match="not a partial"):
         merge(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("summary", {}), ("summary", {"steps": "1"}), ("present", "kernels"), ("origin", []),
+        ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
+        ("source", {}), ("ranges", None), ("calls", [1]), ("cpu_only", "no"), ("content", 3),
+    ],
+)  # fmt: skip
+def test_facts_of_a_partial_that_nobody_writes_are_refused(tmp_path, name, value):
+    (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
+    rows = pl.read_parquet(made)
+    about = json.loads(rows["data"][0]) | {name: value}
+    forged = pl.Series([json.dumps(about).encode(), *rows["data"][1:]], dtype=pl.Binary)
+    rows.with_columns(forged.alias("data")).write_parquet(made)
+    with pytest.raises(BadInput, match="damaged"):
+        merge(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("how", ["lacks", "other columns", "unknown", "far number", "gaps"])
+def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
+    (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
+    held = packed.read(Path(made), "x")
+    tables = dict(held.tables)
+    if how == "lacks":
+        del tables["exchanges"]
+    elif how == "other columns":
+        tables["kernel_sums"] = tables["kernel_sums"].drop("calls")
+    elif how == "unknown":
+        tables["more"] = tables["kernel_sums"]
+    else:
+        name = "step_table" if how == "far number" else "trace.processes"
+        far = pl.lit(2_000_000_000, pl.Int32).alias("process")
+        tables[name] = tables[name].with_columns(far)
+    packed.write(Path(made), held.about, tables)
+    with pytest.raises(BadInput, match="damaged"):
+        merge(tmp_path / "parts")
+
+
+def test_the_first_screen_of_traces_without_a_named_device_has_its_summary(shared, tmp_path):
+    """The vendor's words then hang on the names of calls, which a merge has no table of."""
+    files = [shared / one for one in REAL["two ranks of 128"]]
+    merged = merge(partials(files, tmp_path))
+    loaded = opscope.load(files)
+    assert merged.call_names == loaded.call_names != []
+    assert vendor(merged) == vendor(loaded)
+    titles = [table.title for table in console.first_screen(merged)]
+    assert titles[0] == "Summary of 2 of 128 ranks"
+    assert len(titles) > 2

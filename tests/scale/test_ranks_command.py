@@ -91,3 +91,24 @@ def test_the_help_says_who_may_run_code():
     )
     assert "Whoever controls the scheduler can run code here and on the workers" in shown
     assert "Whoever controls the cluster can run code here and on the workers" in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("view", "--no-browser"), ("report", "--html", "x.html"), ("advise",), ("diff", "job.opscope"),
+     ("export", "--to", "perfetto")],
+)  # fmt: skip
+def test_commands_that_need_events_refuse_a_merged_job_in_a_line(tmp_path, words):
+    files = rank_files(tmp_path, 2)
+    assert opscope("partial", *files, "-o", tmp_path / "parts", folder=tmp_path).returncode == 0
+    job = tmp_path / "job.opscope"
+    assert opscope("merge", tmp_path / "parts", "-o", job, folder=tmp_path).returncode == 0
+    rest = [
+        job if one == "job.opscope" else tmp_path / one if one == "x.html" else one
+        for one in words[1:]
+    ]
+    done = opscope(words[0], job, *rest, folder=tmp_path)
+    assert done.returncode == 2
+    assert "open the rank's own file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x.html").exists()

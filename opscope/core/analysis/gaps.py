@@ -49,7 +49,10 @@ def gap_sums(ops: Ops) -> pl.DataFrame:
             )
         )
     kernel = pl.col("kernel")
-    counted = (kernel.sum().alias("kernels"), (~kernel).sum().alias("copies"))
+    counted = (
+        kernel.sum().cast(pl.Int64).alias("kernels"),
+        (~kernel).sum().cast(pl.Int64).alias("copies"),
+    )
     return pl.concat(parts).group_by(_BY).agg(*counted, pl.col("time").sum())
 
 

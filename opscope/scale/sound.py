@@ -1,0 +1,127 @@
+"""Refuse a partial that is not as this version writes it: like a trace it may come from a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from opscope.core.schema import TABLES
+from opscope.core.tables.columns import as_text
+from opscope.core.tables.trace import Trace, table_schema
+from opscope.profile import Profile
+from opscope.readers.errors import BadInput
+
+#: The integers of a summary of CPUs.
+_OF_CPU: Final = frozenset(("self_time", "outside", "cpu_busy", "known", "sized"))
+#: Numbers of processes and clocks may be this many times as many as there are.
+_SPARSE: Final = 16
+_TRACE: Final = "trace."
+_NUMBERED: Final = {"process": f"{_TRACE}processes", "clock_domain": f"{_TRACE}clocks"}
+
+
+class _Lost(msgspec.Struct):
+    path: str
+    what: str
+
+
+class _Origin(msgspec.Struct):
+    files: int = 1
+    failed: list[_Lost] = []
+    paths: list[str] = []
+
+
+class _Source(msgspec.Struct):
+    place: str
+    version: str | None
+    size: int | None
+    gpu: str | None
+
+
+class _About(msgspec.Struct):
+    """What is read of a partial's first row, beside its version."""
+
+    origin: _Origin
+    present: list[str]
+    cpu_only: bool
+    on_gpu: bool
+    ranges: int
+    domains: list[str]
+    calls: list[str]
+    summary: dict[str, int | None]
+    missing_of: dict[str, int]
+    compiling: int
+    source: _Source
+    content: str
+
+
+def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:
+    """Raise BadInput for a partial whose facts, tables, columns or numbers this version does not write."""
+    try:
+        msgspec.convert(about, _About)
+    except msgspec.ValidationError as error:
+        raise BadInput(shown, f"damaged: {error}") from error
+    known = _schemas()
+    common, *kinds = _figures()
+    if set(about["summary"]) - common not in kinds or common - set(about["summary"]):
+        raise BadInput(shown, "damaged: its summary has other figures")
+    for name, frame in tables.items():
+        if name not in known:
+            raise BadInput(shown, f"damaged: it has no table {name!r:.80}")
+        if frame.width and frame.schema != known[name]:
+            raise BadInput(shown, f"damaged: table {name} has other columns")
+    lacking = known.keys() - tables.keys() - {"rank_advice"}
+    lacking = {one for one in lacking if not one.startswith(_TRACE)}
+    if lacking:
+        raise BadInput(shown, f"damaged: it lacks the table {min(lacking)}")
+    for column, table in _NUMBERED.items():
+        _numbered(shown, column, table, tables)
+
+
+def _numbered(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:
+    """Refuse numbers that ``table`` does not have, and wide gaps in it: the merge makes room for all."""
+    own = tables.get(table)
+    known = [] if own is None else own[column].drop_nulls().to_list()
+    most = max(known, default=-1)
+    if most >= _SPARSE * (len(known) + 1):
+        raise BadInput(shown, f"damaged: table {table} has gaps in its {column}")
+    for name, frame in tables.items():
+        if column not in frame.columns or not len(frame):
+            continue
+        low, high = frame[column].min(), frame[column].max()
+        if low is not None and not 0 <= low <= high <= most:  # type: ignore[operator]
+            raise BadInput(
+                shown,
+                f"damaged: table {name} has a {column} that is not in {table.removeprefix(_TRACE)}",
+            )
+
+
+@lru_cache(maxsize=1)
+def _empty() -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
+    """The facts and tables of a trace that could record kernels and has none."""
+    from .statistics import statistics  # lazy: reading partials needs no analysis but for this
+
+    nothing = Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})})
+    return statistics(Profile(nothing), advice=True)
+
+
+@lru_cache(maxsize=1)
+def _figures() -> tuple[frozenset[str], ...]:
+    """The names of the integers of every summary, and of those beside them: of GPUs, of CPUs, none."""
+    every = frozenset(_empty()[0]["summary"])
+    common = frozenset(("steps", "captured_steps", "processes", "kernels", "copies"))
+    return common, every - common, _OF_CPU, frozenset()
+
+
+@lru_cache(maxsize=1)
+def _schemas() -> dict[str, pl.Schema]:
+    made = {name: as_text(frame).schema for name, frame in _empty()[1].items()}
+    own = {f"{_TRACE}{name}": _text(table_schema(name)) for name in TABLES}
+    return {**made, **own}
+
+
+def _text(schema: Mapping[str, Any]) -> pl.Schema:
+    return as_text(pl.DataFrame(schema=dict(schema))).schema
