@@ -95,7 +95,7 @@ def test_the_help_says_who_may_run_code():
 
 @pytest.mark.parametrize(
     "words",
-    [("view", "--no-browser"), ("report", "--html", "x.html"), ("advise",), ("diff", "job.opscope"),
+    [("view", "--no-browser"), ("report", "--html", "x.html"), ("diff", "job.opscope"),
      ("export", "--to", "perfetto")],
 )  # fmt: skip
 def test_commands_that_need_events_refuse_a_merged_job_in_a_line(tmp_path, words):
