@@ -24,12 +24,15 @@ HELD_PROVISIONALLY = ("trace",)
 #: Attributes of a profile that only other parts of opscope use.
 HELD_WITHIN = (
     "attribution",
+    "call_names",
     "dlprof",
     "domains",
     "has_ranges",
     "merged_of",
+    "op_columns",
     "pyprof_pieces",
     "save_as",
+    "spans",
 )
 #: Names that are public and may still change, by module.
 PROVISIONAL: dict[str, tuple[str, ...]] = {

@@ -64,7 +64,9 @@ def _links(met: Met, hosts: int) -> pl.DataFrame:
     frontier[0] = True
     parts = []
     while not placed.all():
-        child, parent = _by_groups(host, group, count, frontier, placed)
+        child, parent = _that_met(
+            met.ends, *_by_groups(host, group, count, frontier, placed), frontier
+        )
         method = BY_COLLECTIVES
         if not len(child):
             child, parent = _by_messages(neighbours, placed)
@@ -104,6 +106,40 @@ def _by_groups(
     children, chosen = np.unique(host[there][order], return_index=True)
     parents: Ints = best[place][order][chosen]
     return children, parents
+
+
+def _that_met(
+    ends: pl.DataFrame, child: Ints, parent: Ints, frontier: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Return the pairs that took part in one collective together.
+
+    A child whose parent did not (sibling groups share a name, or the recordings do not overlap) gets the host
+    of ``frontier`` with most in common; without one it is left out.
+    """
+    pairs = pl.DataFrame({"child": child, "parent": parent})
+    together = (
+        ends.join(pairs, left_on="node", right_on="child")
+        .select("parent", "one", child="node")
+        .join(ends.select("one", parent="node"), on=["parent", "one"], how="semi")
+        .select("child")
+    )
+    met = np.isin(child, together["child"].unique().to_numpy())
+    if met.all():
+        return child, parent
+    here = pl.Series(np.flatnonzero(frontier))
+    others = (
+        ends.filter(pl.col("node").is_in(pl.Series(child[~met]).implode()))
+        .select("one", child="node")
+        .join(
+            ends.filter(pl.col("node").is_in(here.implode())).select("one", parent="node"), on="one"
+        )
+        .group_by("child", "parent")
+        .len()
+        .sort("child", "len", "parent", descending=[False, True, False])
+        .unique("child", keep="first", maintain_order=True)
+    )
+    both = pl.concat([pairs.filter(pl.Series(met)), others.select("child", "parent")]).sort("child")
+    return both["child"].to_numpy(), both["parent"].to_numpy()
 
 
 def _neighbours(sent: pl.DataFrame) -> pl.DataFrame:

@@ -147,6 +147,35 @@ def test_hosts_without_a_link_are_left_out():
     assert sorted(solved(seen, 5)) == [1]
 
 
+def of(seen, kept):
+    """What hosts met in, where each took part in some of the collectives only: (first, last) by host."""
+    parts = [
+        seen.ends.filter((pl.col("node") == host) & pl.col("one").is_between(*kept[host]))
+        for host in kept
+    ]
+    return Met(pl.concat(parts), seen.messages)
+
+
+@pytest.mark.parametrize("shuffled", [[0, 1, 2], [2, 0, 1]])
+def test_a_host_whose_recording_does_not_overlap_the_first_s_is_linked_by_one_between(shuffled):
+    random = np.random.default_rng(4)
+    hosts = Hosts(random, 3)
+    seen, true = met(random, hosts, [range(3)], [])
+    kept = {0: (0, 11), 1: (8, 29), 2: (14, 29)}
+    found = solved(of(seen, {host: kept[host] for host in shuffled}), 3)
+    assert sorted(found) == [1, 2]
+    right(found, [one for one in true if one[0] in (1, 2)])
+
+
+def test_sibling_groups_of_one_name_link_only_those_that_met():
+    """Group 0 is two groups that share their name: hosts 0 and 1, and hosts 2 and 3, which met nobody else."""
+    random = np.random.default_rng(5)
+    seen, true = met(random, Hosts(random, 4), [range(4)], [])
+    found = solved(of(seen, {0: (0, 14), 1: (0, 14), 2: (15, 29), 3: (15, 29)}), 4)
+    assert sorted(found) == [1]
+    right(found, [one for one in true if one[0] == 1][:15])
+
+
 @settings(max_examples=25)
 @given(seeds, st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_many_pairs_at_once_are_what_each_is_alone(seed, sizes):
