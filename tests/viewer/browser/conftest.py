@@ -6,9 +6,11 @@ failure.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -100,6 +102,28 @@ def viewing(tmp_path_factory):
 def made(tmp_path_factory):
     """Small made profiles and traces, each written when it is first asked for: ``made("hostile")``."""
     return profiles.Made(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="session")
+def printed():
+    """A function that returns the rows of reports as ``opscope report FILE --json`` prints them."""
+    known = {}
+
+    def run(path, *names):
+        held = known.setdefault(path, {})
+        if absent := [name for name in names if name not in held]:
+            words = ["report", str(path), "--json", "--reports", ",".join(absent)]
+            done = subprocess.run(
+                [sys.executable, "-m", "opscope", *words],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            held |= json.loads(done.stdout)
+        rows = [[held[name]] if isinstance(held[name], dict) else held[name] for name in names]
+        return rows[0] if len(rows) == 1 else rows
+
+    return run
 
 
 @pytest.fixture(scope="session")

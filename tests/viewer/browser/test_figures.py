@@ -24,28 +24,6 @@ FEW = [
 ]
 
 
-@pytest.fixture(scope="session")
-def printed():
-    """A function that returns the rows of reports as ``opscope report FILE --json`` prints them."""
-    known = {}
-
-    def run(path, *names):
-        held = known.setdefault(path, {})
-        if absent := [name for name in names if name not in held]:
-            words = ["report", str(path), "--json", "--reports", ",".join(absent)]
-            done = subprocess.run(
-                [sys.executable, "-m", "opscope", *words],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            held |= json.loads(done.stdout)
-        rows = [[held[name]] if isinstance(held[name], dict) else held[name] for name in names]
-        return rows[0] if len(rows) == 1 else rows
-
-    return run
-
-
 @pytest.fixture(params=["training", *FEW])
 def profile(request, made):
     if request.param == "training":

@@ -7,10 +7,8 @@ import html
 import pytest
 
 import opscope
+from tests.viewer.browser.figures import equal
 from tests.viewer.browser.looking import PAGES
-from tests.viewer.browser.test_figures import equal, printed
-
-__all__ = ["printed"]
 
 
 @pytest.fixture(scope="module")
