@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.splits import MOST_RANKS, record, split
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.collectives import KINETO_DTYPES
 from opscope.core.group_specs import rank_at
@@ -16,8 +16,6 @@ from opscope.core.tables.columns import gather
 SENT: Final = "its sender"
 RECEIVED: Final = "its receiver"
 NO_MEMBERS: Final = "the group's ranks are not recorded"
-#: A split with more ranks than this is no list of ranks.
-_MOST_RANKS: Final = 1 << 16
 MOVED: Final = {
     "process": pl.Int32,
     "kind": pl.String,
@@ -157,7 +155,7 @@ def _splits(attribution: Attribution, rows: pl.DataFrame, rank_of: dict[int, int
     alike = rows.drop_nulls("attrs").group_by("process", "attrs", "members", "size").len()
     made: list[tuple[Any, ...]] = []
     for process, attrs, members, size, many in alike.cast({"members": pl.String}).rows():
-        told = _object(attrs)
+        told = record(attrs)
         for name, by in (("in", SENT), ("out", RECEIVED)):
             for place, moved_ in enumerate(_divided(told, name, size)):
                 other = None if members is None else rank_at(members, place)
@@ -178,29 +176,9 @@ def _divided(told: dict[str, Any], side: str, size: int | None) -> list[int]:
     if type(elements) is not int or not 0 <= elements < 1 << 44 or dtype is None:
         return []
     whole = elements * DTYPE_BITS[dtype] // 8
-    split = _list(told.get(f"{side}_split"))
-    if split is None or not split:
-        even = split is not None and size is not None and 0 < size <= _MOST_RANKS
+    rows_of = split(told.get(f"{side}_split"))
+    if not rows_of:
+        even = rows_of is not None and size is not None and 0 < size <= MOST_RANKS
         return [whole // size] * size if even and size else []
-    rows = sum(split)
-    return [whole * one // rows for one in split] if rows else [0] * len(split)
-
-
-def _list(told: object) -> list[int] | None:
-    """Return the numbers of a split; None if it is cut short or of another form."""
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(told, list) or len(told) > _MOST_RANKS:
-        return None
-    return told if all(type(one) is int and 0 <= one < 1 << 44 for one in told) else None
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
+    rows = sum(rows_of)
+    return [whole * one // rows for one in rows_of] if rows else [0] * len(rows_of)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import polars as pl
@@ -11,6 +10,7 @@ from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
+from opscope.core.analysis.splits import record, split
 from opscope.core.tables.columns import any_matches, matching
 
 #: How many times the mean the busiest expert or rank must get.
@@ -19,8 +19,6 @@ LEAST: Final = 1.25
 _EXPERTS: Final = r"(?i)experts?\b|\bmoe\b|_moe|moe_|MoE|grouped_mm|group_gemm|topk_softmax"
 #: The number of an expert in a layer's path: ``model.layers.3.mlp.experts.5.w1``.
 _NUMBERED: Final = r"^(.*?\bexperts?)[._](\d+)(?:\.|$)"
-#: Splits with more ranks than this are no list of ranks.
-_MOST_RANKS: Final = 1 << 20
 
 
 def find(answers: Answers) -> Answer:
@@ -85,15 +83,10 @@ def _ratio(text: str) -> float | None:
 
     Tokens go out by splits of what is sent, and come back by the same splits of what is received.
     """
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(told, dict):
-        return None
+    told = record(text)
     ratios = []
     for name in ("in_split", "out_split"):
-        sizes = _sizes(told.get(name))
+        sizes = split(told.get(name))
         if sizes is not None and len(sizes) > 1 and sum(sizes) > 0:
             ratios.append(max(sizes) * len(sizes) / sum(sizes))
     return max(ratios, default=None)
@@ -101,18 +94,6 @@ def _ratio(text: str) -> float | None:
 
 def _number(value: Any) -> float:
     return float(value or 0)
-
-
-def _sizes(told: Any) -> list[int] | None:
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(told, list) or len(told) > _MOST_RANKS:
-        return None
-    fits = all(type(one) is int and 0 <= one < 1 << 53 for one in told)
-    return told if fits else None
 
 
 def _layers(totals: pl.DataFrame) -> pl.DataFrame:
