@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,12 @@ def jax_in_use() -> bool:
 
 
 def when_jax_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` once JAX has started its backends in this process."""
+    """Call ``what`` once JAX has started its backends in this process.
+
+    JAX caches ``get_backend``, and since 0.11 a second thread that asks for the same backend waits for the
+    first one's answer. ``what`` starts JAX's profiler on a thread of its own, which asks for the backend: so
+    ``what`` is called only when ``get_backend`` has returned, where it was ``get_backend`` that started them.
+    """
 
     def imported(bridge: Any) -> None:
         original = getattr(bridge, "backends", None)
@@ -54,18 +60,60 @@ def when_jax_begins(what: Callable[[], None]) -> None:
                 "opscope: operations are not recorded: this version of JAX has no xla_bridge.backends"
             )
             return
+        asking = getattr(bridge, "get_backend", None)
+        outer = None if asking is None else _Outermost(asking)
+
+        def begun() -> None:
+            if bridge.__dict__.get("get_backend") is outer:
+                bridge.get_backend = asking
+            what()
 
         def backends() -> Any:
             first = not bridge.backends_are_initialized()
             found = original()
             if first:
                 bridge.backends = original
-                what()
+                if outer is None:
+                    what()
+                else:
+                    outer.after(begun)
             return found
 
         bridge.backends = backends
+        if outer is not None:
+            bridge.get_backend = outer
 
     after_import.call(imported, "jax._src.xla_bridge")
+
+
+class _Outermost:
+    """A function in place of ``function`` that calls what is due when its outermost call has ended."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._calls = threading.local()
+
+    def after(self, what: Callable[[], None]) -> None:
+        """Call ``what`` at the end of this thread's running call; now if there is none."""
+        if getattr(self._calls, "depth", 0):
+            self._calls.due = what
+        else:
+            what()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        calls = self._calls
+        calls.depth = getattr(calls, "depth", 0) + 1
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            calls.depth -= 1
+            due = getattr(calls, "due", None)
+            if due is not None and not calls.depth:
+                calls.due = None
+                due()
+
+    def __getattr__(self, name: str) -> Any:  # JAX clears its cache by get_backend.cache_clear
+        return getattr(self._function, name)
 
 
 def mindspore_in_use() -> bool:
