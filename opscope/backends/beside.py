@@ -66,6 +66,11 @@ class Beside:
         self._stepping: int | None = None  # the thread whose steps count
         self._before = 0  # the count behind ``_events`` when the window was opened
         self._ending = threading.Lock()
+        self._take_over: Callable[[], None] | None = None
+
+    def take_over(self, end: Callable[[], None]) -> None:
+        """Have ``start`` call ``end`` once the profiler runs, to end the recording that this one follows."""
+        self._take_over = end
 
     def warmup(self) -> None:
         """Prepare what is slow to start. Raises SessionError if the profiler is not available."""
@@ -75,6 +80,9 @@ class Beside:
         self.warmup()
         self._pid = os.getpid()
         window = self._open(self._bounds)
+        end, self._take_over = self._take_over, None
+        if end is not None:
+            end()
         recorder = Recorder(self.folder)
         try:
             recorder.start()

@@ -7,10 +7,12 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from opscope.backends import Backend, Choice, begins, here
+from opscope.backends.beside import Beside
 from opscope.backends.recorder import RECORDER
 from opscope.backends.window import EXACT, Bounds
 from opscope.core.capture import session
@@ -18,6 +20,8 @@ from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.capture.session import Capture
 
 _log = logging.getLogger(__name__)
+#: Longest wait of a thread of the program for another that begins a backend: CUPTI took 1.3 s on an H100.
+WAIT_S: Final = 10.0
 
 
 class Recording:
@@ -50,10 +54,17 @@ class Recording:
 
     def stop(self) -> None:
         """Stop recording, and note whether the process used a GPU, whose kernels are not recorded here."""
+        self._stop(begins.cuda_in_use())
+
+    def stop_unused(self) -> None:
+        """Stop recording where the process begins to use a GPU just now: no kernel has run before."""
+        self._stop(False)
+
+    def _stop(self, used: bool) -> None:
         recorder = session.recorder()
         session.listen(None)
         if recorder is not None:
-            if begins.cuda_in_use():
+            if used:
                 recorder.fact(gpu=True)
             recorder.stop()
 
@@ -82,6 +93,8 @@ class RecordingWithMore(Recording):
         self._backends: list[Backend] = []
         self._inner: Capture | None = None
         self._beginning = threading.Lock()
+        self._beginner: int | None = None  # the thread that has the lock
+        self._ended = False
         for one in backends:
             try:
                 one.when_used(self._begins)
@@ -92,32 +105,51 @@ class RecordingWithMore(Recording):
 
     def start(self) -> None:
         """Start recording. Raises OSError if the folder is gone."""
-        self._inner = None
+        self._ended = False
+        self._start(lambda: None)
+
+    def _start(self, end: Callable[[], None]) -> None:
+        """Start recording; ``end`` ends the recording before. Raises OSError if the folder is gone."""
         failed: list[tuple[Backend, str]] = []
         for backend in self._backends:
             try:
                 if backend.in_use():
-                    self._inner = self._with_more(backend, failed)
+                    self._inner = self._with_more(backend, failed, end)
                     return
             except OSError:
                 raise
             except Exception as error:  # noqa: BLE001 - beside SessionError a fault of another package
                 _log.warning("opscope: %s are not recorded: %s", backend.gives, error)
                 failed.append((backend, str(error)))
+        end()
         self._inner = Recording(self.folder, self._alone().instead_of(failed))
         self._inner.start()
 
     def stop(self) -> None:
         """Stop recording. A second call does nothing."""
+        self._ended = True
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.stop()
 
-    def _with_more(self, backend: Backend, failed: Sequence[tuple[Backend, str]]) -> Capture:
-        """Return the backend's capture, started. Raises what starting it raises."""
+    def settle(self) -> None:
+        """Wait for a backend that another thread is beginning, so that ``stop`` ends it."""
+        if threading.get_ident() != self._beginner and self._beginning.acquire(timeout=WAIT_S):
+            self._beginning.release()
+
+    def _with_more(
+        self, backend: Backend, failed: Sequence[tuple[Backend, str]], end: Callable[[], None]
+    ) -> Capture:
+        """Return the backend's capture, started; end the recording before. Raises what starting raises."""
         capture = backend.capture(self.folder, self._bounds)
         if hasattr(capture, "announce"):
             capture.announce = _print_line
+        if isinstance(capture, Beside):
+            capture.take_over(
+                end
+            )  # a profiler may take seconds to start: until then the other goes on
+        else:
+            end()
         capture.start()
         recorder = session.recorder()
         if backend.gpu and recorder is not None:
@@ -148,23 +180,34 @@ class RecordingWithMore(Recording):
     def in_child(self) -> bool:
         """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
         self._beginning = threading.Lock()  # a thread of the parent's may have held it
+        self._beginner = None
         if self._inner is not None:
             self._inner = Recording(self.folder, self._alone())
         return True
 
     def _begins(self) -> None:
-        # several backends hear that the device is used, on threads of their own; whoever is second must not
-        # wait, as the first may need what it holds
-        if not self._beginning.acquire(blocking=False):
+        # several backends hear that the device is used, some on threads of their own; a thread of the program
+        # waits for them, or what it does meanwhile would have no kernels. Not without limit: the first may
+        # need what the second holds
+        if threading.get_ident() == self._beginner:
             return
+        if not self._beginning.acquire(timeout=WAIT_S):
+            _log.warning("opscope: work before the kernels' recording began is missing from it")
+            return
+        before = self._inner
         try:
-            if type(self._inner) is Recording:
-                self._inner.stop()
-                self.start()
+            self._beginner = threading.get_ident()
+            if type(before) is Recording:
+                self._start(before.stop_unused)
+                if self._ended:
+                    self.stop()
         except Exception as error:  # noqa: BLE001  the framework would raise it into the user's program
             _log.warning("opscope: recording stops here: %s", error)
+            if type(before) is Recording:
+                before.stop()
             self._inner = None
         finally:
+            self._beginner = None
             self._beginning.release()
 
 

@@ -22,16 +22,16 @@ def settings(
 ) -> dict[str, str]:
     """Return the environment variables for it; none where CUPTI is not what records.
 
-    That is so for ``--backend cupti``, where ``auto`` means it, and in simple mode for a program that is not
-    this Python, as nothing else in a process records its kernels. ``part``: only a part of the run is
-    recorded, which the helper cannot do by itself. ``inside``: CUPTI is used from within Python
-    programs, whatever the backend, and by them alone.
+    That is so for ``--backend cupti``, where ``auto`` means it, and in simple mode: nothing else in a process
+    records the kernels of a program that is not this Python, nor of one that uses neither PyTorch nor JAX.
+    ``part``: only a part of the run is recorded, which the helper cannot do by itself. ``inside``: CUPTI is
+    used from within Python programs, whatever the backend, and by them alone.
     Prints why it cannot be done.
     """
     foreign = not ahead.is_ours(command[0])
     machine = backends.here(in_process=False, simple=mode == modes.SIMPLE)
     if backend == "auto":
-        wanted = (machine.simple and foreign) or backends.choose(machine=machine).name == "cupti"
+        wanted = machine.simple or backends.choose(machine=machine).name == "cupti"
     else:
         wanted = backend == "cupti"
     wanted = wanted or inside

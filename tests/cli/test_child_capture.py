@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from typing import ClassVar
 
@@ -122,7 +123,14 @@ def jax(monkeypatch):
     def backends():
         bridge.started = True
 
-    bridge.backends = backends
+    asking = threading.RLock()
+
+    def get_backend():  # as JAX 0.11: a thread that asks waits for another that asks
+        with asking:
+            bridge.backends()
+            return bridge
+
+    bridge.backends, bridge.get_backend = backends, get_backend
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     monkeypatch.setattr(xplane_capture, "XPlaneCapture", XPlane)
     bridge.log = XPlane.log
@@ -147,6 +155,77 @@ def test_on_a_machine_for_both_pytorchs_kernels_are_profiled(torch, jax, tmp_pat
     jax.backends()
     session.stop()
     assert (jax.log, Kineto.log) == ([], ["start", "stop"])
+
+
+def test_the_profiler_begins_when_get_backend_has_returned(torch, jax, tmp_path, monkeypatch):
+    """JAX's profiler asks for the backend on a thread of its own, which must not wait for its beginning."""
+    answered = []
+
+    class Asking(Kineto):
+        log = jax.log
+
+        def start(self):
+            thread = threading.Thread(target=lambda: answered.append(jax.get_backend()))
+            thread.start()
+            thread.join(10)
+            super().start()
+
+    monkeypatch.setattr(xplane_capture, "XPlaneCapture", Asking)
+    original = jax.get_backend
+    session.start(with_either(tmp_path))
+    assert jax.get_backend() is jax
+    assert answered == [jax]
+    assert jax.log == ["start"]
+    assert jax.get_backend is original
+
+
+class Slow(Kineto):
+    """A profiler that takes a while to start; ``begun`` and ``go`` tell and let it go on."""
+
+    begun, go = threading.Event(), threading.Event()
+
+    def start(self):
+        self.begun.set()
+        assert self.go.wait(30)
+        super().start()
+
+
+@pytest.fixture
+def slow(torch, monkeypatch):
+    monkeypatch.setattr(kineto, "KinetoCapture", Slow)
+    Slow.begun.clear()
+    Slow.go.clear()
+    return torch
+
+
+def test_a_thread_of_the_program_waits_for_another_that_begins_the_profiler(slow, tmp_path):
+    recording = with_kernels(tmp_path)
+    session.start(recording)
+    first = threading.Thread(target=slow.init)
+    first.start()
+    assert Slow.begun.wait(30)
+    second = threading.Thread(target=lambda: (recording._begins(), work("second")))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    Slow.go.set()
+    second.join(30)
+    first.join(30)
+    session.stop()
+    assert texts(tmp_path) == ["second"]
+    assert Kineto.log == ["start", "stop"]
+
+
+def test_an_end_waits_for_a_profiler_that_another_thread_begins(slow, tmp_path):
+    session.start(with_kernels(tmp_path))
+    first = threading.Thread(target=slow.init)
+    first.start()
+    assert Slow.begun.wait(30)
+    threading.Timer(0.2, Slow.go.set).start()
+    session.stop()
+    first.join(30)
+    assert Kineto.log == ["start", "stop"]
+    assert session.recorder() is None
 
 
 def test_a_process_that_records_nothing_leaves_nothing(tmp_path):

@@ -133,6 +133,37 @@ def test_a_program_of_any_framework_has_its_kernels(machine, options):
     assert ops == 3 * [f"op{number}" for number in range(5)]
 
 
+AT_ONCE = """
+    import ctypes, os
+    import opscope
+    cupti = ctypes.CDLL(os.environ["LD_LIBRARY_PATH"] + "/libcupti.so.12")
+    opscope.step()
+    with opscope.annotate("before"):
+        pass
+    ctypes.{library}(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
+    for number in range(5):
+        with opscope.annotate(f"op{{number}}"):
+            cupti.standin_launch(0, 1 + number, ctypes.c_uint64(0))
+"""
+
+
+@pytest.mark.parametrize("library", ["CDLL", "PyDLL"])
+@pytest.mark.parametrize("options", [["--backend", "cupti"], ["--mode", "simple"]])
+def test_what_follows_cuda_s_initialisation_at_once_is_recorded(machine, library, options):
+    """CUDA's initialisation waits for CUPTI, whether the thread has Python's lock (PyDLL) or not."""
+    (machine.folder / "program.py").write_text(textwrap.dedent(AT_ONCE.format(library=library)))
+    errors = machine.run(sys.executable, "program.py", options=options)
+    assert names(machine.trace) == KERNELS
+    assert "CUPTI began late" not in errors
+    ranges = machine.trace["ranges"]["text"].cast(pl.String).to_list()
+    assert sorted(one for one in ranges if not one.startswith(("step", "program"))) == [
+        "before",
+        *(f"op{number}" for number in range(5)),
+    ]
+    # no kernel can have run before CUDA was initialised, so nothing is missing of that time
+    assert machine.trace["windows"].is_empty()
+
+
 def test_a_python_that_never_uses_cuda_loads_no_cupti(machine):
     (machine.folder / "program.py").write_text(
         "import opscope\nopscope.step()\n"

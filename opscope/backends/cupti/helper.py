@@ -54,6 +54,7 @@ class Helper:
             ("state", (ctypes.POINTER(State),), None),
             ("injected", (_U32,), _INT),
             ("attend", (), None),
+            ("beginners", (_INT,), _INT),
             ("system_threads", (_INT,), None),
         ):
             call = getattr(library, f"opscope_cupti_{name}")
@@ -117,6 +118,10 @@ class Helper:
     def attend(self) -> None:
         """Say that Python records this process: the helper must not do so alone when CUDA begins."""
         self._library.opscope_cupti_attend()
+
+    def beginners(self, more: int) -> bool:
+        """Add to the threads that CUDA's initialisation waits for; return whether it waits no longer."""
+        return bool(self._library.opscope_cupti_beginners(more))
 
     def injected(self, seconds: float = 0) -> bool:
         """Wait until CUDA's driver has called this library; return whether it has."""

@@ -1,8 +1,9 @@
 """Hear from CUDA's driver that the program initialises CUDA, whichever framework does.
 
 The driver loads the library that ``CUDA_INJECTION64_PATH`` names when CUDA is initialised, and calls it.
-``opscope run`` names the helper there. The helper only takes note, and a thread here waits for that: the call
-may come on a thread that has Python's lock or on one that has not, while others wait for the driver.
+``opscope run`` names the helper there. A thread here waits for that call and begins the recording; the
+helper keeps the call waiting meanwhile, without Python's lock and for a few seconds at most, as what the
+program does before the recording has begun has no kernels.
 """
 
 from __future__ import annotations
@@ -103,8 +104,9 @@ def begun(whoever: bool = False) -> bool:
 
 
 def _is_of_another(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the program uses PyTorch and nobody asked for CUPTI: PyTorch's own profiler comes first."""
-    return "torch" in sys.modules and environ.get("OPSCOPE_RUN_BACKEND", "auto") == "auto"
+    """Whether the program uses PyTorch or JAX and nobody asked for CUPTI: their own profilers come first."""
+    of_another = not {"torch", "jax"}.isdisjoint(sys.modules)
+    return of_another and environ.get("OPSCOPE_RUN_BACKEND", "auto") == "auto"
 
 
 def when_begun(what: Callable[[], None], whoever: bool = False) -> None:
@@ -120,13 +122,27 @@ def when_begun(what: Callable[[], None], whoever: bool = False) -> None:
         _log.warning("opscope: when CUDA begins is not known: %s", error)
         return
 
+    awaited = False
+
     def wait() -> None:
+        nonlocal awaited
         while not native.injected(_WAIT_S):
             continue
-        if whoever or not _is_of_another():
-            what()
+        try:
+            if whoever or not _is_of_another():
+                what()
+        finally:
+            awaited = False
+            if native.beginners(-1):
+                _log.warning(
+                    "opscope: the program's first kernels may be missing: CUPTI began late"
+                )
 
     def start() -> None:
+        nonlocal awaited
+        if not awaited:  # else counted by the parent that this is a fork of
+            awaited = True
+            native.beginners(1)
         threading.Thread(target=wait, name="opscope-cuda", daemon=True).start()
 
     start()

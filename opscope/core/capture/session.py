@@ -262,6 +262,9 @@ def start(capture: Capture) -> None:
 def stop() -> Capture | None:
     """End the running capture and return it; ``None`` if no capture runs."""
     global _capture
+    settle = getattr(_capture, "settle", None)
+    if settle is not None:
+        settle()  # without the lock, which what it waits for needs
     with _lock:
         ended, _capture = _capture, None
         if ended is not None:

@@ -1,7 +1,7 @@
 /* What happens when CUDA's driver loads the helper, as CUDA_INJECTION64_PATH tells it to.
  *
- * In a Python that opscope records, the driver's call only says that the program uses CUDA: Python does the
- * rest, on a thread of its own. In any other program under `opscope run` the helper records alone: it makes a
+ * In a Python that opscope records, the driver's call says that the program uses CUDA, and waits a while for
+ * Python to begin the recording, on a thread of its own: work before that would be lost. In any other program under `opscope run` the helper records alone: it makes a
  * part of the recording (core/recording_format.py) with CUPTI's activity and no ranges. What it must know
  * comes in the environment: OPSCOPE_RUN_DIR, the run's folder; OPSCOPE_CUPTI_LIBRARY, the libcupti;
  * OPSCOPE_CUPTI_LAYOUTS, "version:kind:bytes:text,..."; OPSCOPE_CUPTI_HOST, the host's name in the recording;
@@ -12,7 +12,10 @@
 #include <sys/stat.h>
 
 static int injected, attended, alone, ticking;
-static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
+static int beginners, late; /* threads of Python's that begin a recording; whether one was too slow */
+static pthread_cond_t told = PTHREAD_COND_INITIALIZER, begun = PTHREAD_COND_INITIALIZER;
+/* CUPTI took 1.3 s to begin on an H100 beside ten other programs. */
+#define BEGIN_SECONDS 5
 static pthread_t ticker;
 static int facts_file = -1;
 static int system_clock; /* CUPTI did not take the recorder's clock */
@@ -40,6 +43,33 @@ API int opscope_cupti_injected(uint32_t milliseconds) {
   found = injected;
   pthread_mutex_unlock(&lock);
   return found;
+}
+
+/* Add to the threads that CUDA's initialisation waits for; return whether it has stopped waiting for one. */
+API int opscope_cupti_beginners(int more) {
+  pthread_mutex_lock(&lock);
+  beginners += more;
+  int found = late;
+  pthread_cond_broadcast(&begun);
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+/* Wait until Python has begun, without Python's lock, which its thread needs. */
+static void await_beginners(void) {
+  int (*held)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+  void* (*mine)(void) = (void* (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+  void* (*leave)(void) = (void* (*)(void))dlsym(RTLD_DEFAULT, "PyEval_SaveThread");
+  void (*back)(void*) = (void (*)(void*))dlsym(RTLD_DEFAULT, "PyEval_RestoreThread");
+  if (!held || !mine || !leave || !back) return;
+  void* state = mine() && held() ? leave() : NULL;
+  struct timespec at;
+  clock_gettime(CLOCK_REALTIME, &at);
+  at.tv_sec += BEGIN_SECONDS;
+  pthread_mutex_lock(&lock);
+  while (beginners > 0 && !late) late = pthread_cond_timedwait(&begun, &lock, &at) != 0;
+  pthread_mutex_unlock(&lock);
+  if (state) back(state);
 }
 
 /* Say that Python records this process, so that the helper does not record alone. */
@@ -346,5 +376,6 @@ API int InitializeInjection(void) {
     alone = 1;
     record_alone(root, library);
   }
+  if (first_time && attended) await_beginners();
   return 1;
 }
