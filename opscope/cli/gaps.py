@@ -17,7 +17,8 @@ ADVICE: Final[Mapping[str, str]] = {
     ),
     "the launching thread has no op ranges": (
         "A thread without ops launched these. Call opscope.init() before the program starts threads, "
-        "and wrap their work in opscope.annotate; a C++ thread must push NVTX ranges itself"
+        "and wrap their work in opscope.annotate; a C++ thread must push NVTX ranges itself. In phase "
+        "'compile' XLA ran them to choose among kernels: leave the first steps out (opscope run --steps 3:6)"
     ),
     "launched outside any op range": (
         "The launching thread has ops, but none was open at the launch: it is custom CUDA code, or a "
@@ -65,7 +66,8 @@ AMD: Final[Mapping[str, str]] = {
     ),
     "the launching thread has no op ranges": (
         "A thread without ops launched these. Call opscope.init() before the program starts threads, "
-        "and wrap their work in opscope.annotate; a C++ thread must push ranges of ROCTX itself"
+        "and wrap their work in opscope.annotate; a C++ thread must push ranges of ROCTX itself. In phase "
+        "'compile' XLA ran them to choose among kernels: leave the first steps out (opscope run --steps 3:6)"
     ),
     "the trace has no op ranges": (
         "The program was traced without annotations. Record it with `opscope run`, or with torch.profiler "

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import CPU_REASONS, compiles, outside_ops
 from opscope.core.attribution.attribute import REASONS, Launched
+from opscope.core.attribution.reasons import NO_RANGES_ON_THREAD
+from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import at, gather, known_sum, spread
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
@@ -63,10 +65,24 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
         gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()
         for name in ("process", "thread", "start")
     )
-    return {
-        "range": ops.context.user(process, thread, time).cast(pl.String),
-        "phase": ops.context.phase(process, thread, time).cast(pl.String),
-    }
+    phase = ops.context.phase(process, thread, time).cast(pl.String)
+    alone = launched.reason[rows] == NO_RANGES_ON_THREAD
+    if alone.any():
+        # XLA compiles on threads of its own, where it runs kernels to choose among them: on an H100, 97 % of
+        # the device time of JAX's first step
+        compiling = alone & phase.is_null().to_numpy() & _while_compiling(ops, process, time)
+        phase = pl.Series(compiling).replace_strict({True: COMPILE}, default=phase)
+    return {"range": ops.context.user(process, thread, time).cast(pl.String), "phase": phase}
+
+
+def _while_compiling(ops: Ops, process: Ints, time: Ints) -> NDArray[np.bool_]:
+    """Return whether a thread of the process was compiling a program at each time (ns)."""
+    found = np.zeros(len(time), bool)
+    for (one,), spans in compiles(ops.attribution.trace).group_by("process"):
+        start, end = merge(spans["start"].to_numpy(), spans["end"].to_numpy())
+        at_ = np.searchsorted(start, time, "right") - 1
+        found |= (process == one) & (at_ >= 0) & (time < end[at_])
+    return found
 
 
 def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:

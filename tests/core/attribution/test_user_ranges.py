@@ -225,6 +225,31 @@ def test_what_no_op_has_is_split_by_user_range_and_phase(on_gpu):
     assert "in 'train', backward" in lines
 
 
+def test_kernels_of_a_compiler_s_own_threads_are_in_the_phase_compile(trace_of):
+    """XLA runs kernels on threads of its own to choose among them, while the program's thread compiles."""
+    op = {"domain": "opscope.jax"}
+    ranges = [
+        row("jit_step", 0, 90, category="graph", **op),
+        row("compile", 10, 50, category="phase", **op),
+        row("hlo::dot(f32[4,2], f32[2,3]) -> f32[4,3]", 60, 70, **op),
+    ]
+    at = {1: (20, 7), 2: (49, 8), 3: (50, 8), 4: (65, 1)}
+    calls = [
+        {"process": 0, "thread": thread, "start": start, "end": start + 1, "correlation": number}
+        for number, (start, thread) in at.items()
+    ]
+    kernels = [
+        {"process": 0, "device": 0, "stream": 7, "start": 300 + 10 * n, "end": 305 + 10 * n, "name": "k",
+         "correlation": n}
+        for n in at
+    ]  # fmt: skip
+    frame = Profile(trace_of(ranges=ranges, calls=calls, kernels=kernels)).gaps()
+    assert frame.select("reason", "phase", "kernels").sort("kernels").rows() == [
+        ("the launching thread has no op ranges", None, 1),
+        ("the launching thread has no op ranges", "compile", 2),
+    ]
+
+
 # ------------------------------------------------------------------------------- on a CPU
 
 
