@@ -316,6 +316,21 @@ def test_times_that_overlap_by_less_than_their_jitter_are_one_by_one(trace_of):
     assert right(owners(trace_of, cuda), inferred=True)
 
 
+@pytest.mark.parametrize(
+    ("overlap", "took", "known"), [(1_024, 60_000, True), (1_024, 1_500, False)]
+)
+def test_long_kernels_may_overlap_by_more_than_short_ones(trace_of, overlap, took, known):
+    """An H200 gave two kernels of 60 us an overlap of 1,024 ns; two that are hardly longer ran at once."""
+    cuda = Cuda(ids=False)
+    cuda.replay(cuda.capture(["kernel", "kernel"]))
+    first, second = cuda.ran[0][0], cuda.ran[1][0]
+    first["end"] = first["start"] + took
+    second["start"] = first["end"] - overlap
+    second["end"] = second["start"] + took
+    found = owners(trace_of, cuda)
+    assert right(found, inferred=True) if known else nothing(found, AT_ONCE)
+
+
 def test_a_runtime_call_and_the_driver_call_inside_it_made_one_node(trace_of):
     cuda = Cuda()
     graph = cuda.capture(["kernel", "copy", "kernel"])
