@@ -18,7 +18,7 @@ from opscope.core.tables.clockfit import NEAR_DRIFT, ClockFit, fit
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.recording import cupti_tables, ring
-from opscope.readers.recording.beside import REACH_NS, joined
+from opscope.readers.recording.beside import ACCEPTED_NS, REACH_NS, joined
 from opscope.readers.recording.cupti_devices import devices
 from opscope.readers.recording.cupti_files import (
     Buffers,
@@ -45,8 +45,6 @@ _KINDS: Final[Mapping[str, tuple[int, ...]]] = {
     "syncs": (kinds.SYNCHRONIZATION,),
     "allocations": (kinds.MEMORY2,),
 }
-#: With a larger clock error, work at the edge of a range may be counted in a neighbouring range.
-_ACCEPTED_NS: Final = 1_000
 _EVER: Final = 1 << 62
 
 
@@ -226,7 +224,7 @@ def _clock(ranges: Trace, facts: Facts) -> tuple[ClockFit, tuple[str, str]]:
     theirs, ours, uncertain = pairs[np.argsort(pairs[:, 0], kind="stable")].T
     width = np.abs(uncertain)
     fitted = fit(ours - width, ours + width, theirs, theirs, NEAR_DRIFT)
-    good = fitted.error_ns <= _ACCEPTED_NS and fitted.slack_ns >= 0
+    good = fitted.error_ns <= ACCEPTED_NS and fitted.slack_ns >= 0
     edges = "" if good else "; work at the edges of ranges may be counted in a neighbouring range"
     return fitted, (
         "info" if good else "warning",
