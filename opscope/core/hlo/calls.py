@@ -144,8 +144,33 @@ def _described(
     return name, params
 
 
+def _along_axes(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
+    """Yield the number of ranks along the mesh's axes, or parts of axes, that a collective goes over.
+
+    Source: ``MeshAxesReplicaGroupListProto`` and ``AxisRefProto``, XLA ``xla/xla_data.proto``.
+    """
+    sizes = [
+        number(fields(data, *axis), 2)
+        for mesh in spans(message, 1)
+        for axis in spans(fields(data, *mesh), 1)
+    ]
+    ranks, along = 1, spans(message, 2)
+    for span in along:
+        axis = fields(data, *span)
+        place = number(axis, 1)
+        if not 0 <= place < len(sizes):
+            return
+        part = spans(axis, 2)
+        ranks *= number(fields(data, *part[-1]), 2) if part else sizes[place]
+    if along and ranks > 0:
+        yield "group_size", ranks
+
+
 def _group(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
-    """Yield the number of ranks in one group of a collective, from each of the three forms of groups."""
+    """Yield the number of ranks in one group of a collective, from each of the four forms of groups."""
+    for span in spans(message, 93):  # axes of a mesh of devices, as XLA writes since JAX 0.11
+        yield from _along_axes(data, fields(data, *span))
+        return
     listed = spans(message, 49)  # one message per group
     for span in spans(message, 87):  # groups, or their number and size
         device_list = fields(data, *span)
