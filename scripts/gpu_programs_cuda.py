@@ -47,8 +47,8 @@ def programs(common):
         for _ in range(STEPS):
             made.replay()
         torch.cuda.synchronize()
-        # "plain": the warm-up runs
-        return {"replays": STEPS, "plain": 3, "bytes": host.numel() * host.element_size(),
+        # "warm_up": the runs before the capture
+        return {"replays": STEPS, "warm_up": 3, "bytes": host.numel() * host.element_size(),
                 "right": bool(torch.allclose(back, b.cpu()))}  # fmt: skip
 
     def branches(device):

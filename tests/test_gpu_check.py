@@ -152,7 +152,7 @@ def test_copies_of_replays_must_have_their_op(trace_of):
                 for n, kind in enumerate(kinds)
             ],
         )  # fmt: skip
-        found = results.copies(Profile(trace), {"replays": 1, "plain": 0, "bytes": 16, **known})
+        found = results.copies(Profile(trace), {"replays": 1, "warm_up": 0, "bytes": 16, **known})
         return [held for what, held in found.items() if "copied to" in what or "right" in what]
 
     assert checks({"right": True}) == [True, True]
