@@ -577,7 +577,8 @@ def _nothing(steps: str | None, delay: float, duration: float | None, mode: str)
         return "no framework that opscope supports ran in the time of --delay and --duration"
     return (
         "no Python process in which opscope is installed ran a framework that it supports"
-        " (see opscope doctor), or the process was killed before it wrote anything"
+        " (see opscope doctor), or the process was killed before it wrote anything; on a GPU --mode simple"
+        " records the kernels of any program"
     )
 
 

@@ -123,8 +123,7 @@ class Words:
         if short:
             return self._by(
                 "larger batches, or fewer and larger kernels: compile or fuse, or replay a CUDA graph",
-                torch='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or'
-                " torch.optim.AdamW(..., fused=True)",
+                torch='torch.compile(model, mode="reduce-overhead") (CUDA graphs), or a larger batch',
                 tensorflow="@tf.function(jit_compile=True) around the step, or a larger batch",
                 keras="model.compile(..., jit_compile=True, steps_per_execution=10)",
                 jax="jax.jit around the whole step, or jax.lax.scan over several",
