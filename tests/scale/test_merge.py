@@ -216,6 +216,8 @@ def test_missing_ranks_are_named(tmp_path):
     assert said["missing ranks: 1"] == 1
     partial = [many for what, many in said.items() if what.startswith("collectives are partial")]
     assert partial == [4]  # one of each step
+    (row,) = merged.collectives().rows(named=True)
+    assert (row["size"], row["present"], row["calls"], row["partial"]) == (4, 3, 12, 4)
     assert_same(merged, [files[0], files[2], files[3]], without=("notes",))
 
 

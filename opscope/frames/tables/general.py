@@ -252,11 +252,18 @@ def frames() -> Iterator[Frame]:
         "collectives()",
         "one row per process group, kind of collective, dtype and reduction, over all ranks, by time",
         columns(
-            "kind group members size dtype reduction calls message_bytes time waiting_time bus_bandwidth",
+            "kind group members size dtype reduction calls present partial message_bytes time waiting_time"
+            " bus_bandwidth",
             kind=("text", "kind of collective: all_reduce, all_gather, send …"),
             dtype=("text", "dtype of the messages"),
             calls=("count", "collectives, each counted once per rank seen in it"),
             time=("ns", "time in these collectives, all ranks added up"),
+            present=("count", "processes that are seen in these collectives"),
+            partial=(
+                "count",
+                "collectives in which fewer processes are seen than the group has ranks: their waiting is that"
+                " of the ranks that are seen; null if size, or which collectives are one, is not known",
+            ),
         ),
     )
     yield Frame(
