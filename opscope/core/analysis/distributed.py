@@ -151,11 +151,11 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
     parts += [(one, _on_cpu(attribution, found, one)) for one in talking]
     for process, part in parts:
-        exchanged_here = found.filter(pl.col("process") == process)
+        exchanged_here = found.filter(_of(process))
         seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
         comm = _union(part.filter("communicates"))
         other = _union(part.filter(~pl.col("communicates")))
-        mine = steps.filter(pl.col("process") == process)
+        mine = steps.filter(_of(process))
         window = mine if len(mine) else part
         low, high = (0, 0) if window.is_empty() else _bounds(window)
         hidden = _length(intersect(comm, other)) / _length(comm) if len(comm[0]) else None
@@ -178,13 +178,18 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     return pl.DataFrame(rows, schema=OWN)
 
 
-def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.DataFrame:
+def _of(process: int | None) -> pl.Expr:
+    """Return which rows are of a process; None: of those whose process is not recorded."""
+    return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
+
+
+def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int | None) -> pl.DataFrame:
     """Return start, end, communicates: the collectives of a process, and its outermost other ops."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
-    mine = (ranges["process"] == process).fill_null(False).to_numpy()
+    mine = ranges["process"].eq_missing(pl.Series([process], dtype=pl.Int32)).to_numpy()
     outer = attribution.is_op & (attribution.parent < 0) & ~talks[meaning.reading] & mine
-    ran = found.filter((pl.col("process") == process) & pl.col("end").is_not_null())
+    ran = found.filter(_of(process) & pl.col("end").is_not_null())
     return pl.concat(
         [
             ran.select("start", "end", pl.lit(True).alias("communicates")),

@@ -71,7 +71,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "text": {
         "cause": "local compute, input, launch, or an earlier wait; null if the trace does not show it",
-        "fault": "not entered by all; kinds, sizes or dtypes differ",
+        "fault": "not entered by all; kinds, sizes or dtypes differ; null where it cannot be told",
         "missing_ranks": "ranks of the group that are in the profile and did not call it",
         "who": "which ranks have which value",
         "waits_for": "ranks that have not called it, if it did not end",

@@ -171,6 +171,19 @@ def test_collectives_that_lack_members_are_partial(trace_of):
     assert not rows
 
 
+@pytest.mark.filterwarnings("error")
+def test_kernels_whose_process_is_not_recorded_have_a_row_of_their_own(trace_of):
+    """Collectives and other kernels that no process is known of are put beside each other, not beside others."""
+    rows = [(None, "gemm", 0, 100), (None, "ncclDevKernel_AllReduce", 50, 150), (0, "gemm", 0, 10)]
+    names = ("process", "name", "start", "end")
+    kernels = [dict(zip(names, row, strict=True), device=0) for row in rows]
+    found = Profile(trace_of(kernels=kernels)).communication()
+    by = {row["process"]: row for row in found.rows(named=True)}
+    nobody = by[None]
+    assert (nobody["communication_time"], nobody["overlap_time"], nobody["collectives"]) == (100, 50, 1)
+    assert (by[0]["communication_time"], by[0]["collectives"]) == (0, 0)
+
+
 def test_what_is_done_with_the_values_is_told_and_kept_apart(trace_of):
     """PyTorch's word, functional collectives', NCCL's; an object that tells nothing is none."""
     told = {
