@@ -12,6 +12,10 @@ import polars as pl
 
 from opscope.core.analysis.arrivals import arrived_apart
 from opscope.core.analysis.devices import trace_device
+from opscope.core.analysis.diff.light import reduce_light
+from opscope.core.analysis.diff.merged_job import reduce_merged
+from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
+from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.step_times import STEPS
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
@@ -104,6 +108,19 @@ class Answers(Diagnosed, Saved):
     @once
     def _found_steps(self) -> pl.DataFrame:
         return self._step_table.select(*STEPS)
+
+    def _reduced(self, how: str = BY_STEPS) -> Reduced:
+        if self.is_light:
+            return reduce_light(self.trace, how)
+        return reduce_merged(
+            self.trace,
+            self._step_table,
+            self._exchanged,
+            self.spans,
+            self._totals_of_all,
+            how,
+            bool(self._about.get("on_gpu")),
+        )
 
     @once
     def spans(self) -> pl.DataFrame:

@@ -10,6 +10,9 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "a": "mean per step of the first run",
         "b": "mean per step of the second run",
         "change": "b - a; of a part that one run does not know, the other's time",
+        "work_a": "mean step of the first run less the waiting in collectives; null if that is not known",
+        "work_b": "likewise of the second run",
+        "work_change": "work_b - work_a; of a step the change of its work",
         "noise": (
             "how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on"
             " trimmed means); null if a run has fewer than two steps"
@@ -39,6 +42,12 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "property": "what is told of the runs",
         "value_a": "the first run's; null if its profile does not tell",
         "value_b": "the second run's",
+    },
+    "number": {
+        "process_a": "the rank's process in the first run",
+        "process_b": "the rank's process in the second run",
+        "step_a": "the step's number in the first run",
+        "step_b": "the step's number in the second run",
     },
     "yes/no": {"same": "whether both are equal; null if one is not known"},
 }
