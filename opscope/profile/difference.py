@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from opscope.core.analysis import input_waits, light
-from opscope.core.analysis.diff import about, rankwise, tables, whole_job
+from opscope.core.analysis.diff import about, rankwise, tables
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.reduced import STEP, STEPS, TOTALS, WHOLE, Reduced, reduce
 from opscope.core.analysis.diff.tables import Difference
@@ -57,11 +57,6 @@ class Diff(Steps, Host):
         if how == TOTALS:
             return replace(self._steps_reduced, totals=self._totals_of_all, has_ops=False)
         return self._whole_reduced if how == WHOLE else self._steps_reduced
-
-    @once
-    def _totals_of_all(self) -> whole_job.Totals:
-        time = int(self.summary()["device_time"][0] or 0)
-        return whole_job.totals(self._cached("op_totals"), self.kernel_totals(), time)
 
     @once
     def _steps_reduced(self) -> Reduced:

@@ -95,9 +95,7 @@ class Ranks(Steps):
         """
         return self._given(
             "collective_faults",
-            lambda: collective_faults.collective_faults(
-                self._called, self._ranks, self._exchanged
-            ),
+            lambda: collective_faults.collective_faults(self._called, self._ranks, self._exchanged),
         )
 
     @selectable

@@ -13,7 +13,7 @@ from opscope import frames
 from opscope.core.analysis.diff.about import runs
 from opscope.core.analysis.diff.gate import Held
 from opscope.core.analysis.diff.judged import FASTER, SAME, SLOWER, UNCLEAR
-from opscope.core.analysis.diff.rankwise import PARTS as PARTS_OF_RANKS
+from opscope.core.analysis.diff.rankwise import CHANGES
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
 
@@ -47,10 +47,12 @@ SHOWN: Final = {
     "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
            "inputs_b", "a", "b", "noise", "calls_a", "calls_b"),
     "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
-    "rank": ("rank", "a", "b", "change", "work_change", "verdict", "cause", *PARTS_OF_RANKS, "noise", "reason"),
-    "rank_step": ("rank", "step_a", "step_b", "a", "b", "change", "work_change", "cause", *PARTS_OF_RANKS, "reason"),
-    "op_total": ("change", "ratio", "op", "direction", "a", "b", "calls_a", "calls_b", "reason"),
-    "kernel_total": ("change", "ratio", "name", "a", "b", "calls_a", "calls_b"),
+    "rank": ("rank", "a", "b", "change", "work_change", "verdict", "cause", *CHANGES, "noise",
+             "reason"),
+    "rank_step": ("rank", "step_a", "step_b", "a", "b", "change", "work_change", "cause", *CHANGES,
+                  "reason"),
+    "op_total": ("change", "ratio", "op", "direction", "a", "b", "total_calls_a", "total_calls_b", "reason"),
+    "kernel_total": ("change", "ratio", "name", "a", "b", "total_calls_a", "total_calls_b"),
 }  # fmt: skip
 _RUN: Final = frames.FRAMES['diff(other, "run")']
 
@@ -85,7 +87,12 @@ _FORMS: Final = (
     Column("verdict", ""),
     Column("work", "work", rank=4),
     Column("work_change", "own work", _time, rank=1),
-    *(Column(name, name.replace("_", " "), _time, rank=5) for name in PARTS_OF_RANKS),
+    *(
+        Column(name, name.removesuffix("_change").replace("_", " "), _time, rank=5)
+        for name in CHANGES
+    ),
+    Column("total_calls_a", "calls A", units.count, rank=8),
+    Column("total_calls_b", "calls B", units.count, rank=8),
     Column("step_a", "step in A"),
     Column("step_b", "step in B"),
     Column("name", "kernel", kernel, flexible=True, least=40, parts="words"),
@@ -224,8 +231,8 @@ def notes(difference: Difference) -> list[str]:
     merged = [name for name, one in (("A", difference.a), ("B", difference.b)) if one.merged]
     if merged:
         said.append(
-            f"{' and '.join(merged)} {'are merged jobs' if len(merged) > 1 else 'is a merged job'}: which ops a"
-            " step's parts are of is not known; the totals of ops and kernels are of all that was recorded"
+            f"{' and '.join(merged)} {'are merged jobs' if len(merged) > 1 else 'is a merged job'}: which ops"
+            " a step's parts are of is not known; the totals of ops and kernels are of all that was recorded"
         )
     return said
 

@@ -52,7 +52,9 @@ NO_TIMES: Final = "only calls were recorded, not when they ran"
 #: Why collectives are not judged, in the order in which the reasons are looked for.
 ALONE: Final = "only one of the group's ranks is in the profile"
 NO_GROUP: Final = "which group they are of is not recorded"
-SHARED: Final = "more processes than the group has ranks use its name, so that several groups share it"
+SHARED: Final = (
+    "more processes than the group has ranks use its name, so that several groups share it"
+)
 NO_CALLS: Final = "they ran, and calls of collectives are not recorded"
 
 
@@ -63,11 +65,12 @@ def collective_faults(
     per ``reason`` why others cannot be told of, with a null ``fault``.
 
     ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and
-    ``until``, when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. Missing ranks are those of the group that are in the profile
-    and did not call it. A collective that another rank completed had all of its ranks, so one that lacks
-    there lies outside a recording and is no fault. Where nothing shows whether it was completed (calls
-    alone), only a rank that has a later one of the group is missing. ``waited`` (ns): how long the others
-    had waited when the recording ended; if that is no longer than usual, it may just have ended too early.
+    ``until``, when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. Missing ranks are those
+    of the group that are in the profile and did not call it. A collective that another rank completed had
+    all of its ranks, so one that lacks there lies outside a recording and is no fault. Where nothing
+    shows whether it was completed (calls alone), only a rank that has a later one of the group is
+    missing. ``waited`` (ns): how long the others had waited when the recording ended; if that is no
+    longer than usual, it may just have ended too early.
     """
     rows = _placed(entered, ranks)
     return pl.concat([_found(rows, ranks), _untold(entered, rows, ran)])

@@ -355,9 +355,7 @@ class Ops:
             of_one = self._of_one(forward[paired])
             either = np.flatnonzero(~of_one & theirs & (layer[paired] >= 0))
             if len(either):
-                own, around = (
-                    self._own_lines(some[paired[either]])[0] for some in (rows, forward)
-                )
+                own, around = (self._own_lines(some[paired[either]])[0] for some in (rows, forward))
                 theirs[either] = _within(own, around).to_numpy()
             layer[paired] = np.where(theirs, forward_layer, layer[paired])
         return layer

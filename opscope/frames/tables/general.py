@@ -258,12 +258,6 @@ def frames() -> Iterator[Frame]:
             dtype=("text", "dtype of the messages"),
             calls=("count", "collectives, each counted once per rank seen in it"),
             time=("ns", "time in these collectives, all ranks added up"),
-            present=("count", "processes that are seen in these collectives"),
-            partial=(
-                "count",
-                "collectives in which fewer processes are seen than the group has ranks: their waiting is that"
-                " of the ranks that are seen; null if size, or which collectives are one, is not known",
-            ),
         ),
     )
     yield Frame(

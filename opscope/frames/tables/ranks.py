@@ -48,7 +48,10 @@ def frames() -> Iterator[Frame]:
             "fault group members size collective kind entered completed waited missing_ranks who reason",
             kind=_KIND,
             group=_GROUP,
-            reason=("text", "why it cannot be told whether there is a fault; null where there is one"),
+            reason=(
+                "text",
+                "why it cannot be told whether there is a fault; null where there is one",
+            ),
         ),
     )
     yield Frame(

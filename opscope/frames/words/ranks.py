@@ -59,6 +59,11 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "count": {
         "groups": "process groups of these collectives",
+        "present": "processes that are seen in these collectives",
+        "partial": (
+            "collectives in which fewer processes are seen than the group has ranks: their waiting is that of"
+            " the ranks that are seen; null if size, or which collectives are one, is not known"
+        ),
         "entered": "ranks that called it",
         "completed": "ranks on which its end was recorded",
         "machines": "machines of the group's ranks; null unless all ranks are in the profile",

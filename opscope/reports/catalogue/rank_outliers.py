@@ -21,6 +21,8 @@ REPORT = Report(
     title="Ranks unlike the others",
     holds=FRAMES["rank_outliers()"],
     frame=lambda profile: profile.rank_outliers(),
-    forms=[Column(name, name.replace("_", " "), _measured) for name in ("value", "typical", "z_score")],
+    forms=[
+        Column(name, name.replace("_", " "), _measured) for name in ("value", "typical", "z_score")
+    ],
     empty="no kernel that several ranks ran, and no clock, temperature or power that was sampled",
 )

@@ -180,7 +180,11 @@ def test_kernels_whose_process_is_not_recorded_have_a_row_of_their_own(trace_of)
     found = Profile(trace_of(kernels=kernels)).communication()
     by = {row["process"]: row for row in found.rows(named=True)}
     nobody = by[None]
-    assert (nobody["communication_time"], nobody["overlap_time"], nobody["collectives"]) == (100, 50, 1)
+    assert (nobody["communication_time"], nobody["overlap_time"], nobody["collectives"]) == (
+        100,
+        50,
+        1,
+    )
     assert (by[0]["communication_time"], by[0]["collectives"]) == (0, 0)
 
 

@@ -40,8 +40,8 @@ def about(
 ) -> pl.DataFrame:
     """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
 
-    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used, of
-    a job whose events are not known.
+    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used,
+    of a job whose events are not known.
     """
     rows = [
         *_source(trace),

@@ -41,8 +41,8 @@ def reduce_merged(
 ) -> Reduced:
     """Return what a difference needs of a merged job.
 
-    ``table`` is ``steps.step_table``, ``bounds`` when each process began and ended. With WHOLE a process is one
-    unit, of whose parts nothing is known where the job has steps: their parts are the steps' own.
+    ``table`` is ``steps.step_table``, ``bounds`` when each process began and ended. With WHOLE a process is
+    one unit, of whose parts nothing is known where the job has steps: their parts are the steps' own.
     """
     steps = table.filter(pl.col("step").is_not_null())
     whole = how == WHOLE or steps.is_empty()

@@ -41,7 +41,9 @@ RANKED: Final = {
     "work": pl.Int64,
     **dict.fromkeys(PARTS, pl.Int64),
 }
-_CHANGES: Final = dict.fromkeys(PARTS, pl.Int64)
+#: The columns of the changes of the parts.
+CHANGES: Final = tuple(f"{name}_change" for name in PARTS)
+_CHANGES: Final = dict.fromkeys(CHANGES, pl.Int64)
 RANKS: Final = {
     "rank": pl.Int32,
     "process_a": pl.Int32,
@@ -118,14 +120,17 @@ def ranked(table: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
 
 def _keyed(one: pl.DataFrame) -> pl.DataFrame:
     """Return the steps with ``nth``: which of the processes of its rank it is of."""
-    return one.with_columns(pl.col("process").rank("dense").over("rank").cast(pl.Int64).alias("nth"))
+    return one.with_columns(
+        pl.col("process").rank("dense").over("rank").cast(pl.Int64).alias("nth")
+    )
 
 
 def rank_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per rank (``RANKS``; ns), the one whose work grew most first. ``a`` and ``b`` are ``ranked``.
+    """Return one row per rank (``RANKS``; ns), the one whose work grew most first.
 
-    Times are means per step; those of the parts are rounded so that they add up. Ranks of both jobs are put
-    beside each other by number; processes whose rank is not known, by their order.
+    ``a`` and ``b`` are ``ranked``. Times are means per step; those of the parts are rounded so that they
+    add up. Ranks of both jobs are put beside each other by number; processes whose rank is not known, by
+    their order.
     """
     sides = [_rank_means(_keyed(one), side) for one, side in zip((a, b), _SIDES, strict=True)]
     rows = sides[0].join(sides[1], on=_KEY, how="full", coalesce=True, nulls_equal=True)
@@ -140,10 +145,10 @@ def rank_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per rank and step (``RANK_STEPS``; ns), by rank and time. ``a`` and ``b`` are ``ranked``.
+    """Return one row per rank and step (``RANK_STEPS``; ns), by rank and time.
 
-    Steps of equal number are put beside each other; where a rank's two runs have no number in common, those
-    of equal place. A step that only one job has has no change.
+    ``a`` and ``b`` are ``ranked``. Steps of equal number are put beside each other; where a rank's two runs
+    have no number in common, those of equal place. A step that only one job has has no change.
     """
     both = [_keyed(one).with_row_index("row") for one in (a, b)]
     common = both[0].join(both[1], on=[*_KEY, "step"], how="semi", nulls_equal=True)
@@ -231,7 +236,7 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
     rows = rows.with_columns(change.alias("change")).with_columns(
         pl.when(both & (pl.col(f"{name}_a").is_not_null() | pl.col(f"{name}_b").is_not_null()))
         .then(pl.col(f"{name}_b").fill_null(0) - pl.col(f"{name}_a").fill_null(0))
-        .alias(name)
+        .alias(f"{name}_change")
         for name in PARTS
     )
     worked = pl.col("work_b") - pl.col("work_a")
@@ -239,7 +244,7 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
     sign = pl.when(grown >= 0).then(1).otherwise(-1)
     # of the time in collectives the waiting for other ranks is no work of the rank's own
     waited = (pl.col("change") - worked).fill_null(0)
-    own = {name: pl.col(name) - (waited if name == TALKS else 0) for name in PARTS}
+    own = {name: pl.col(f"{name}_change") - (waited if name == TALKS else 0) for name in PARTS}
     largest = pl.max_horizontal(one * sign for one in own.values())
     most = pl.coalesce(
         pl.when(one * sign == largest).then(pl.lit(name)) for name, one in own.items()
@@ -249,8 +254,9 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
     for side, other in (("a", "b"), ("b", "a")):
         lost = pl.concat_str(
             *(
-                pl.when(pl.col(f"{name}_{side}").is_null() & pl.col(f"{name}_{other}").is_not_null())
-                .then(pl.lit(name.replace("_", " ")))
+                pl.when(
+                    pl.col(f"{name}_{side}").is_null() & pl.col(f"{name}_{other}").is_not_null()
+                ).then(pl.lit(name.replace("_", " ")))
                 for name in PARTS
             ),
             separator=", ",
@@ -276,14 +282,14 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
 def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with ``noise`` and ``verdict``: of the work, where that is known, else of the step."""
     rows = rows.with_row_index("place")
-    rows = rows.with_columns(pl.col("place").cast(pl.Int64), pl.col("work_change").is_not_null().alias("by_work"))
+    rows = rows.with_columns(
+        pl.col("place").cast(pl.Int64), pl.col("work_change").is_not_null().alias("by_work")
+    )
     width, verdict = np.full(len(rows), np.nan), np.full(len(rows), "", object)
     for (many_a, many_b), part in rows.filter(pl.col("change").is_not_null()).group_by(
         "steps_a", "steps_b", maintain_order=True
     ):
-        sides = [
-            _typical(one, part, many) for one, many in ((a, int(many_a)), (b, int(many_b)))  # type: ignore[call-overload]
-        ]
+        sides = [_typical(one, part, many) for one, many in ((a, int(many_a)), (b, int(many_b)))]
         found = noise(*sides)
         if found is None:
             continue
@@ -294,7 +300,9 @@ def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFram
         beyond = np.abs(moved) > found
         slower, faster = beyond & (moved > 0) & (mean > 0), beyond & (moved < 0) & (mean < 0)
         verdict[place] = np.where(
-            mean == 0, "same", np.where(slower, "slower", np.where(faster, "faster", "within noise"))
+            mean == 0,
+            "same",
+            np.where(slower, "slower", np.where(faster, "faster", "within noise")),
         )
     return rows.with_columns(
         pl.Series("noise", width).fill_nan(None).cast(pl.Int64),

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.diff import rankwise, whole_job
 from opscope.core.analysis.diff.judged import (
     SAME,
     UNCLEAR,
@@ -22,7 +23,6 @@ from opscope.core.analysis.diff.judged import (
     samples,
     typical_of,
 )
-from opscope.core.analysis.diff import rankwise, whole_job
 from opscope.core.analysis.diff.matching import RULES, Matched, match
 from opscope.core.analysis.diff.noise import Typical
 from opscope.core.analysis.diff.reduced import (
@@ -197,7 +197,9 @@ class Difference:
     def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
         """Part and group (NONE: the rest) of each piece, and per run the time of each unit and piece."""
         groups = (self.matched.a, self.matched.b)
-        if not (self.a.has_ops and self.b.has_ops):  # parts alone: the ops of one are not those of none
+        if not (
+            self.a.has_ops and self.b.has_ops
+        ):  # parts alone: the ops of one are not those of none
             groups = (np.full_like(groups[0], NONE), np.full_like(groups[1], NONE))
         made = []
         for one, group in zip((self.a, self.b), groups, strict=True):

@@ -12,8 +12,8 @@ _BOTH: Final = {
     "b": pl.Int64,
     "change": pl.Int64,
     "ratio": pl.Float64,
-    "calls_a": pl.Int64,
-    "calls_b": pl.Int64,
+    "total_calls_a": pl.Int64,
+    "total_calls_b": pl.Int64,
 }
 OP_TOTALS: Final = {"op": pl.String, "direction": pl.String, "reason": pl.String, **_BOTH}
 KERNEL_TOTALS: Final = {"name": pl.String, **_BOTH}
@@ -23,8 +23,9 @@ NO_OP: Final = "no op is known of it"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a job's ops and kernels took in all (ns): ``op``, ``direction``, ``time``, ``calls``; and ``name``,
-    ``time``, ``calls``. The ops' times add up to the device time: a row without an op has the rest."""
+    """What a job's ops and kernels took in all (ns): ``op``, ``direction``, ``time``, ``calls``; and
+    ``name``, ``time``, ``calls``. The ops' times add up to the device time: a row without an op has
+    the rest."""
 
     ops: pl.DataFrame
     kernels: pl.DataFrame
@@ -53,7 +54,9 @@ def op_totals(a: Totals | None, b: Totals | None) -> pl.DataFrame:
         return pl.DataFrame(schema=OP_TOTALS)
     rows = _beside(a.ops, b.ops, ["op", "direction"])
     why = pl.when(pl.col("op").is_null()).then(pl.lit(NO_OP)).alias("reason")
-    return rows.with_columns(why).select(pl.col(name).cast(kind) for name, kind in OP_TOTALS.items())
+    return rows.with_columns(why).select(
+        pl.col(name).cast(kind) for name, kind in OP_TOTALS.items()
+    )
 
 
 def kernel_totals(a: Totals | None, b: Totals | None) -> pl.DataFrame:
@@ -67,14 +70,14 @@ def kernel_totals(a: Totals | None, b: Totals | None) -> pl.DataFrame:
 def _beside(a: pl.DataFrame, b: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return the rows of both; what one of them lacks took no time there."""
     sides = [
-        one.rename({"time": side, "calls": f"calls_{side}"})
+        one.rename({"time": side, "calls": f"total_calls_{side}"})
         for one, side in zip((a, b), ("a", "b"), strict=True)
     ]
     rows = sides[0].join(sides[1], on=by, how="full", coalesce=True, nulls_equal=True)
     rows = rows.with_columns(pl.col("a", "b").fill_null(0))
     rows = rows.with_columns(
         pl.when(pl.col(by[0]).is_not_null()).then(pl.col(name).fill_null(0)).alias(name)
-        for name in ("calls_a", "calls_b")
+        for name in ("total_calls_a", "total_calls_b")
     )
     change = pl.col("b") - pl.col("a")
     return rows.with_columns(
