@@ -7,7 +7,7 @@ import polars as pl
 
 from opscope.core.analysis.diff.about import about
 from opscope.core.analysis.diff.light import KEYS
-from opscope.core.analysis.diff.rankwise import ranked
+from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import (
     KERNELS,
     NOTHING,
@@ -25,7 +25,6 @@ from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.diff.whole_job import Totals
 from opscope.core.analysis.input_waits import WAITS
 from opscope.core.analysis.step_times import OTHER, PARTS
-from opscope.core.analysis.warm_up import warm_up
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
@@ -47,11 +46,7 @@ def reduce_merged(
     steps = table.filter(pl.col("step").is_not_null())
     whole = how == WHOLE or steps.is_empty()
     if not whole:
-        # of profiles with events ``warm_up`` is looked for among the steps in the same way
-        told = steps.with_columns(warm_up(steps))
-        rows = told.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
-        for otherwise in (pl.col("seen"), pl.lit(True)):
-            rows = told.filter(otherwise) if rows.is_empty() else rows
+        rows = counted(steps)
         left_out = len(steps) - len(rows)
     elif steps.is_empty():
         rows, left_out = table, 0

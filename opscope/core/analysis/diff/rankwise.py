@@ -83,16 +83,23 @@ _KEY: Final = ["rank", "nth"]
 _SIDES: Final = ("a", "b")
 
 
+def counted(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of ``steps.step_table`` that are compared: without warm-up and what was not captured
+    whole, where there are others."""
+    steps = table.filter(pl.col("step").is_not_null())
+    kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
+    for otherwise in (pl.col("seen"), pl.lit(True)):
+        kept = steps.filter(otherwise) if kept.is_empty() else kept
+    return kept
+
+
 def ranked(table: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
     """Return the steps that are compared (``RANKED``; ns): warm-up and what was not captured whole are left
     out where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``distributed.exchanged``.
 
     The parts add up to ``time``; a part that is not known is null, and its time is in ``other``.
     """
-    steps = table.filter(pl.col("step").is_not_null())
-    kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
-    for otherwise in (pl.col("seen"), pl.lit(True)):
-        kept = steps.filter(otherwise) if kept.is_empty() else kept
+    steps, kept = table.filter(pl.col("step").is_not_null()), counted(table)
     one = ("process", "step", "start")
     work = work_by_step(steps, exchanged).select(*one, "work").unique(one)
     parts = {
