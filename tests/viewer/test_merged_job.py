@@ -76,3 +76,9 @@ def test_the_first_page_has_the_figures_of_the_files(job):
     assert figures["diagnosis"]
     assert ask(merged, "waits") == ask(loaded, "waits")
     assert "advice" in ask(merged, "overview", part="advice")
+
+
+def test_the_server_answers_in_words_what_needs_events(job, asking):
+    answer = asking(Viewed(job[0], ("job",))).ask("flame")
+    assert answer.status_code == 404, answer.text
+    assert "made from partials" in answer.text
