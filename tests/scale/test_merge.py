@@ -344,7 +344,7 @@ def test_a_file_that_is_no_partial_is_an_error(tmp_path):
     ("name", "value"),
     [
         ("summary", {}), ("summary", {"steps": "1"}), ("present", "kernels"), ("origin", []),
-        ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
+        ("summary", {"device_time": -1}), ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
         ("source", {}), ("ranges", None), ("calls", [1]), ("cpu_only", "no"), ("content", 3),
     ],
 )  # fmt: skip
@@ -376,6 +376,39 @@ def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
     packed.write(Path(made), held.about, tables)
     with pytest.raises(BadInput, match="damaged"):
         merge(tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("devices", "busy", None), ("devices", "busy", -5), ("device_spans", "length", 2**62),
+        ("bounds", "start", None), ("bounds", "end", -(2**62)), ("kernel_sums", "total", None),
+        ("trace.notes", "severity", None),
+    ],
+)  # fmt: skip
+def test_values_of_a_partial_that_nobody_writes_are_refused(tmp_path, table, column, value):
+    (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
+    held = packed.read(Path(made), "x")
+    frame = held.tables.get(table)
+    if frame is None:
+        frame = pl.DataFrame({"severity": ["info"], "what": ["x"], "how_many": [1]})
+    changed = pl.lit(value, frame.schema[column]).alias(column)
+    packed.write(Path(made), held.about, {**held.tables, table: frame.with_columns(changed)})
+    with pytest.raises(BadInput, match="damaged: table"):
+        merge(tmp_path / "parts")
+
+
+def test_a_job_without_steps_has_its_first_screen(tmp_path):
+    """Of a profile without steps the screen asks which directions there are, which are texts after a merge."""
+    for file in rank_files(tmp_path, 2):
+        told = json.loads(file.read_text())
+        told["traceEvents"] = [
+            one for one in told["traceEvents"] if not one["name"].startswith("ProfilerStep")
+        ]
+        file.write_text(json.dumps(told))
+        write_partial(str(file), tmp_path / "parts")
+    titles = [one.title for one in console.first_screen(merge(tmp_path / "parts"))]
+    assert "Summary of 2 of 2 ranks" in titles
 
 
 def test_the_first_screen_of_traces_without_a_named_device_has_its_summary(shared, tmp_path):
