@@ -79,12 +79,16 @@ def asked(file: Path, seed: int) -> tuple[str, str]:
 def _ask(file: Path, dice: random.Random) -> None:
     import opscope
     from opscope.backends.recording_folder import parts
+    from opscope.core.not_merged import NotMerged
     from opscope.profile import Profile
     from opscope.readers.recording.reader import collect
     from opscope.reports import console, layout
+    from opscope.scale.merge import merge
 
     if file.is_dir() and parts(file):
         profile = Profile(collect(file))
+    elif file.name.endswith(".partial.parquet"):
+        profile = merge([file], strict=True)
     else:
         profile = opscope.load(file, strict=True)
     row = profile.summary().row(0, named=True)
@@ -93,7 +97,8 @@ def _ask(file: Path, dice: random.Random) -> None:
     if wrong and not (file / "meta.json").is_file():
         raise AssertionError(f"negative times: {wrong}")
     for name in dice.sample(FRAMES, ASKED):
-        getattr(profile, name)()
+        with suppress(NotMerged):
+            getattr(profile, name)()
     shown = ["summary", "detail", "notes", "unattributed"]
     if not profile.cpu_only:
         shown.append("kernel")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import re
@@ -63,6 +64,8 @@ def _file(target: Path, dice: random.Random) -> None:
         fitting = json_of
     elif ".xplane.pb" in target.name:
         fitting = protobuf_of
+    elif target.name.endswith(".partial.parquet"):
+        fitting = partial_of
     elif target.suffix in (".csv", ".txt"):
         fitting = cells_of
     return (fitting if dice.random() < 0.9 else bytes_of)(target, dice)
@@ -292,6 +295,32 @@ def parquet_of(folder: Path, dice: random.Random) -> None:
         with suppress(pl.exceptions.PolarsError, OSError):
             frame = _frame_of(pl.read_parquet(file), dice)
             frame.write_parquet(file)
+
+
+def partial_of(file: Path, dice: random.Random) -> None:
+    """Damage what a rank's partial says of itself, or its tables, which are Arrow streams in cells."""
+    import polars as pl
+
+    rows = pl.read_parquet(file)
+    names, counts, data = (rows[name].to_list() for name in ("name", "rows", "data"))
+    for _ in range(dice.choice((1, 1, 2, 4))):
+        place = 0 if dice.random() < 0.2 else dice.randrange(len(names))
+        if place == 0:
+            about = json.loads(data[0])
+            here_and_there(about, dice)
+            data[0] = json.dumps(about).encode("utf-8", "surrogatepass")
+            continue
+        with suppress(pl.exceptions.PolarsError):
+            frame = pl.read_ipc_stream(io.BytesIO(data[place]))
+            if frame.width:
+                frame = _frame_of(frame, dice)
+            held = io.BytesIO()
+            frame.write_ipc_stream(held)
+            data[place], counts[place] = held.getvalue(), len(frame)
+        if dice.random() < 0.1:
+            names[place], counts[place] = dice.choice(names), dice.choice((0, 1, -1, 2**31))
+    made = {"name": names, "rows": counts, "data": data}
+    pl.DataFrame(made, schema=rows.schema).write_parquet(file)
 
 
 def _frame_of(frame: Any, dice: random.Random) -> Any:

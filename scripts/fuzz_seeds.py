@@ -41,6 +41,7 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "MindSpore": mindspore(folder / "mindspore"),
         "ROCm": rocm(folder / "rocm"),
         "profile": [profile(nsys, folder / "seed.opscope")],
+        "partial": partials([one, nsys], folder / "parts"),
         "recording": [recording(folder / "recording")],
         "CUPTI": [cupti(folder / "cupti")],
     }
@@ -589,6 +590,13 @@ def profile(source: Path, folder: Path) -> Path:
 
     opscope.load(source).save(folder)
     return folder
+
+
+def partials(sources: Sequence[Path], folder: Path) -> list[Path]:
+    """Write the partial of each source."""
+    from opscope.scale.partial import write_partial
+
+    return [folder / write_partial(one, folder) for one in sources]
 
 
 def recording(folder: Path) -> Path:

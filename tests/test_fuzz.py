@@ -14,7 +14,7 @@ from tests.script import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 READERS = (
     "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "Nsight Compute",
-    "ONNX Runtime JSON", "TensorRT", "XPlane", "MindSpore", "ROCm", "profile", "recording", "CUPTI",
+    "ONNX Runtime JSON", "TensorRT", "XPlane", "MindSpore", "ROCm", "profile", "partial", "recording", "CUPTI",
 )  # fmt: skip
 
 

@@ -34,7 +34,8 @@ def diff(
         typer.Option(
             "--table",
             metavar="TABLE",
-            help="Only this table: run, part, cause, op or kernel.  [CSV: cause]",
+            help="Only this table: run, part, cause, op, kernel; of jobs of several ranks also rank and"
+            " rank_step; of merged jobs op_total and kernel_total.  [CSV: cause]",
             show_default=False,
         ),
     ] = None,

@@ -65,7 +65,6 @@ def view(
     The address that is printed holds a secret: who has it, and an account on this machine, sees the profile.
     Ctrl-C ends the server.
     """
-    from opscope.core.not_merged import NotMerged
     from opscope.viewer import serve
     from opscope.viewer.bundle import NotBuilt, static_files
     from opscope.viewer.viewed import Viewed
@@ -91,9 +90,6 @@ def view(
             other = None
             if compare is not None:
                 other = common.select(common.load([compare], gpu, strict), *where)
-        for one in (profile, other):
-            if one is not None and one.merged_of is not None:
-                raise NotMerged("events")  # nearly every page is made from them
         viewed = Viewed(
             profile,
             tuple(map(common.base_name, file)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from opscope.core.analysis import input_waits, light
-from opscope.core.analysis.diff import about, tables
+from opscope.core.analysis.diff import about, rankwise, tables
 from opscope.core.analysis.diff.light import reduce_light
-from opscope.core.analysis.diff.reduced import STEPS, WHOLE, Reduced, reduce
+from opscope.core.analysis.diff.reduced import STEP, STEPS, TOTALS, WHOLE, Reduced, reduce
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.once import once
 from opscope.core.tables.columns import hand_back
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from .base import Where
 
 #: The tables of a difference.
-BY: Final = ("part", "cause", "op", "kernel", "run", "step")
+BY: Final = (
+    "part", "cause", "op", "kernel", "run", "step", "rank", "rank_step", "op_total", "kernel_total",
+)  # fmt: skip
 
 
 class Diff(Steps, Host):
@@ -37,7 +40,10 @@ class Diff(Steps, Host):
         ``by``: ``step`` is the whole step; ``part`` what the
         process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op`` is
         the device time of each op (without a GPU, its own time), wherever else something ran; ``kernel`` the
-        ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Steps
+        ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Of jobs
+        of several ranks ``rank`` is the step of each, and ``rank_step`` each step of each. Of merged jobs,
+        whose ops are not known step by step, ``op_total`` and ``kernel_total`` are of all that was
+        recorded. Steps
         of warm-up are left out; profiles without steps are compared by the iterations that repeat, else
         whole. What is selected is selected in both. Raises ValueError for another ``by``.
         """
@@ -48,6 +54,8 @@ class Diff(Steps, Host):
     def _reduced(self, how: str = STEPS) -> Reduced:
         if light.is_light(self.trace):
             return reduce_light(self.trace, how)
+        if how == TOTALS:
+            return replace(self._steps_reduced, totals=self._totals_of_all, has_ops=False)
         return self._whole_reduced if how == WHOLE else self._steps_reduced
 
     @once
@@ -69,6 +77,8 @@ class Diff(Steps, Host):
             inferred=inferred,
             whole=whole,
         )
+        if found.unit == STEP and len(self.trace["processes"]) > 1:
+            found = replace(found, ranked=rankwise.ranked(self._step_table, self._exchanged))
         hand_back()
         return found
 
@@ -82,8 +92,7 @@ def table(difference: Difference, by: str) -> pl.DataFrame:
     """Return one of the tables ``BY``."""
     if by == "run":
         return about.runs(difference.a.about, difference.b.about)
-    made = {"part": "parts", "cause": "causes", "op": "ops", "kernel": "kernels", "step": "step"}
-    frame: pl.DataFrame = getattr(difference, made[by])
+    frame: pl.DataFrame = getattr(difference, by if by == "step" else f"{by}s")
     return frame
 
 

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.core.advice.diagnosis_merged import diagnosis as merged_diagnosis
+from opscope.core.analysis import light_diagnosis
 from opscope.core.analysis.arrivals import arrived_apart
 from opscope.core.analysis.devices import trace_device
-from opscope.core.analysis.step_times import STEPS
+from opscope.core.analysis.diff.light import reduce_light
+from opscope.core.analysis.diff.merged_job import reduce_merged
+from opscope.core.analysis.diff.rankwise import counted, ranked
+from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
+from opscope.core.analysis.diff.reduced import Reduced
+from opscope.core.analysis.step_times import STEPS, processes_of, step_at
+from opscope.core.analysis.stragglers import stragglers
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
@@ -104,6 +112,38 @@ class Answers(Diagnosed, Saved):
     @once
     def _found_steps(self) -> pl.DataFrame:
         return self._step_table.select(*STEPS)
+
+    @once
+    def _diagnosed(self) -> pl.DataFrame:
+        steps = counted(self._step_table)
+        process = processes_of(self._exchanged["process"])
+        end = self._exchanged["end"].fill_null(0).to_numpy() - 1
+        inside = pl.Series(step_at(steps, process, end) >= 0, dtype=pl.Boolean)
+        late = stragglers(self.trace, self._exchanged.filter(inside))
+        names = self.trace["processes"]["framework"].drop_nulls().cast(pl.String).unique().to_list()
+        return merged_diagnosis(
+            ranked(self._step_table, self._exchanged),
+            late,
+            not self.cpu_only,
+            names[0] if len(names) == 1 else None,
+            self.merged_of or "",
+        )
+
+    def _make_diagnosis(self) -> pl.DataFrame:
+        return light_diagnosis.diagnosis(self.trace) if self.is_light else self._diagnosed
+
+    def _reduced(self, how: str = BY_STEPS) -> Reduced:
+        if self.is_light:
+            return reduce_light(self.trace, how)
+        return reduce_merged(
+            self.trace,
+            self._step_table,
+            self._exchanged,
+            self.spans,
+            self._totals_of_all,
+            how,
+            bool(self._about.get("on_gpu")),
+        )
 
     @once
     def spans(self) -> pl.DataFrame:

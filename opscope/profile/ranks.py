@@ -90,11 +90,12 @@ class Ranks(Steps):
     def collective_faults(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Collectives that some ranks never entered, or entered with another kind, size or dtype.
 
-        Only ranks that are in the profile are missed.
+        Only ranks that are in the profile are missed. Where collectives cannot be judged, a row without a
+        ``fault`` has the ``reason``: a profile without rows has no fault among its collectives.
         """
         return self._given(
             "collective_faults",
-            lambda: collective_faults.collective_faults(self._called, self._ranks),
+            lambda: collective_faults.collective_faults(self._called, self._ranks, self._exchanged),
         )
 
     @selectable

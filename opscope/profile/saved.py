@@ -26,7 +26,7 @@ from .work import Work
 Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 15
+ANALYSIS: Final = 16
 
 
 def _when(stored: tuple[str, str | None]) -> int:

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.analysis import totals
 from opscope.core.analysis.by_range import range_sums, range_totals
+from opscope.core.analysis.diff import whole_job
 from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
@@ -200,3 +201,8 @@ class Work(Base):
     def own_costs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """opscope's own cost while it recorded, by process and part."""
         return self.trace["own_costs"]
+
+    @once
+    def _totals_of_all(self) -> whole_job.Totals:
+        time = int(self.summary()["device_time"][0] or 0)
+        return whole_job.totals(self._cached("op_totals"), self.kernel_totals(), time)

@@ -12,7 +12,8 @@ import polars as pl
 from opscope import frames
 from opscope.core.analysis.diff.about import runs
 from opscope.core.analysis.diff.gate import Held
-from opscope.core.analysis.diff.judged import SAME, UNCLEAR
+from opscope.core.analysis.diff.judged import FASTER, SAME, SLOWER, UNCLEAR
+from opscope.core.analysis.diff.rankwise import CHANGES
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
 
@@ -31,7 +32,13 @@ TITLES: Final = {
     "cause": "Where in the {unit}: parts by op",
     "op": "Ops that changed",
     "kernel": "Ops for which other kernels work, on the same inputs",
+    "rank": "Ranks: what became of a step of each, and why",
+    "rank_step": "Each step of each rank",
+    "op_total": "Ops, all that was recorded",
+    "kernel_total": "Kernels, all that was recorded",
 }
+#: Tables that have a row for each step of each rank: shown where they are asked for.
+_ASKED: Final = ("rank_step",)
 #: The columns that the terminal shows.
 SHOWN: Final = {
     "run": ("property", "value_a", "value_b"),
@@ -40,6 +47,12 @@ SHOWN: Final = {
     "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
            "inputs_b", "a", "b", "noise", "calls_a", "calls_b"),
     "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
+    "rank": ("rank", "a", "b", "change", "work_change", "verdict", "cause", *CHANGES, "noise",
+             "reason"),
+    "rank_step": ("rank", "step_a", "step_b", "a", "b", "change", "work_change", "cause", *CHANGES,
+                  "reason"),
+    "op_total": ("change", "ratio", "op", "direction", "a", "b", "total_calls_a", "total_calls_b", "reason"),
+    "kernel_total": ("change", "ratio", "name", "a", "b", "total_calls_a", "total_calls_b"),
 }  # fmt: skip
 _RUN: Final = frames.FRAMES['diff(other, "run")']
 
@@ -73,6 +86,16 @@ _FORMS: Final = (
     Column("noise", "noise", units.time, rank=3),
     Column("verdict", ""),
     Column("work", "work", rank=4),
+    Column("work_change", "own work", _time, rank=1),
+    *(
+        Column(name, name.removesuffix("_change").replace("_", " "), _time, rank=5)
+        for name in CHANGES
+    ),
+    Column("total_calls_a", "calls A", units.count, rank=8),
+    Column("total_calls_b", "calls B", units.count, rank=8),
+    Column("step_a", "step in A"),
+    Column("step_b", "step in B"),
+    Column("name", "kernel", kernel, flexible=True, least=40, parts="words"),
     Column("calls_a", "calls A", units.ratio, rank=8),
     Column("calls_b", "calls B", units.ratio, rank=8),
     Column("op_b", "op in B", flexible=True, rank=9),
@@ -88,9 +111,7 @@ def frame(difference: Difference, by: str) -> pl.DataFrame:
     made: pl.DataFrame
     if by == "run":
         return runs(difference.a.about, difference.b.about)
-    made = getattr(
-        difference, {"part": "parts", "cause": "causes", "op": "ops", "kernel": "kernels"}[by]
-    )
+    made = getattr(difference, f"{by}s")
     return made
 
 
@@ -143,6 +164,8 @@ def tables(difference: Difference, names: tuple[str, str], top: int | None) -> l
     )
     made = [head]
     for by in TITLES:
+        if by in _ASKED:
+            continue
         found = shown(difference, by)
         if by == "run" or len(found):
             made.append(table(difference, by, found, top))
@@ -177,6 +200,8 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
     if by == "part":
         there = (pl.col("a").fill_null(0) + pl.col("b").fill_null(0)) > 0
         return found.filter(there) if (found["change"] != 0).any() else found.clear()
+    if by in ("rank", "rank_step", "op_total", "kernel_total"):
+        return found if by.startswith("rank") else found.filter(pl.col("change") != 0)
     if by == "kernel" or (by == "cause" and found["op"].null_count() == len(found)):
         return found if by == "kernel" else found.clear()  # without ops it is the table of parts
     verdict = pl.col("verdict")
@@ -202,6 +227,37 @@ def notes(difference: Difference) -> list[str]:
     said += [f"{part}: {reason}" for part, reason in one.select("part", "reason").iter_rows()]
     if difference.waited is not None:
         said.append(f"communication: {_waited(difference.waited).removeprefix(', ')}")
+    said += _of_ranks(difference)
+    merged = [name for name, one in (("A", difference.a), ("B", difference.b)) if one.merged]
+    if merged:
+        said.append(
+            f"{' and '.join(merged)} {'are merged jobs' if len(merged) > 1 else 'is a merged job'}: which ops"
+            " a step's parts are of is not known; the totals of ops and kernels are of all that was recorded"
+        )
+    return said
+
+
+def _of_ranks(difference: Difference) -> list[str]:
+    """Return how many ranks became slower, and which most."""
+    rows = difference.ranks
+    both = rows.filter(pl.col("change").is_not_null())
+    if both.is_empty():
+        return []
+    judged = both.filter(pl.col("verdict").is_not_null())
+    counts = ", ".join(
+        f"{len(judged.filter(pl.col('verdict') == word)):,} {word}" for word in (SLOWER, FASTER)
+    )
+    of = "own work" if both["work_change"].is_not_null().any() else "steps"
+    said = [f"ranks by their {of}: {counts}, of {len(both):,} that both have"]
+    slower = judged.filter(pl.col("verdict") == SLOWER).head(1)
+    if len(slower) and slower["rank"][0] is not None:
+        row = slower.row(0, named=True)
+        more = row["change"] if row["work_change"] is None else row["work_change"]
+        cause = row["cause"].replace("_", " ")
+        said.append(f"rank {row['rank']} became slower most: {_time(more)} a step, mostly {cause}")
+    lone = rows.filter(pl.col("change").is_null())
+    if len(lone):
+        said.append(f"{len(lone):,} ranks are in one of the runs alone")
     return said
 
 
@@ -214,7 +270,7 @@ def as_json(difference: Difference, names: tuple[str, str], held: Sequence[Held]
         "step": difference.step.row(0, named=True),
         "notes": notes(difference),
         "runs": frame(difference, "run").to_dicts(),
-        **{f"{by}s": frame(difference, by).to_dicts() for by in ("part", "cause", "op", "kernel")},
+        **{f"{by}s": frame(difference, by).to_dicts() for by in TITLES if by != "run"},
         "limits": [
             {"limit": one.limit, "exceeded": one.failed, "change": one.change, "said": one.said}
             for one in held
@@ -233,7 +289,7 @@ def markdown(
     parts = shown(difference, "part")
     if len(parts):
         lines += _rows(table(difference, "part", parts, None))
-    for by in ("run", "cause", "op", "kernel"):
+    for by in ("run", "cause", "op", "kernel", "rank", "op_total", "kernel_total"):
         found = shown(difference, by)
         if len(found):
             made = table(difference, by, found, top)
@@ -261,7 +317,7 @@ def _rows(made: Table) -> list[str]:
 
 
 #: Columns with words of opscope alone.
-_OWN: Final = frozenset({"part", "verdict", "work", "direction", "property", "matched"})
+_OWN: Final = frozenset({"part", "verdict", "work", "direction", "property", "matched", "cause"})
 
 
 def _is_text(column: Column) -> bool:

@@ -17,6 +17,7 @@ from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.distributed import (
     collectives,
     communication,
+    lacking,
     one_clock,
     timed,
 )
@@ -73,7 +74,7 @@ def merge(
         raise BadInput(shown(twice[0]), "given twice: it would count twice")
     broken: list[BadInput] = []
     names = {os.path.basename(os.fspath(path)) for path in files}
-    lacking = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
+    absent = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
     joined = _joined(_read(files, broken if not strict else None))
     if not joined.abouts:
         if broken:
@@ -83,7 +84,7 @@ def merge(
     if strict and lost:
         raise BadInput(lost[0]["path"], lost[0]["what"])
     lost += [{"path": one.path, "what": one.what} for one in broken]
-    return _merged(joined, lost, expected if isinstance(expected, int) else None, lacking)
+    return _merged(joined, lost, expected if isinstance(expected, int) else None, absent)
 
 
 def merged_of(partials: Iterable[packed.Partial]) -> Merged:
@@ -176,7 +177,7 @@ class _Seen:
 
 
 def _merged(
-    joined: Joined, failed: list[dict[str, str]], expected: int | None, lacking: list[str]
+    joined: Joined, failed: list[dict[str, str]], expected: int | None, absent: list[str]
 ) -> Merged:
     abouts = joined.abouts
     on_cpu = bool(abouts[0]["cpu_only"])
@@ -195,7 +196,7 @@ def _merged(
     trace = Trace.of(held, _origin(abouts, failed))
     found = joined.rows("exchanges")
     trace, moves = placed(trace, found)
-    which = manifest(trace["processes"], len(abouts), failed, expected, lacking)
+    which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))
     whole = Trace(trace.tables, present, trace.origin)
     found = moves.moved(found, ("called", "start", "end"))
@@ -355,10 +356,10 @@ def _note(
     """Add notes on what the merge cannot know as ``load`` of all files would."""
     for one in which.failed:
         trace.note("error", f"left out: {one['path']}: {one['what']}")
-    for what, lacking in (("ranks", which.missing), ("files", which.missing_files)):
-        if lacking:
-            some = ", ".join(map(str, lacking[:10])) + (" …" if len(lacking) > 10 else "")
-            trace.note("error", f"missing {what}: {some}", len(lacking))
+    for what, gone in (("ranks", which.missing), ("files", which.missing_files)):
+        if gone:
+            some = ", ".join(map(str, gone[:10])) + (" …" if len(gone) > 10 else "")
+            trace.note("error", f"missing {what}: {some}", len(gone))
     if which.duplicates:
         some = ", ".join(map(str, which.duplicates[:10]))
         trace.note("warning", f"several files are of one rank: {some}", len(which.duplicates))
@@ -395,17 +396,12 @@ def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
 
 def _incomplete(exchanged: pl.DataFrame) -> Iterator[tuple[str, int]]:
     """Yield a note on the collectives that lack members, if there are any."""
-    one = ["group", "members", "size", "number"]
-    known = exchanged.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
-    if known.is_empty():
-        return
-    there = known.group_by(one).agg(pl.col("process").n_unique().alias("there"))
-    lacking = there.filter(pl.col("there") < pl.col("size"))
-    if len(lacking):
+    many = len(lacking(exchanged))
+    if many:
         yield (
             "collectives are partial, as not all of their members were read: their waiting is that of the"
             " members that were",
-            len(lacking),
+            many,
         )
 
 

@@ -17,6 +17,23 @@ from opscope.readers.errors import BadInput
 
 #: The integers of a summary of CPUs.
 _OF_CPU: Final = frozenset(("self_time", "outside", "cpu_busy", "known", "sized"))
+#: Columns that always have a value, and are added, compared or sorted.
+_NEVER_NULL: Final[Mapping[str, tuple[str, ...]]] = {
+    "devices": ("busy", "kept"),
+    "device_spans": ("since", "length"),
+    "bounds": ("start", "end"),
+    "op_totals": ("op", "calls"),
+    "kernel_sums": ("calls", "total"),
+    "kernel_lengths": ("calls", "total"),
+    "unattributed": ("kernels", "copies", "time"),
+    "gaps": ("time",),
+    "trace.notes": ("severity", "what", "how_many"),
+}
+#: Of these no value is negative or so large that a sum of many does not fit into 64 bits.
+_SUMMED: Final = ("busy", "length", "calls", "total", "time", "kernels", "copies", "how_many")
+_MOST: Final = 1 << 56
+#: Times (ns) are no farther from 0.
+_LATEST: Final = 1 << 62
 #: Numbers of processes and clocks may be this many times as many as there are.
 _SPARSE: Final = 16
 _TRACE: Final = "trace."
@@ -68,6 +85,8 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     common, *kinds = _figures()
     if set(about["summary"]) - common not in kinds or common - set(about["summary"]):
         raise BadInput(shown, "damaged: its summary has other figures")
+    if any(value is not None and not 0 <= value <= _LATEST for value in about["summary"].values()):
+        raise BadInput(shown, "damaged: its summary has a figure that cannot be")
     for name, frame in tables.items():
         if name not in known:
             raise BadInput(shown, f"damaged: it has no table {name!r:.80}")
@@ -79,6 +98,24 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         raise BadInput(shown, f"damaged: it lacks the table {min(lacking)}")
     for column, table in _NUMBERED.items():
         _numbered(shown, column, table, tables)
+    for name, columns in _NEVER_NULL.items():
+        if name in tables and tables[name].width:
+            _valued(shown, name, tables[name].select(columns))
+
+
+def _valued(shown: str, name: str, frame: pl.DataFrame) -> None:
+    """Refuse nulls, negative lengths and numbers that no trace has."""
+    table = name.removeprefix(_TRACE)
+    for column in frame:
+        if column.null_count():
+            raise BadInput(shown, f"damaged: table {table} lacks values of {column.name}")
+        low, high = column.min(), column.max()
+        if column.name in _SUMMED and len(column) and (low < 0 or high > _MOST):  # type: ignore[operator]
+            raise BadInput(shown, f"damaged: table {table} has a {column.name} that cannot be")
+    if name == "bounds" and len(frame):
+        start, end = frame["start"], frame["end"]
+        if (start > end).any() or start.min() < -_LATEST or end.max() > _LATEST:  # type: ignore[operator]
+            raise BadInput(shown, "damaged: table bounds has times that cannot be")
 
 
 def _numbered(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from opscope.core.not_merged import NotMerged
+
 from . import rows, tables
 from .axes import Axes, axes_of
 from .op_guesses import EACH, op_guesses
@@ -193,7 +195,7 @@ def _asked(viewed: Viewed, question: Question) -> Iterator[tuple[dict[str, str],
     for params in question.stored(viewed):
         try:
             answer = question.answer(Asked(viewed, params))
-        except (Unanswered, BadParameter):
+        except (Unanswered, BadParameter, NotMerged):
             continue
         binary = isinstance(answer, (bytes, bytearray, memoryview))
         yield params, bytes(answer) if binary else _json(answer)

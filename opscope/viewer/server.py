@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from opscope.core.not_merged import NotMerged
 from opscope.readers.errors import BadInput
 
 from .bundle import STATIC, NotBuilt, static
@@ -83,7 +84,7 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
             answer = await _unless_gone(request, made)
         except (BadParameter, BadInput) as error:
             return _plain(400, str(error))
-        except Unanswered as error:
+        except (Unanswered, NotMerged) as error:
             return _plain(404, str(error.args[0]) if error.args else "not there")
         except Busy as error:
             return _plain(503, str(error), {"retry-after": "5"})

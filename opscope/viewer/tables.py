@@ -83,6 +83,10 @@ _EACH: Final = (
 )
 
 
+#: The tables of a difference that the pages show.
+_DIFFERENCES: Final = ("run", "part", "cause", "op", "kernel", "rank", "op_total", "kernel_total")
+
+
 def difference_of(asked: Asked) -> Difference:
     """Return the difference between what was asked for and the other profile, the same selected in it.
 
@@ -122,7 +126,7 @@ def kinds() -> Mapping[str, Kind]:
         )
         for one in registry.reports().values()
     ]
-    made += [*_EACH, *map(_differing, difference.TITLES)]
+    made += [*_EACH, *map(_differing, _DIFFERENCES)]
     return MappingProxyType({one.name: one for one in made})
 
 

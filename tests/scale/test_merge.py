@@ -156,7 +156,7 @@ def test_partials_of_a_saved_profile_equal_those_of_its_traces(tmp_path):
 
 
 LACKING = (
-    "kernels", "ops", "memops", "diagnosis", "efficiency", "idle_ops", "critical_path", "launches", "queue",
+    "kernels", "ops", "memops", "efficiency", "idle_ops", "critical_path", "launches", "queue",
     "memory_curve", "memory_by_op", "call_tree", "modules", "operators", "input_waits", "cpu_samples",
     "bandwidth", "bandwidth_curve", "slow_steps", "iterations", "energy", "counters",
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_every_other_method_answers_or_refuses(tmp_path):
         except (NotMerged, TypeError):  # TypeError: it takes an argument
             continue
         wanted = getattr(loaded, name)()
-        if isinstance(wanted, pl.DataFrame) and not name.startswith("advice"):
+        if isinstance(wanted, pl.DataFrame) and not name.startswith(("advice", "diagnosis")):
             assert len(found) == len(wanted), name
 
 
@@ -216,6 +216,8 @@ def test_missing_ranks_are_named(tmp_path):
     assert said["missing ranks: 1"] == 1
     partial = [many for what, many in said.items() if what.startswith("collectives are partial")]
     assert partial == [4]  # one of each step
+    (row,) = merged.collectives().rows(named=True)
+    assert (row["size"], row["present"], row["calls"], row["partial"]) == (4, 3, 12, 4)
     assert_same(merged, [files[0], files[2], files[3]], without=("notes",))
 
 
@@ -342,7 +344,7 @@ def test_a_file_that_is_no_partial_is_an_error(tmp_path):
     ("name", "value"),
     [
         ("summary", {}), ("summary", {"steps": "1"}), ("present", "kernels"), ("origin", []),
-        ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
+        ("summary", {"device_time": -1}), ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
         ("source", {}), ("ranges", None), ("calls", [1]), ("cpu_only", "no"), ("content", 3),
     ],
 )  # fmt: skip
@@ -376,6 +378,39 @@ def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
         merge(tmp_path / "parts")
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("devices", "busy", None), ("devices", "busy", -5), ("device_spans", "length", 2**62),
+        ("bounds", "start", None), ("bounds", "end", -(2**62)), ("kernel_sums", "total", None),
+        ("trace.notes", "severity", None),
+    ],
+)  # fmt: skip
+def test_values_of_a_partial_that_nobody_writes_are_refused(tmp_path, table, column, value):
+    (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
+    held = packed.read(Path(made), "x")
+    frame = held.tables.get(table)
+    if frame is None:
+        frame = pl.DataFrame({"severity": ["info"], "what": ["x"], "how_many": [1]})
+    changed = pl.lit(value, frame.schema[column]).alias(column)
+    packed.write(Path(made), held.about, {**held.tables, table: frame.with_columns(changed)})
+    with pytest.raises(BadInput, match="damaged: table"):
+        merge(tmp_path / "parts")
+
+
+def test_a_job_without_steps_has_its_first_screen(tmp_path):
+    """Of a profile without steps the screen asks which directions there are, which are texts after a merge."""
+    for file in rank_files(tmp_path, 2):
+        told = json.loads(file.read_text())
+        told["traceEvents"] = [
+            one for one in told["traceEvents"] if not one["name"].startswith("ProfilerStep")
+        ]
+        file.write_text(json.dumps(told))
+        write_partial(str(file), tmp_path / "parts")
+    titles = [one.title for one in console.first_screen(merge(tmp_path / "parts"))]
+    assert "Summary of 2 of 2 ranks" in titles
+
+
 def test_the_first_screen_of_traces_without_a_named_device_has_its_summary(shared, tmp_path):
     """The vendor's words then hang on the names of calls, which a merge has no table of."""
     files = [shared / one for one in REAL["two ranks of 128"]]
@@ -384,5 +419,5 @@ def test_the_first_screen_of_traces_without_a_named_device_has_its_summary(share
     assert merged.call_names == loaded.call_names != []
     assert vendor(merged) == vendor(loaded)
     titles = [table.title for table in console.first_screen(merged)]
-    assert titles[0] == "Summary of 2 of 128 ranks"
+    assert titles[:2] == ["Diagnosis", "Summary of 2 of 128 ranks"]
     assert len(titles) > 2

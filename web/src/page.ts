@@ -16,6 +16,8 @@ export interface About {
   span: { start: number | string; end: number | string } | null;
   /** What was selected when a file was written; null for all. */
   selected: string | null;
+  /** Of which part of a job it was merged, "997 of 1,000 ranks"; null of a profile with events. */
+  merged: string | null;
   /** Per page, why it has no content; pages that have some are absent. */
   empty: Record<string, string>;
 }

@@ -14,7 +14,7 @@ import type { Source } from "./source";
 import { address, GLOBAL, route } from "./state";
 
 /** What a page that is `alone` has in place of what is not known yet. */
-const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, empty: {} };
+const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, merged: null, empty: {} };
 
 /** Draws again whenever the address changes. */
 export function useRoute() {

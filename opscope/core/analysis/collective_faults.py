@@ -26,6 +26,7 @@ FAULTS: Final = {
     "waited": pl.Int64,
     "missing_ranks": pl.String,
     "who": pl.String,
+    "reason": pl.String,
 }
 LAST: Final = {
     "process": pl.Int32,
@@ -48,17 +49,34 @@ NO_END: Final = "it did not end in the recording"
 NO_TIMES: Final = "only calls were recorded, not when they ran"
 
 
-def collective_faults(entered: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per collective and what is wrong with it (``FAULTS``), by group and number.
+#: Why collectives are not judged, in the order in which the reasons are looked for.
+ALONE: Final = "only one of the group's ranks is in the profile"
+NO_GROUP: Final = "which group they are of is not recorded"
+SHARED: Final = (
+    "more processes than the group has ranks use its name, so that several groups share it"
+)
+NO_CALLS: Final = "they ran, and calls of collectives are not recorded"
+
+
+def collective_faults(
+    entered: pl.DataFrame, ranks: pl.DataFrame, ran: pl.DataFrame
+) -> pl.DataFrame:
+    """Return one row per collective and what is wrong with it (``FAULTS``), by group and number; then one row
+    per ``reason`` why others cannot be told of, with a null ``fault``.
 
     ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and
-    ``until``, when its recording ended (ns). Missing ranks are those of the group that are in the profile
-    and did not call it. A collective that another rank completed had all of its ranks, so one that lacks
-    there lies outside a recording and is no fault. Where nothing shows whether it was completed (calls
-    alone), only a rank that has a later one of the group is missing. ``waited`` (ns): how long the others
-    had waited when the recording ended; if that is no longer than usual, it may just have ended too early.
+    ``until``, when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. Missing ranks are those
+    of the group that are in the profile and did not call it. A collective that another rank completed had
+    all of its ranks, so one that lacks there lies outside a recording and is no fault. Where nothing
+    shows whether it was completed (calls alone), only a rank that has a later one of the group is
+    missing. ``waited`` (ns): how long the others had waited when the recording ended; if that is no
+    longer than usual, it may just have ended too early.
     """
     rows = _placed(entered, ranks)
+    return pl.concat([_found(rows, ranks), _untold(entered, rows, ran)])
+
+
+def _found(rows: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         return pl.DataFrame(schema=FAULTS)
     there = (
@@ -101,6 +119,36 @@ def collective_faults(entered: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFram
     for column, fault in _WHAT.items():
         found.append(_shaped(_differing(rows, there, column, fault, ranks)))
     return pl.concat(found).sort("group", "members", "collective", "fault", nulls_last=True)
+
+
+def _untold(entered: pl.DataFrame, rows: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per reason why collectives are not judged. ``rows`` are those of ``entered`` that have a
+    number."""
+    group = list(GROUP)
+    one_of = rows.filter(pl.col("process").n_unique().over(group) == 1)
+    nameless = _collective(entered).filter(pl.col("number").is_null())
+    unheard = _collective(ran).join(entered.select("process").unique(), on="process", how="anti")
+    parts = {
+        ALONE: one_of.filter((pl.col("size") != 1).fill_null(True)),
+        NO_GROUP: nameless.filter(pl.col("group").is_null()),
+        SHARED: nameless.filter(pl.col("group").is_not_null()),
+        NO_CALLS: unheard,
+    }
+    told = []
+    for why, part in parts.items():
+        if part.is_empty():
+            continue
+        groups = part.select(pl.col("group", "members").cast(pl.String), "size").unique()
+        of = f"{len(part):,} calls" if why != NO_CALLS else f"{len(part):,} collectives"
+        many = "" if len(groups) == 1 else f" of {len(groups):,} groups"
+        same = groups.row(0, named=True) if len(groups) == 1 else {}
+        told.append({**same, "reason": f"cannot tell of {of}{many}: {why}"})
+    return pl.DataFrame(told, schema=FAULTS)
+
+
+def _collective(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that are no messages between two ranks: those are not judged."""
+    return found.filter(~pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False))
 
 
 def last_collectives(entered: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
@@ -225,4 +273,5 @@ def _listed(name: str) -> pl.Expr:
 
 
 def _shaped(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.rename({"number": "collective"}).select(*FAULTS).cast(dict(FAULTS.items()))
+    rows = rows.rename({"number": "collective"}).with_columns(pl.lit(None).alias("reason"))
+    return rows.select(*FAULTS).cast(dict(FAULTS.items()))

@@ -46,6 +46,8 @@ _COLLECTIVES: Final = {
     "dtype": pl.Categorical,
     "reduction": pl.Categorical,
     "calls": pl.Int64,
+    "present": pl.Int64,
+    "partial": pl.Int64,
     "message_bytes": pl.Int64,
     "time": pl.Int64,
     "waiting_time": pl.Int64,
@@ -149,11 +151,11 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
     parts += [(one, _on_cpu(attribution, found, one)) for one in talking]
     for process, part in parts:
-        exchanged_here = found.filter(pl.col("process") == process)
+        exchanged_here = found.filter(_of(process))
         seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
         comm = _union(part.filter("communicates"))
         other = _union(part.filter(~pl.col("communicates")))
-        mine = steps.filter(pl.col("process") == process)
+        mine = steps.filter(_of(process))
         window = mine if len(mine) else part
         low, high = (0, 0) if window.is_empty() else _bounds(window)
         hidden = _length(intersect(comm, other)) / _length(comm) if len(comm[0]) else None
@@ -176,13 +178,18 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     return pl.DataFrame(rows, schema=OWN)
 
 
-def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.DataFrame:
+def _of(process: int | None) -> pl.Expr:
+    """Return which rows are of a process; None: of those whose process is not recorded."""
+    return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
+
+
+def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int | None) -> pl.DataFrame:
     """Return start, end, communicates: the collectives of a process, and its outermost other ops."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
-    mine = (ranges["process"] == process).fill_null(False).to_numpy()
+    mine = ranges["process"].eq_missing(pl.Series([process], dtype=pl.Int32)).to_numpy()
     outer = attribution.is_op & (attribution.parent < 0) & ~talks[meaning.reading] & mine
-    ran = found.filter((pl.col("process") == process) & pl.col("end").is_not_null())
+    ran = found.filter(_of(process) & pl.col("end").is_not_null())
     return pl.concat(
         [
             ran.select("start", "end", pl.lit(True).alias("communicates")),
@@ -196,6 +203,8 @@ def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int) -> pl.D
 def collectives(found: pl.DataFrame) -> pl.DataFrame:
     """Return one row per group, kind of collective, dtype and reduction, over all ranks, by time, in ns.
 
+    ``present``: the processes seen in them. ``partial``: how many of these collectives lack members of their
+    group (``lacking``); null where the group's size, or which collectives are one, is not known.
     ``time`` and ``waiting_time`` add up the times of all ranks. ``bus_bandwidth`` (bytes/s): the bytes
     that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
     rank, over the collectives of which several ranks are known; null if there are none.
@@ -221,14 +230,32 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
         rated.group_by(key, maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("process").n_unique().cast(pl.Int64).alias("present"),
+            (pl.col("number").is_not_null() & pl.col("size").is_not_null()).any().alias("told"),
             known_sum("bytes").alias("message_bytes"),
             known_sum("duration").alias("time"),
             known_sum("waiting").alias("waiting_time"),
             pl.when(shortest > 0).then(moved / shortest * 1e9).alias("bus_bandwidth"),
         )
+        .join(_partial(found, key), on=key, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.when("told").then(pl.col("partial").fill_null(0)).alias("partial"))
         .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)
     )
     return table.select(*_COLLECTIVES)
+
+
+def lacking(found: pl.DataFrame) -> pl.DataFrame:
+    """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
+    in than its group has ranks: it is partial. ``found`` is the result of ``exchanged``."""
+    known = found.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
+    there = known.group_by(*_WITHIN).agg(pl.col("process").n_unique().alias("there"))
+    return there.filter(pl.col("there") < pl.col("size")).select(*_WITHIN)
+
+
+def _partial(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Return ``key`` and ``partial``, how many collectives lack members, where any does."""
+    rows = found.join(lacking(found), on=list(_WITHIN), how="semi", nulls_equal=True)
+    return rows.group_by(key).agg(pl.col("number").n_unique().cast(pl.Int64).alias("partial"))
 
 
 def clocks(trace: Trace) -> pl.DataFrame:

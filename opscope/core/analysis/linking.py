@@ -399,20 +399,28 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
 
 def _next(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
     """Return for each row the first of ``order`` (sorted by lane and start) at or after it on its lane."""
-    base = int(start.min())
-    span = int(start.max()) - base + 1
-    keys = lane[order] * span + (start[order] - base)
-    found = np.searchsorted(keys, lane[rows] * span + (start[rows] - base), side="left")
+    keys, asked = _keys(lane, start, order, rows)
+    found = np.searchsorted(keys, asked, side="left")
     hit = order[np.minimum(found, len(order) - 1)]
     return np.where((found < len(order)) & (lane[hit] == lane[rows]), hit, NONE)
 
 
 def _last(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
     """Return for each row (-1: none) the last of ``order`` before it on its lane."""
-    base = int(start.min())
-    span = int(start.max()) - base + 1
-    keys = lane[order] * span + (start[order] - base)
     safe = np.where(rows >= 0, rows, 0)
-    found = np.searchsorted(keys, lane[safe] * span + (start[safe] - base), side="left") - 1
+    keys, asked = _keys(lane, start, order, safe)
+    found = np.searchsorted(keys, asked, side="left") - 1
     hit = order[np.maximum(found, 0)]
     return np.where((rows >= 0) & (found >= 0) & (lane[hit] == lane[safe]), hit, NONE)
+
+
+def _keys(lane: Ints, start: Ints, order: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return one number for lane and start of each of ``order`` and of ``rows``, in their order.
+
+    Times of files of unlike clocks lie so far apart (boot, Unix time) that lanes times their span do not fit
+    into 64 bits: the number has the place of a time among those in question.
+    """
+    both = np.concatenate([order, rows])
+    times, place = np.unique(start[both], return_inverse=True)
+    key = lane[both].astype(np.int64) * (len(times) + 1) + place.reshape(-1)
+    return key[: len(order)], key[len(order) :]

@@ -351,8 +351,24 @@ class Ops:
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
             forward_layer = self._line_numbers(forward[paired])
-            layer[paired] = np.where(forward_layer >= 0, forward_layer, layer[paired])
+            theirs = forward_layer >= 0
+            of_one = self._of_one(forward[paired])
+            either = np.flatnonzero(~of_one & theirs & (layer[paired] >= 0))
+            if len(either):
+                own, around = (self._own_lines(some[paired[either]])[0] for some in (rows, forward))
+                theirs[either] = _within(own, around).to_numpy()
+            layer[paired] = np.where(theirs, forward_layer, layer[paired])
         return layer
+
+    def _of_one(self, forward: Ints) -> NDArray[np.bool_]:
+        """Whether each ``forward`` op is one node, whose layer its backward ops have whatever is around them.
+
+        A kernel that does the work of several nodes has the layer of one: other nodes keep their own.
+        """
+        of_one: NDArray[np.bool_] = ~at(
+            self.of_several, at(self.attribution.meaning.reading, forward), False
+        )
+        return of_one
 
     @once
     def _names_line(self) -> dict[str, NDArray[np.bool_]]:
@@ -404,12 +420,9 @@ class Ops:
             place[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
             theirs = gather(their_layer, place)
-            # a kernel that does the work of several nodes has the layer of one: other nodes keep their own
-            fused = at(self.of_several, at(self.attribution.meaning.reading, forward), False)
-            if fused.any():
-                own, around = layer.cast(pl.String), theirs.cast(pl.String)
-                within = (own == around) | own.str.starts_with(around + "/")
-                other = pl.Series(fused) & ~within.fill_null(True)
+            of_one = self._of_one(forward)
+            if not of_one.all():
+                other = pl.Series(~of_one) & ~_within(layer, theirs)
                 theirs = layer.rename(theirs.name).zip_with(other, theirs)
             layer = first(theirs, layer)
             source = first(source, gather(their_source, place))
@@ -446,6 +459,13 @@ class Ops:
             for column in (self._process, self._thread, self._start)
         )
         return process, thread, time
+
+
+def _within(own: pl.Series, around: pl.Series) -> pl.Series:
+    """Return whether each layer ``own`` is ``around`` or one inside it; true where either is null."""
+    own, around = own.cast(pl.String), around.cast(pl.String)
+    inside: pl.Series = ((own == around) | own.str.starts_with(around + "/")).fill_null(True)
+    return inside
 
 
 def _own(call: pl.DataFrame, name: str) -> pl.Series:

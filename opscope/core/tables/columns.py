@@ -302,7 +302,10 @@ def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.in
 
 
 def distinct_values(column: pl.Series) -> pl.Series:
-    """Return the distinct values of a Categorical column, with null; ``unique`` would sort all of it."""
+    """Return the distinct values of a Categorical column, with null; ``unique`` would sort all of it. Texts
+    of a merged profile are String."""
+    if column.dtype == pl.String:
+        return column.unique(maintain_order=True)
     top: Any = column.to_physical().max()
     if top is None:
         return column[:1]

@@ -252,7 +252,8 @@ def frames() -> Iterator[Frame]:
         "collectives()",
         "one row per process group, kind of collective, dtype and reduction, over all ranks, by time",
         columns(
-            "kind group members size dtype reduction calls message_bytes time waiting_time bus_bandwidth",
+            "kind group members size dtype reduction calls present partial message_bytes time waiting_time"
+            " bus_bandwidth",
             kind=("text", "kind of collective: all_reduce, all_gather, send …"),
             dtype=("text", "dtype of the messages"),
             calls=("count", "collectives, each counted once per rank seen in it"),

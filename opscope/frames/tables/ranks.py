@@ -43,11 +43,15 @@ def frames() -> Iterator[Frame]:
     )
     yield Frame(
         "collective_faults()",
-        "one row per collective and what is wrong with it",
+        "one row per collective and what is wrong with it; then a row per reason why others are not judged",
         columns(
-            "fault group members size collective kind entered completed waited missing_ranks who",
+            "fault group members size collective kind entered completed waited missing_ranks who reason",
             kind=_KIND,
             group=_GROUP,
+            reason=(
+                "text",
+                "why it cannot be told whether there is a fault; null where there is one",
+            ),
         ),
     )
     yield Frame(

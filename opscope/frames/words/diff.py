@@ -10,6 +10,20 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "a": "mean per step of the first run",
         "b": "mean per step of the second run",
         "change": "b - a; of a part that one run does not know, the other's time",
+        "compute_change": (
+            "change of the time in kernels that are no collective's, hidden communication included"
+        ),
+        "exposed_communication_change": (
+            "change of the time in communication while nothing was computed"
+        ),
+        "copies_change": "change of the time in copies and sets while none of the parts before went on",
+        "runtime_change": "likewise in calls of the GPU's runtime",
+        "data_loader_change": "likewise in waits for the data loader",
+        "cpu_ops_change": "likewise in ops on the CPU",
+        "other_change": "change of the rest; the parts add up to change",
+        "work_a": "mean step of the first run less the waiting in collectives; null if that is not known",
+        "work_b": "likewise of the second run",
+        "work_change": "work_b - work_a; of a step the change of its work",
         "noise": (
             "how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on"
             " trimmed means); null if a run has fewer than two steps"
@@ -19,6 +33,8 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     "count": {
         "steps_a": "steps of the first run that are compared, of all its processes",
         "steps_b": "likewise of the second",
+        "total_calls_a": "calls in all of the first run; null of work without an op",
+        "total_calls_b": "calls in all of the second run",
     },
     "value": {
         "calls_a": "mean number of calls per step in the first run; work without an op is a call each",
@@ -39,6 +55,12 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
         "property": "what is told of the runs",
         "value_a": "the first run's; null if its profile does not tell",
         "value_b": "the second run's",
+    },
+    "number": {
+        "process_a": "the rank's process in the first run",
+        "process_b": "the rank's process in the second run",
+        "step_a": "the step's number in the first run",
+        "step_b": "the step's number in the second run",
     },
     "yes/no": {"same": "whether both are equal; null if one is not known"},
 }

@@ -59,6 +59,11 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "count": {
         "groups": "process groups of these collectives",
+        "present": "processes that are seen in these collectives",
+        "partial": (
+            "collectives in which fewer processes are seen than the group has ranks: their waiting is that of"
+            " the ranks that are seen; null if size, or which collectives are one, is not known"
+        ),
         "entered": "ranks that called it",
         "completed": "ranks on which its end was recorded",
         "machines": "machines of the group's ranks; null unless all ranks are in the profile",
@@ -71,7 +76,7 @@ BY_UNIT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "text": {
         "cause": "local compute, input, launch, or an earlier wait; null if the trace does not show it",
-        "fault": "not entered by all; kinds, sizes or dtypes differ",
+        "fault": "not entered by all; kinds, sizes or dtypes differ; null where it cannot be told",
         "missing_ranks": "ranks of the group that are in the profile and did not call it",
         "who": "which ranks have which value",
         "waits_for": "ranks that have not called it, if it did not end",

@@ -11,5 +11,5 @@ REPORT = Report(
     title="Missing and mismatched collectives",
     holds=FRAMES["collective_faults()"],
     frame=lambda profile: profile.collective_faults(),
-    empty="none among the collectives that the profile identifies (last_collectives counts them)",
+    empty="no collective that some rank did not enter, or entered unlike others",
 )

@@ -5,7 +5,7 @@ The answer is ``About`` of ``web/src/page.ts``; it takes no parameters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -39,12 +39,15 @@ def _about(viewed: Viewed) -> dict[str, Any]:
         "cpu_only": profile.cpu_only,
         "span": _span(profile),
         "selected": profile.selected,
+        "merged": profile.merged_of,
         "empty": _empty(viewed, steps, ranks),
     }
 
 
 def _steps(profile: Profile) -> dict[str, int] | None:
-    if profile._has_steps:
+    if profile.merged_of is not None:
+        numbers = profile._step_table["step"].drop_nulls().unique()
+    elif profile._has_steps:
         numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
     else:  # steps select the iterations that were found instead
         iterations = profile.iterations()
@@ -60,6 +63,8 @@ def _steps(profile: Profile) -> dict[str, int] | None:
 
 def _devices(profile: Profile) -> list[dict[str, Any]]:
     trace = profile.trace
+    if profile.merged_of is not None:  # nothing can be selected in it, by device neither
+        return []
     seen = [
         profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
         for name in ("kernels", "memops")
@@ -87,7 +92,9 @@ def _ranks(profile: Profile) -> list[int]:
 
 def _span(profile: Profile) -> dict[str, Any] | None:
     bounds = []
-    for name in ("ranges", "calls", "kernels", "memops", "syncs"):
+    if profile.merged_of is not None:
+        bounds.append((profile.spans["start"].min(), profile.spans["end"].max()))
+    for name in () if bounds else ("ranges", "calls", "kernels", "memops", "syncs"):
         if profile.trace.has(name):
             table = profile._own_columns(name, ["start", "end"])[0]
             bounds.append((table["start"].min(), table["end"].max()))
@@ -101,6 +108,8 @@ def _span(profile: Profile) -> dict[str, Any] | None:
 def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     """Return for each page without content the reason, in the words of the report that it shows."""
     profile, trace, made = viewed.profile, viewed.profile.trace, dict[str, str]()
+    if profile.merged_of is not None:
+        return _empty_of_merged(viewed, steps)
     many = {
         name: profile._own_columns(name, [])[1] if trace.has(name) else 0
         for name in ("ranges", "kernels", "memops", "allocations", "calls")
@@ -121,4 +130,24 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     return made
 
 
+def _empty_of_merged(viewed: Viewed, steps: object) -> dict[str, str]:
+    """Return the same of a merged job: pages that are drawn from events have none."""
+    made = dict.fromkeys(_OF_EVENTS, NO_EVENTS)
+    if viewed.profile.cpu_only:
+        made["kernels"] = reports()["kernel"].empty
+    if steps is None:
+        made["steps"] = reports()["steps"].empty
+    if viewed.profile.collectives().is_empty():
+        made["distributed"] = reports()["collectives"].empty
+    if viewed.other is None:
+        made["compare"] = "no second run was given: opscope view FILE --compare OTHER"
+    return made
+
+
+#: The pages that are drawn from single events, and what they say of a merged job.
+_OF_EVENTS: Final = ("layers", "timeline", "roofline", "memory", "source")
+NO_EVENTS: Final = (
+    "events are not in a merged job, which holds sums and steps: opscope view of the rank's own file shows"
+    " this page"
+)
 QUESTION = Question(name="about", answer=answer, stored=lambda viewed: [{}])

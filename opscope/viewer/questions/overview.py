@@ -41,7 +41,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 def _figures(profile: Profile) -> dict[str, Any]:
     makers = (
         ("cards", cards),
-        ("diagnosis", lambda part: _rows(part.diagnosis(), "rank finding share lost text to_try")),
+        ("diagnosis", _diagnosis),
         ("steps", _steps),
         ("ops", lambda part: part.totals_by("op")),
         ("unattributed", _unattributed),
@@ -69,6 +69,10 @@ def _figures(profile: Profile) -> dict[str, Any]:
         "unattributed": made["unattributed"],
         "warnings": made["warnings"],
     }
+
+
+def _diagnosis(profile: Profile) -> list[dict[str, Any]]:
+    return _rows(profile.diagnosis(), "rank finding share lost text to_try")
 
 
 def _steps(profile: Profile) -> tuple[list[dict[str, Any]], str | None]:

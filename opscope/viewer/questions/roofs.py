@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from opscope.core.perf.devices.peaks import Device
+from opscope.profile import Profile
 from opscope.reports.roofs import about
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
@@ -15,12 +16,22 @@ from opscope.viewer.viewed import Viewed
 def answer(asked: Asked) -> dict[str, Any]:
     """Return the peaks (FLOP/s by unit and dtype) and the memory's bandwidth (bytes/s).
 
-    ``device`` is null if it is not known, with ``reason``. ``worked`` has the device time (ns) by dtype of
-    what ran, ``cached`` the size (bytes) of the largest cache, whose bandwidth no table holds; ``notes`` are
-    the lines below the report's table.
+    ``device`` is null if it is not known, with ``reason``. ``worked`` has the device time (ns) by dtype
+    of what ran (none of a merged job: it has no single ops), ``cached`` the size (bytes) of the largest
+    cache, whose bandwidth no table holds; ``notes`` are the lines below the report's table.
     """
     profile = asked.profile
     device, reason = profile.device
+    return {
+        "device": None if device is None else device.name,
+        "reason": reason,
+        "worked": _worked(profile) if profile.merged_of is None else {},
+        "notes": [] if device is None else about(device),
+        **_peaks(device),
+    }
+
+
+def _worked(profile: Profile) -> dict[str, int]:
     times = (
         profile.efficiency()
         .group_by(pl.col("dtype").cast(pl.String), maintain_order=True)
@@ -28,13 +39,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         .drop_nulls("dtype")
         .sort("duration", descending=True)
     )
-    return {
-        "device": None if device is None else device.name,
-        "reason": reason,
-        "worked": dict(times.rows()),
-        "notes": [] if device is None else about(device),
-        **_peaks(device),
-    }
+    return dict(times.rows())
 
 
 def _peaks(device: Device | None) -> dict[str, Any]:

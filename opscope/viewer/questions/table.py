@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core import progress
+from opscope.core.not_merged import NotMerged
 from opscope.reports import suggest
 from opscope.viewer import rows, tables
 from opscope.viewer.additive import additive
@@ -23,6 +24,11 @@ from opscope.viewer.question import Asked, BadParameter, Question
 
 #: Rows of one answer, conditions of one question.
 ROWS: Final = 1_000
+#: The types of columns of a table that a merged job does not have, by unit.
+_TYPES: Final = {
+    "text": pl.String, "yes/no": pl.Boolean,
+    **dict.fromkeys(("ns", "count", "number", "bytes", "FLOP"), pl.Int64),
+}  # fmt: skip
 CONDITIONS: Final = 8
 
 
@@ -70,7 +76,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         "name": kind.name,
         "title": kind.title,
         "row": kind.holds.row,
-        "empty": kind.empty,
+        "empty": _made(kind, asked)[1] or kind.empty,
         "columns": [
             {
                 "name": one.name,
@@ -91,14 +97,24 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
-    """Return the whole table. Raises BadParameter, and Unanswered without a second run."""
+    """Return the whole table; of a merged job that does not have it, none of its rows. Raises BadParameter,
+    and Unanswered without a second run."""
+    return _made(kind, asked)[0]
 
-    def make() -> pl.DataFrame:
+
+def _made(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
+    """Return the table, and why a merged job does not have it."""
+
+    def make() -> tuple[pl.DataFrame, str | None]:
         with progress.stage(f"making the table “{kind.title}”"):
-            return _plain(kind.frame(asked))
+            try:
+                return _plain(kind.frame(asked)), None
+            except NotMerged as error:
+                types = {one.name: _TYPES.get(one.unit, pl.Float64) for one in kind.columns}
+                return pl.DataFrame(schema=types), str(error)
 
-    made: pl.DataFrame = asked.viewed.tables.get(
-        ("frame", _place(kind, asked)), make, lambda made: int(made.estimated_size())
+    made: tuple[pl.DataFrame, str | None] = asked.viewed.tables.get(
+        ("frame", _place(kind, asked)), make, lambda made: int(made[0].estimated_size())
     )
     return made
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile
 from opscope.viewer.question import Asked, BadParameter
 
 from .index import Timeline, timeline_of
@@ -17,8 +19,11 @@ _COLUMNS: Final = 4_096
 
 
 def timeline(asked: Asked) -> Timeline:
-    """Return the timeline of what is selected."""
-    return timeline_of(asked.profile)
+    """Return the timeline of what is selected; of a merged job, which has no events, that of nothing."""
+    profile = asked.profile
+    if profile.merged_of is not None:
+        profile = asked.viewed.tables.get("no events", lambda: Profile(Trace.of({})))
+    return timeline_of(profile)
 
 
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:

@@ -476,7 +476,13 @@ def test_the_frames_have_the_documented_columns(loaders, shared):
         call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
         made = loaders[0].diff(loaders[1], by)
         assert made.columns == [one.name for one in FRAMES[call].columns], by
-        assert {str(kind) for kind in made.dtypes} <= {"String", "Int64", "Float64", "Boolean"}
+        assert {str(kind) for kind in made.dtypes} <= {
+            "String",
+            "Int32",
+            "Int64",
+            "Float64",
+            "Boolean",
+        }
     with pytest.raises(ValueError, match="by must be"):
         loaders[0].diff(loaders[1], "soup")
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from opscope.core.analysis.collective_faults import ALONE, NO_CALLS, NO_GROUP
 from opscope.core.analysis.late_causes import FIRST
 from opscope.profile import Profile, load
 from tests.made_job import TRANSFER, job_files
@@ -105,6 +106,28 @@ def test_the_rank_that_never_came_is_named(tmp_path):
     assert last["waits_for"].to_list() == [None, "2", "2", "2"]
     assert last["ended"].is_null().to_list() == [False, True, True, True]
     assert last["calls"].to_list() == [4, 5, 5, 5]
+
+
+def test_what_cannot_be_judged_is_not_called_sound(tmp_path):
+    """One rank alone, collectives of no group, and kernels without calls: each says why it cannot be told."""
+    files = job_files(tmp_path, 2, training())
+    (alone,) = load(files[:1]).collective_faults().rows(named=True)
+    assert (alone["fault"], alone["group"], alone["size"]) == (None, "0", 2)
+    assert alone["reason"] == f"cannot tell of {STEPS} calls: {ALONE}"
+    assert load(files).collective_faults().is_empty()
+    for path in files:
+        told = json.loads(path.read_text())
+        for one in told["traceEvents"]:
+            one["args"].pop("Process Group Name", None)
+        path.write_text(json.dumps(told))
+    (nameless,) = load(files).collective_faults().rows(named=True)
+    assert nameless["reason"] == f"cannot tell of {2 * STEPS} calls: {NO_GROUP}"
+    for path in files:
+        told = json.loads(path.read_text())
+        told["traceEvents"] = [one for one in told["traceEvents"] if one["cat"] == "kernel"]
+        path.write_text(json.dumps(told))
+    (kernels,) = load(files).collective_faults().rows(named=True)
+    assert kernels["reason"] == f"cannot tell of {2 * STEPS} collectives: {NO_CALLS}"
 
 
 def test_a_recording_that_ends_earlier_lacks_nothing(tmp_path):

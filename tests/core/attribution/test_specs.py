@@ -215,6 +215,31 @@ def test_a_fused_kernel_is_walked_back_to_what_it_begins_with(trace_of):
     assert ops["layer"].cast(pl.String).to_list()[1] == "d"
 
 
+def test_nodes_of_one_fused_kernel_have_layers_of_their_own_by_number_too(trace_of):
+    """What is grouped by layer counts with numbers of layers: equal where the layers are, and only there."""
+    trace = trace_of(
+        ranges=[
+            spec("f/d/MatMul = MatMul(f32[2,3], f32[3,4]) -> f32[2,4]"),
+            spec("f/e/BiasAdd = BiasAdd(f32[2,4], f32[4]) -> f32[2,4]"),
+            spec("f/e/BiasAdd:MatMul = MatMul(f32[2,3], f32[3,4], f32[4]) -> f32[2,4] "
+                 '{fused=["d/MatMul"]}'),
+            spec("f/gradient_tape/d/MatMul/MatMul_1 = MatMul(f32[2,3], f32[2,4]) -> f32[3,4]"),
+            run("f", 10, 40),
+            node("e/BiasAdd:_FusedMatMul", 11),
+            node("gradient_tape/d/MatMul/MatMul_1:MatMul", 21, thread=2),
+            node("gradient_tape/e/BiasAdd/BiasAddGrad:BiasAddGrad", 31, thread=2),
+        ]
+    )  # fmt: skip
+    ops = Ops(attribute(trace))
+    rows = np.flatnonzero(ops.attribution.is_op)
+    forward = ops.forward_of(rows)
+    assert (ops.of_several[ops.attribution.meaning.reading[forward[forward >= 0]]]).any()
+    layers = ops.layers(rows).cast(pl.String).to_list()
+    numbers = ops.layer_numbers(rows, forward).tolist()
+    assert layers == ["e", "d/MatMul", "e/BiasAdd"]
+    assert len({*numbers}) == 3
+
+
 def test_loops_branches_and_optimised_nodes_are_recognised(trace_of):
     trace = trace_of(
         ranges=[

@@ -152,6 +152,42 @@ def test_waiting_is_what_is_beyond_the_shortest(trace_of):
     assert set(ops["bytes"]) == {64}, "32 out and 32 in, as the group has two ranks"
 
 
+def test_collectives_that_lack_members_are_partial(trace_of):
+    """Of two collectives of two ranks the second lacks one; in a group of an unknown size nothing is known."""
+    profile = of(
+        trace_of,
+        group(0, "0", 0, 2),
+        group(1, "0", 1, 2),
+        all_reduce(0, 100, 110, 200),
+        all_reduce(1, 165, 170, 200),
+        all_reduce(0, 300, 330, 345),
+        op(0, 400, 410, 'c10d::allreduce_(f32[8]) -> () {group="other"}', category="communication"),
+        processes=[{"process": 0}, {"process": 1}],
+    )
+    rows = {row["group"]: row for row in profile.collectives().rows(named=True)}
+    known, other = rows.pop("0"), rows.pop("other")
+    assert (known["size"], known["present"], known["calls"], known["partial"]) == (2, 2, 3, 1)
+    assert (other["size"], other["present"], other["calls"], other["partial"]) == (None, 1, 1, None)
+    assert not rows
+
+
+@pytest.mark.filterwarnings("error")
+def test_kernels_whose_process_is_not_recorded_have_a_row_of_their_own(trace_of):
+    """Collectives and other kernels that no process is known of are put beside each other, not beside others."""
+    rows = [(None, "gemm", 0, 100), (None, "ncclDevKernel_AllReduce", 50, 150), (0, "gemm", 0, 10)]
+    names = ("process", "name", "start", "end")
+    kernels = [dict(zip(names, row, strict=True), device=0) for row in rows]
+    found = Profile(trace_of(kernels=kernels)).communication()
+    by = {row["process"]: row for row in found.rows(named=True)}
+    nobody = by[None]
+    assert (nobody["communication_time"], nobody["overlap_time"], nobody["collectives"]) == (
+        100,
+        50,
+        1,
+    )
+    assert (by[0]["communication_time"], by[0]["collectives"]) == (0, 0)
+
+
 def test_what_is_done_with_the_values_is_told_and_kept_apart(trace_of):
     """PyTorch's word, functional collectives', NCCL's; an object that tells nothing is none."""
     told = {

@@ -16,6 +16,9 @@ import pytest
 import opscope
 from opscope.reports import files
 from opscope.reports.registry import reports
+from opscope.scale.merge import merge
+from opscope.scale.partial import write_partial
+from tests.made_ranks import rank_files
 from tests.viewer.browser import figures
 from tests.viewer.browser.conftest import ROOT
 from tests.viewer.browser.looking import PAGES, served, viewing
@@ -65,6 +68,23 @@ def test_there_are_real_traces_of_every_kind():
     # of ncu there are counters, which go beside a trace
     assert kinds == {path.name for path in DATA.iterdir() if path.is_dir()} - {"ncu"}
     assert len(traces()) >= 40
+
+
+def test_a_merged_job(tmp_path, browser, look):
+    """Pages that are drawn from events say that a merged job has none; the others have its tables."""
+    files = rank_files(tmp_path, 3, slow=1)
+    for one in files:
+        write_partial(one, tmp_path / "parts")
+    told = {}
+    with served(merge(tmp_path / "parts"), "job.opscope") as viewer:
+        seen = look(viewer)
+        for page in every_page(seen):
+            told[page] = seen.text
+    without = {page for page, text in told.items() if "events are not in a merged job" in text}
+    assert without == {"timeline", "roofline", "layers", "memory", "source"}
+    assert "aten::mm" in told["operators"]
+    assert "Kernels of 3 of 3 ranks" in told["kernels"]
+    assert "rank 1" in told["distributed"]
 
 
 @pytest.mark.parametrize("name", ["training", "cpu", "empty", "hostile"])

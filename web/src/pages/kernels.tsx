@@ -11,16 +11,26 @@ import { setParams } from "../state";
 
 export const PAGE: Page = { name: "kernels", title: "Kernels", key: "k", component: Kernels };
 
-function Kernels({ source, params }: PageProps) {
+function Kernels({ source, about, params }: PageProps) {
   const kernel = params.get("kernel");
   const use = useAnswer<TablePage>(source, "table", { name: "device_use", rows: 1_000 });
   const lengths = useAnswer<TablePage>(source, "table", { name: "kernel_lengths", rows: 100 });
+  // a merged job has totals of kernels, and no launch of one
+  const merged = about.merged !== null && <DataTable source={source} name="kernel" title={`Kernels of ${about.merged}`} />;
   return (
     <>
       <div class="charts-row">
         {use.answer && <TensorCores page={use.answer} />}
         {lengths.answer && <Lengths page={lengths.answer} />}
       </div>
+      {merged || <ByName source={source} kernel={kernel} />}
+    </>
+  );
+}
+
+function ByName({ source, kernel }: { source: PageProps["source"]; kernel: string | null }) {
+  return (
+    <>
       <DataTable
         source={source}
         name="occupancy"

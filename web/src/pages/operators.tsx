@@ -13,6 +13,8 @@ function Operators({ source, about, params }: PageProps) {
   const [op, inputs, call] = HERE.map((name) => params.get(name));
   const ofInputs: Where = inputs ? { inputs: given(inputs) } : {};
   const choose = (change: Partial<Record<(typeof HERE)[number], string | undefined>>) => setParams(change, false);
+  // a merged job has totals of ops, and no call of one
+  if (about.merged !== null) return <DataTable source={source} name="detail" title={`Operators of ${about.merged}`} />;
   return (
     <>
       <DataTable

@@ -36,15 +36,17 @@ def about(
     left_out: int,
     keys: pl.DataFrame,
     waits: pl.DataFrame,
+    on_gpu: bool | None = None,
 ) -> pl.DataFrame:
     """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
 
-    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``.
+    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used,
+    of a job whose events are not known.
     """
     rows = [
         *_source(trace),
         *_frameworks(trace),
-        *_devices(trace),
+        *(_devices(trace) if on_gpu is None else _all_devices(trace, on_gpu)),
         *_ranks(trace),
         *_counted(unit, units, left_out),
         *_input(waits),
@@ -110,6 +112,17 @@ def _devices(trace: Trace) -> Iterator[tuple[str, str]]:
     if names:
         told = ", ".join(f"{many} × {name}" for name, many in sorted(names.items()))
         yield ("GPU" if trace.used_gpu else "processor"), told
+
+
+def _all_devices(trace: Trace, on_gpu: bool) -> Iterator[tuple[str, str]]:
+    """Yield the devices of a job, whether they were used or not."""
+    if not on_gpu:
+        yield "GPU", CPU
+    devices = trace["devices"].unique(["uuid", "process", "device"], maintain_order=True)
+    names = Counter(devices["name"].drop_nulls().to_list())
+    if names:
+        told = ", ".join(f"{many} × {name}" for name, many in sorted(names.items()))
+        yield ("GPU" if on_gpu else "processor"), told
 
 
 def _ranks(trace: Trace) -> Iterator[tuple[str, str]]:

@@ -92,6 +92,8 @@ def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
             pattern = pl.col("op").cast(pl.String).str.contains(translate_stars(limit.op))
         else:
             pattern = pl.col("op").cast(pl.String) == limit.op
+        if difference.a.merged or difference.b.merged:
+            raise BadLimit(f"{limit.text}: a merged job does not know the time of an op in a step")
         found = difference.of_op(pattern)
         if found is None:
             raise BadLimit(f"{limit.text}: no op of either run is called {limit.op}")

@@ -28,7 +28,7 @@ from opscope.core.tables.trace import Trace
 
 #: The only phase that is a part of a step of a profile with ops.
 _INPUT = PHASES.index("input")
-_KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.Boolean}
+KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.Boolean}
 
 
 def reduce_light(trace: Trace, how: str) -> Reduced:
@@ -70,7 +70,7 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
         for number, name in enumerate(PHASES)
     )
     spent = spent.group_by("unit", "part", "key").agg(pl.col("time").sum())
-    keys = pl.DataFrame(schema=_KEYS)
+    keys = pl.DataFrame(schema=KEYS)
     told = about(
         trace,
         unit,

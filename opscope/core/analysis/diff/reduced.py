@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from opscope.core.analysis.diff.about import about
 from opscope.core.analysis.diff.exclusive import Cut, Events, cut, labelled
 from opscope.core.analysis.diff.keys import Keys
+from opscope.core.analysis.diff.rankwise import RANKED
 from opscope.core.analysis.diff.samples import sampled
+from opscope.core.analysis.diff.whole_job import Totals
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.step_times import (
     NAMES,
@@ -42,6 +44,8 @@ STEP, ITERATION, RUN = "step", "iteration", "run"
 #: How a profile is reduced: by its steps as it has them, by its steps and the parts that all profiles have,
 #: or as a whole run.
 STEPS, BY_PART, WHOLE = "steps", "by part", "whole"
+#: Like STEPS, and with the totals of the whole run's ops and kernels: the other run is a merged job.
+TOTALS: Final = "totals"
 UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
@@ -86,6 +90,12 @@ class Reduced:
     waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=WAITING))
     #: Process and rank, of those whose rank is known.
     ranks: tuple[tuple[int, int], ...] = ()
+    #: The steps of each rank, of a run of several (``rankwise.ranked``).
+    ranked: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANKED))
+    #: What ops and kernels took in the whole run; None where that was not asked for.
+    totals: Totals | None = None
+    #: Whether it is a job that was merged from partials.
+    merged: bool = False
 
     @property
     def many(self) -> int:
@@ -145,12 +155,12 @@ def reduce(
         known,
         about(trace, unit, units, left_out + bare, timed, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
-        waiting=_waiting(trace, units, exchanged),
+        waiting=waiting_in(trace, units, exchanged),
         ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
     )
 
 
-def _waiting(
+def waiting_in(
     trace: Trace, units: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]
 ) -> pl.DataFrame:
     """Return how long ranks waited for each rank in collectives that began inside the units (``WAITING``)."""

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.diff import rankwise, whole_job
 from opscope.core.analysis.diff.judged import (
     SAME,
     UNCLEAR,
@@ -29,6 +30,7 @@ from opscope.core.analysis.diff.reduced import (
     PART_NAMES,
     RUN,
     STEPS,
+    TOTALS,
     WHOLE,
     Reduced,
 )
@@ -195,6 +197,10 @@ class Difference:
     def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
         """Part and group (NONE: the rest) of each piece, and per run the time of each unit and piece."""
         groups = (self.matched.a, self.matched.b)
+        if not (
+            self.a.has_ops and self.b.has_ops
+        ):  # parts alone: the ops of one are not those of none
+            groups = (np.full_like(groups[0], NONE), np.full_like(groups[1], NONE))
         made = []
         for one, group in zip((self.a, self.b), groups, strict=True):
             places = _by_key(one, group)
@@ -293,6 +299,26 @@ class Difference:
             .sort(_size(), "place", descending=[True, False])
             .select(pl.col(name).cast(kind) for name, kind in PARTS.items())
         )
+
+    @once
+    def ranks(self) -> pl.DataFrame:
+        """One row per rank (``rankwise.RANKS``): what became of its mean step, and why."""
+        return rankwise.rank_table(self.a.ranked, self.b.ranked)
+
+    @once
+    def rank_steps(self) -> pl.DataFrame:
+        """One row per rank and step (``rankwise.RANK_STEPS``)."""
+        return rankwise.step_table(self.a.ranked, self.b.ranked)
+
+    @once
+    def op_totals(self) -> pl.DataFrame:
+        """One row per op (``whole_job.OP_TOTALS``) of two runs of which one is a merged job."""
+        return whole_job.op_totals(self.a.totals, self.b.totals)
+
+    @once
+    def kernel_totals(self) -> pl.DataFrame:
+        """One row per kernel (``whole_job.KERNEL_TOTALS``) of two runs of which one is a merged job."""
+        return whole_job.kernel_totals(self.a.totals, self.b.totals)
 
     @once
     def waited(self) -> Waited | None:
@@ -510,6 +536,11 @@ def compare(a: Callable[[str], Reduced], b: Callable[[str], Reduced]) -> Differe
     if one.parts != other.parts:
         told = LIGHT.format(one="A" if other.parts == PART_NAMES else "B")
         return Difference(a(BY_PART), b(BY_PART), told)
+    if (one.totals is None) != (other.totals is None) and one.parts == PART_NAMES:
+        if one.totals is None:
+            one = a(TOTALS)
+        else:
+            other = b(TOTALS)
     return Difference(one, other)
 
 

@@ -1,0 +1,197 @@
+"""What bounds the steps of a merged job, by the parts of its steps; what those do not show cannot be told.
+
+The thresholds are those of the diagnosis of a profile with events. What that tells by single events is not
+told here: which launches were late, which calls synchronised, how near kernels are to their roof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.advice.diagnosis_limits import (
+    BUSY,
+    CANNOT_TELL,
+    CAUSES,
+    HEALTHY,
+    INPUT,
+    WORTH,
+)
+from opscope.core.advice.diagnosis_words import Words, ns, share
+from opscope.core.analysis.diff.rankwise import PARTS
+from opscope.core.analysis.in_words import NEAR, borderline
+from opscope.core.analysis.light_diagnosis import FINDINGS
+
+#: Parts of a step in which no device worked, where one was used.
+_IDLE: Final = ("runtime", "cpu_ops", "other")
+_OWN_FILE: Final = "opscope report of the file of one rank: its diagnosis sees single events"
+
+
+def diagnosis(
+    steps: pl.DataFrame, late: pl.DataFrame, on_gpu: bool, framework: str | None, read_of: str
+) -> pl.DataFrame:
+    """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns).
+
+    ``steps`` are ``rankwise.ranked``, ``late`` the ``stragglers`` of the collectives in these; ``read_of``:
+    ``997 of 1,000 ranks``.
+    """
+    one = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
+    found = sorted(one.findings(), key=lambda row: -row["lost"]) if one.time else []
+    rows = found or [one.none_found()]
+    return pl.DataFrame([*rows, *one.not_told(read_of)], schema=FINDINGS)
+
+
+class _Merged:
+    def __init__(self, steps: pl.DataFrame, late: pl.DataFrame, on_gpu: bool, say: Words) -> None:
+        self.many, self.time = len(steps), int(steps["time"].sum() or 0)
+        self.ranks = steps["process"].n_unique()
+        self.on_gpu, self.say, self.late, self.steps = on_gpu, say, late, steps
+        #: None: not known in any step.
+        self.parts = {
+            name: None if steps[name].null_count() == len(steps) else int(steps[name].sum())
+            for name in PARTS
+        }
+
+    def findings(self) -> Iterator[dict[str, Any]]:
+        """Yield the causes that the parts show."""
+        waits = "the device was idle for {} while the program" if self.on_gpu else "the program"
+        did = "waited for its input" if self.on_gpu else "waited for its input for {}"
+        yield from self._over(
+            "input-bound", "data_loader", INPUT, f"{waits} {did}", self.say.input(None)
+        )
+        talked = self.parts["exposed_communication"] or 0
+        straggler = self._straggler()
+        if straggler is not None:
+            row, caused = straggler
+            yield row
+            talked = max(0, talked - caused)
+        beside = "while nothing was computed" if self.on_gpu else "in no op but collectives"
+        yield from self._over(
+            "communication-bound", talked, WORTH, f"{{}} went into communication {beside}",
+            self.say.communication(),
+        )  # fmt: skip
+        if self.on_gpu:
+            yield from self._over(
+                "copy-bound", "copies", WORTH, "{} went into copies while nothing was computed",
+                self.say.copies("", False),
+            )  # fmt: skip
+
+    def _over(
+        self, finding: str, part: str | int, limit: float, text: str, to_try: str
+    ) -> Iterator[dict[str, Any]]:
+        lost = (self.parts[part] if isinstance(part, str) else part) or 0
+        if lost <= limit * self.time:
+            return
+        row = self._row(finding, lost, text.format(self._part(lost)), to_try)
+        if lost <= NEAR * limit * self.time:
+            row |= borderline(finding, row["text"], limit)
+        yield row
+
+    def _straggler(self) -> tuple[dict[str, Any], int] | None:
+        """Return the row of the rank that most of the waiting is for, and how much that is."""
+        caused = int(self.late["caused_waiting"].sum() or 0) if len(self.late) else 0
+        if not caused:
+            return None
+        worst = self.late.row(0, named=True)
+        own = self.steps.filter(pl.col("process") == worst["process"])
+        mine, behind = int(own["time"].sum() or 0), int(worst["lateness"])
+        if worst["caused_waiting"] < CAUSES * caused or behind <= WORTH * mine or not mine:
+            return None
+        text = (
+            f"it came last to {worst['last']:,} of {worst['compared']:,} collectives, {ns(behind)} later than"
+            f" the first rank in all ({share(behind / mine)} of its time); the others waited for it"
+        )
+        row = self._row(
+            "straggler",
+            min(behind * self.ranks, self.time),
+            text,
+            "opscope report --reports late_causes,slowest_ranks: what this rank does longer than the others",
+        )
+        if behind <= NEAR * WORTH * mine:
+            row |= borderline("straggler", text, WORTH)
+        who = {"process": worst["process"], "rank": worst["rank"]}
+        return row | who, int(worst["caused_waiting"])
+
+    def none_found(self) -> dict[str, Any]:
+        """Return the row that nothing stands out, or that this cannot be told."""
+        if not self.many:
+            return self._row(
+                CANNOT_TELL, None,
+                "what bounds the run: of a merged job its steps' parts show it, and no steps are marked",
+                "opscope.step() at the beginning of each iteration",
+            )  # fmt: skip
+        worked = ("compute", "exposed_communication", "copies") if self.on_gpu else ("cpu_ops",)
+        if not self.time or self.parts[worked[0]] is None:
+            return self._row(
+                CANNOT_TELL,
+                None,
+                "what bounds the run: what ran in its steps is not known",
+                _OWN_FILE,
+            )
+        busy = sum(self.parts[name] or 0 for name in worked)
+        doing = "the device was busy for" if self.on_gpu else "ops took"
+        if busy < BUSY * self.time:
+            return self._row(
+                CANNOT_TELL,
+                None,
+                f"what bounds the run: {doing} {share(busy / self.time)} of the steps' time, and no cause"
+                " that sums show explains the rest",
+                _OWN_FILE,
+            )
+        return self._row(
+            HEALTHY,
+            0,
+            f"nothing stands out of what sums show: {doing} {share(busy / self.time)} of the steps' time",
+            self.say.healthy(),
+        )
+
+    def not_told(self, read_of: str) -> Iterator[dict[str, Any]]:
+        """Yield what else cannot be told of a merged job."""
+        if not self.many:
+            return
+        idle = sum(self.parts[name] or 0 for name in _IDLE) if self.on_gpu else 0
+        if idle > WORTH * self.time:
+            yield self._row(
+                CANNOT_TELL, None,
+                f"why the device was idle for another {self._part(idle)}: late launches, synchronising calls"
+                " and the program's own code are told apart by single events, which a merged job has not",
+                _OWN_FILE,
+            )  # fmt: skip
+        if self.parts["data_loader"] is None:
+            yield self._row(
+                CANNOT_TELL, None,
+                "whether the program waits for its input: no data loader was seen",
+                "opscope run records the framework's own loaders",
+            )  # fmt: skip
+        if self.on_gpu:
+            yield self._row(
+                CANNOT_TELL, None,
+                "what bounds the kernels, compiling and memory: they are told by single events",
+                _OWN_FILE,
+            )  # fmt: skip
+        read, _, rest = read_of.partition(" of ")
+        if rest and read != rest.partition(" ")[0]:
+            yield self._row(
+                CANNOT_TELL, None,
+                f"whether a rank that was not read makes the others wait: the job is {read_of}",
+                "opscope partial of the other ranks, and opscope merge again",
+            )  # fmt: skip
+
+    def _part(self, time: float) -> str:
+        each, whole = ns(time / self.many), ns(self.time / self.many)
+        return f"{each} of each step's {whole} ({share(time / self.time)})"
+
+    def _row(
+        self, finding: str, lost: float | None, text: str, to_try: str | None
+    ) -> dict[str, Any]:
+        return {
+            "process": None,
+            "rank": None,
+            "finding": finding,
+            "share": lost / self.time if lost is not None and self.time else None,
+            "lost": None if lost is None else round(lost),
+            "text": text,
+            "to_try": to_try,
+        }
