@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import evidence, ms, share
 from opscope.core.advice.work import named
 from opscope.core.tables.columns import matching
@@ -155,7 +156,7 @@ def _anomaly(answers: Answers) -> list[Finding] | None:
 def _allocation(answers: Answers) -> list[Finding] | None:
     """Device memory that is allocated and freed in steps after the first; None: not to be told."""
     calls = answers.trace["calls"].with_row_index("call")
-    steps = answers.steps().filter(pl.col("step").is_not_null())
+    steps = marked_steps(answers)
     if calls.is_empty() or steps.is_empty():
         return None
     numbered = steps.sort("process", "start").with_columns(
