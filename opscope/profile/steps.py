@@ -57,7 +57,7 @@ class Steps(Job, Work):
 
     def _made_iterations(self) -> pl.DataFrame:
         part, is_step, doubts = self._iterated
-        return iteration_table(part._ops, is_step, doubts, not self.cpu_only)
+        return iteration_table(part._ops, part._found_steps, is_step, doubts, not self.cpu_only)
 
     @selectable
     def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:
