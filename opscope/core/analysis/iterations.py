@@ -65,7 +65,8 @@ def iterations(
 ) -> pl.DataFrame:
     """Return the iterations (``ITERATIONS``; ns) of a trace whose steps they are, by process and time.
 
-    ``steps`` are those of ``step_times.steps_of(ops)``. ``is_step``: per process, whether its iterations are steps in all reports. ``doubts``: per process what is
+    ``steps`` are those of ``step_times.steps_of(ops)``.
+    ``is_step``: per process, whether its iterations are steps in all reports. ``doubts``: per process what is
     in doubt, or why it has none; such a process has one row. ``seen_device``: whether device work was
     recorded.
     """

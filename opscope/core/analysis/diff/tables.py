@@ -174,13 +174,15 @@ class Difference:
 
     def make(self) -> None:
         """Make all tables, two at a time: Polars releases the GIL."""
-        if not len(self._described):  # all need it, so nothing waits for it in a thread
+        if not self.matched.many:  # all need it, so nothing waits for it in a thread
             return
         with Pool(2) as pool:
-            for made in [
-                pool.submit(getattr, self, name) for name in ("ops", "causes", "kernels", "parts")
-            ]:
-                made.result()
+            for names in (
+                ("_described", "_pieces", "_work"),
+                ("ops", "causes", "kernels", "parts"),
+            ):
+                for made in [pool.submit(getattr, self, name) for name in names]:
+                    made.result()
 
     def _typical(self, values: Sequence[pl.DataFrame], many: int) -> list[Typical] | None:
         """Return what is typical of both runs' ``values`` (group, unit, time) in ``many`` groups; None of
@@ -447,7 +449,9 @@ class Difference:
             sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
         # lists are made only of groups whose names differ, which are few
         marks = [
-            one.group_by("group").agg((pl.col("name").hash() % (1 << 40)).sum(), pl.len())
+            one.group_by("group").agg(
+                (pl.col("name").to_physical().hash() % (1 << 40)).sum(), pl.len()
+            )
             for one in sums
         ]
         other = marks[0].join(marks[1], on="group")
@@ -456,6 +460,7 @@ class Difference:
         )
         made = [
             named.join(other, on="group", how="semi")
+            .with_columns(pl.col("name").cast(pl.String))
             .sort("time", "name", descending=[True, False])
             .group_by("group", maintain_order=True)
             .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
