@@ -30,8 +30,9 @@ _Answer = TypeVar("_Answer")
 GROUP: Final = "opscope.detectors"
 #: Detectors that are asked at a time, and findings that are replayed at a time.
 _AT_ONCE: Final = 2
-#: Detectors that are asked first: their findings need a replay, and what it needs is made beside the others.
-_FIRST: Final = ("tensor_shapes", "slow_gemms")
+#: Detectors that are asked first: one whose finding needs a replay, so that what replays need is made beside
+#: the others, and one that needs no texts of kernels but the ops that launched them.
+_FIRST: Final = ("slow_gemms", "communication_share", "tensor_shapes")
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {

@@ -393,7 +393,9 @@ class Difference:
         if not (self.a.has_ops and self.b.has_ops):
             return pl.DataFrame(schema=OPS)
         work, many = self._work, self.matched.many
-        sums = [{name: _sums(one, many, name) for name in ("time", "calls")} for one in work]
+        sums = [
+            {name: pl.Series(_sums(one, many, name)) for name in ("time", "calls")} for one in work
+        ]
         sides = (self.a, self.b)
         frame = pl.DataFrame(
             {
