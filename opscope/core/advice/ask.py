@@ -33,6 +33,8 @@ _AT_ONCE: Final = 2
 #: Detectors that are asked first: one whose finding needs a replay, so that what replays need is made beside
 #: the others, and one that needs no texts of kernels but the ops that launched them.
 _FIRST: Final = ("slow_gemms", "communication_share", "tensor_shapes")
+#: Detectors that are asked last: the search for iterations would need its memory when the timeline is made.
+_LAST: Final = ("iteration_range", "no_iterations")
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
@@ -122,7 +124,9 @@ def said(
     for name in wanted:
         if name not in known:
             raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
-    asked = [known[name] for name in dict.fromkeys((*_FIRST, *known)) if name in wanted]
+    others = (name for name in known if name not in _LAST)
+    in_turn = dict.fromkeys((*_FIRST, *others, *known))
+    asked = [known[name] for name in in_turn if name in wanted and name in known]
     with progress.stage("asking detectors", len(asked)) as stage:
         found = [one for part in _by_two(asked, answers, stage, prepare) for one in part]
     if simulate is not None:

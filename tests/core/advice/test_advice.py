@@ -148,5 +148,5 @@ def test_where_replays_cannot_be_prepared_each_says_so_itself(monkeypatch, caplo
     assert "the edit of the detector a was not replayed" in caplog.text
 
 
-def test_the_detectors_that_are_asked_first_are_there():
-    assert set(ask._FIRST) <= set(ask.detectors())
+def test_the_detectors_that_are_asked_first_and_last_are_there():
+    assert {*ask._FIRST, *ask._LAST} <= set(ask.detectors())
