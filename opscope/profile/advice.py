@@ -78,15 +78,23 @@ class Advice(Critical):
             held = self.__dict__.setdefault("_what_was_said", {})
             if names not in held:
                 fresh = not self._frames
-                held[names] = ask.said(cast("Answers", self), partial(self._replayed, fresh), names)
+                if "kernels" in self.trace.tables:  # of a merged profile there are none
+                    # read before kernels(), which then shares its columns: of a million they are 0.11 GB
+                    self.trace["kernels"]
+                held[names] = ask.said(
+                    cast("Answers", self),
+                    partial(self._replayed, fresh),
+                    names,
+                    lambda: self._timeline,
+                )
             return held[names]
 
     @once
     def _timeline(self) -> Graph | None:
         """The graph as far as replays need it: without 0.1 GB of a million kernels' ops and calls.
 
-        It is made where a finding needs it, once the frames are given up: beside the detectors, in a third
-        thread, the peak was a fifth higher.
+        It is made as soon as a finding needs it, by the thread that asked for the finding, so that two
+        threads are at work: in a third one the peak was a fifth higher.
         """
         held: Graph | None = self.__dict__.get("_graph")
         if held is not None:

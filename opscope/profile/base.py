@@ -200,15 +200,20 @@ class Base:
         return part
 
     @once
+    def _found_steps(self) -> pl.DataFrame:
+        """The steps that ended, else the run of each process: 0.3 s after a million kernels."""
+        return steps_of(self._ops)
+
+    @once
     def _has_steps(self) -> bool:
         """Whether any step ended."""
-        return bool(steps_of(self._ops)["step"].is_not_null().any())
+        return bool(self._found_steps["step"].is_not_null().any())
 
     @once
     def _iterated(self) -> tuple[Any, dict[int, bool], dict[int, str]]:
         """This profile with the iterations of processes that have no steps; per process, whether they are
         steps by themselves, and what is in doubt or why there are none."""
-        stepping = set(steps_of(self._ops).filter(pl.col("step").is_not_null())["process"])
+        stepping = set(self._found_steps.filter(pl.col("step").is_not_null())["process"])
         there: set[int] = set()
         for name in ("ranges", "kernels"):
             there |= set(self.trace[name]["process"].drop_nulls().unique())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import slow_steps, step_times, step_trace, steps, stragglers
+from opscope.core.analysis import slow_steps, step_trace, steps, stragglers
 from opscope.core.analysis.iterations import iterations as iteration_table
 from opscope.core.analysis.step_phases import Phases
 from opscope.core.once import once
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 class Steps(Job, Work):
     """Steps, their parts, and the ranks that are late."""
-
-    @once
-    def _found_steps(self) -> pl.DataFrame:
-        return step_times.steps_of(self._ops)
 
     @once
     def _phases(self) -> Phases:
@@ -61,7 +57,7 @@ class Steps(Job, Work):
 
     def _made_iterations(self) -> pl.DataFrame:
         part, is_step, doubts = self._iterated
-        return iteration_table(part._ops, is_step, doubts, not self.cpu_only)
+        return iteration_table(part._ops, part._found_steps, is_step, doubts, not self.cpu_only)
 
     @selectable
     def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answers
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.analysis.step_times import processes_of, step_at
 from opscope.core.tables.columns import at, matching
 
@@ -28,8 +29,10 @@ def repeated(answers: Answers) -> pl.DataFrame:
     schema = {"process": pl.Int32, "row": pl.Int64, "name": pl.String, "step": pl.Int64,
               "duration": pl.Int64}  # fmt: skip
     nothing = pl.DataFrame(schema=schema)
-    steps = answers.steps().filter(pl.col("step").is_not_null()).sort("process", "start")
-    if not len(rows) or steps.is_empty():
+    if not len(rows):
+        return nothing
+    steps = marked_steps(answers).sort("process", "start")
+    if steps.is_empty():
         return nothing
     first = pl.int_range(pl.len()).over("process") == 0
     later = steps.filter(~pl.col("warm_up").fill_null(first))

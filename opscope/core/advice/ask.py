@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -23,10 +24,17 @@ from opscope.core.not_merged import NotMerged
 from opscope.core.tables.pool import Pool
 
 _log = logging.getLogger(__name__)
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 #: Entry points of other packages, each a ``Detector``.
 GROUP: Final = "opscope.detectors"
-#: Detectors that are asked at a time.
+#: Detectors that are asked at a time, and findings that are replayed at a time.
 _AT_ONCE: Final = 2
+#: Detectors that are asked first: one whose finding needs a replay, so that what replays need is made beside
+#: the others, and one that needs no texts of kernels but the ops that launched them.
+_FIRST: Final = ("slow_gemms", "communication_share", "tensor_shapes")
+#: Detectors that are asked last: the search for iterations would need its memory when the timeline is made.
+_LAST: Final = ("iteration_range", "no_iterations")
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
@@ -98,10 +106,14 @@ def advice(answers: Answers, simulate: Simulate | None = None) -> pl.DataFrame:
 
 
 def said(
-    answers: Answers, simulate: Simulate | None = None, names: Iterable[str] | None = None
+    answers: Answers,
+    simulate: Simulate | None = None,
+    names: Iterable[str] | None = None,
+    prepare: Callable[[], object] | None = None,
 ) -> tuple[Said, ...]:
     """Return what the detectors say (``names``: these alone), findings first, those that save most before.
 
+    ``prepare`` makes what ``simulate`` needs; it is called once a finding has an edit, beside the detectors.
     A finding without an estimate gets the one that ``simulate`` makes of its edit. First are the findings
     with an estimate, in its order; then those without, in the order of their upper bound, else of their time;
     then those whose estimate is nothing; then what no detector could tell, and what found nothing. Raises
@@ -112,16 +124,14 @@ def said(
     for name in wanted:
         if name not in known:
             raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
-    asked = [known[name] for name in known if name in wanted]
+    others = (name for name in known if name not in _LAST)
+    in_turn = dict.fromkeys((*_FIRST, *others, *known))
+    asked = [known[name] for name in in_turn if name in wanted and name in known]
     with progress.stage("asking detectors", len(asked)) as stage:
-        found = [one for part in _by_two(asked, answers, stage) for one in part]
+        found = [one for part in _by_two(asked, answers, stage, prepare) for one in part]
     if simulate is not None:
         with progress.stage("replaying the timeline", len(found)) as stage:
-            estimated = []
-            for one in found:  # one at a time: each has 0.2 GB of its own after a million kernels
-                estimated.append(_estimated(one, simulate))
-                stage.add()
-            found = estimated
+            found = _replayed(found, simulate, stage)
     order = (FOUND, CANNOT_TELL, NOTHING)
     found.sort(key=lambda one: (order.index(one.outcome), _rank(one.finding), one.detector))
     return tuple(found)
@@ -154,21 +164,52 @@ def refused(detector: str) -> None:
 
 
 def _by_two(
-    asked: Sequence[Detector], answers: Answers, stage: progress.Stage
+    asked: Sequence[Detector],
+    answers: Answers,
+    stage: progress.Stage,
+    prepare: Callable[[], object] | None,
 ) -> list[tuple[Said, ...]]:
-    """Return what each detector says, in their order.
+    """Return what each detector says, in their order. Who meets the first edit calls ``prepare``.
 
     NumPy and Polars release the GIL, and a profile computes each of its frames once, so two are at work.
     """
+    first = Lock()
 
     def one(detector: Detector) -> tuple[Said, ...]:
         said = tuple(_asked(detector, answers))
         stage.add()
+        needed = any(each.finding and each.finding.edit for each in said)
+        # never released: one thread makes it, and none waits for it
+        if needed and prepare is not None and first.acquire(blocking=False):
+            _prepared(prepare)
         return said
 
+    return _each(one, asked)
+
+
+def _prepared(prepare: Callable[[], object]) -> None:
+    try:
+        prepare()
+    except Exception:  # noqa: BLE001 - the replay meets the error again, and its detector is named then
+        _log.debug("opscope: the replay of the timeline could not be prepared", exc_info=True)
+
+
+def _replayed(found: Sequence[Said], simulate: Simulate, stage: progress.Stage) -> list[Said]:
+    """Return what the detectors said, with the estimates of the replays."""
+
+    def one(said: Said) -> Said:
+        estimated = _estimated(said, simulate)
+        stage.add()
+        return estimated
+
+    return _each(one, found)
+
+
+def _each(one: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_Answer]:
+    """Return what the function makes of each, in order: two at a time, in the context of the caller."""
     pool = Pool(_AT_ONCE)
     try:
-        waited = [pool.submit(copy_context().run, one, detector) for detector in asked]
+        waited = [pool.submit(copy_context().run, one, each) for each in of]
         return [each.result() for each in waited]
     finally:
         pool.shutdown(cancel_futures=True)

@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.advice.finding import EVIDENCE, Answers
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.device_work import COPY, DeviceWork, device_work
@@ -149,7 +150,7 @@ def pace(answers: Answers) -> Pace | str:
 def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:
     """Return process, place, step, start, end and time (ns) of the steps that count, and how many others are
     warm-up; or the reason why there are none."""
-    table = answers.steps().filter(pl.col("step").is_not_null())
+    table = marked_steps(answers)
     if table.is_empty():
         return NO_STEPS
     table = table.filter(pl.col("kernel_part").is_not_null() | pl.lit(answers.cpu_only))

@@ -13,7 +13,6 @@ import polars as pl
 from opscope.core.analysis.kernels import called
 from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.outliers import NORMAL, SCORE
-from opscope.core.analysis.step_times import steps_of
 from opscope.core.analysis.steps import slow_ones
 from opscope.core.analysis.warm_up import LEAST_ABOVE, warm_up
 from opscope.core.attribution.known import Launched
@@ -58,15 +57,20 @@ class Stable:
 
 
 def iterations(
-    ops: Ops, is_step: Mapping[int, bool], doubts: Mapping[int, str], seen_device: bool
+    ops: Ops,
+    steps: pl.DataFrame,
+    is_step: Mapping[int, bool],
+    doubts: Mapping[int, str],
+    seen_device: bool,
 ) -> pl.DataFrame:
     """Return the iterations (``ITERATIONS``; ns) of a trace whose steps they are, by process and time.
 
+    ``steps`` are those of ``step_times.steps_of(ops)``.
     ``is_step``: per process, whether its iterations are steps in all reports. ``doubts``: per process what is
     in doubt, or why it has none; such a process has one row. ``seen_device``: whether device work was
     recorded.
     """
-    found = steps_of(ops).filter(pl.col("step").is_not_null())
+    found = steps.filter(pl.col("step").is_not_null())
     found = found.with_columns(warm_up(found), slow_ones())
     counted = _counted(ops, found, seen_device)
     told = _told(ops)
@@ -105,9 +109,10 @@ def _told(ops: Ops) -> pl.DataFrame:
     """Return per step who tells it and with which certainty (null: the program marks it)."""
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     numbers = pl.Series("step", [one.step for one in meaning.readings], pl.Int64)
-    step = numbers.gather(meaning.reading.astype(np.uint32))
-    rows = ranges.select("process", "start", "domain", "attrs").with_columns(step)
-    rows = rows.filter(pl.col("step").is_not_null()).unique(["process", "start", "step"])
+    marks = np.flatnonzero(at(numbers.is_not_null().to_numpy(), meaning.reading, False))
+    step = numbers.gather(meaning.reading[marks].astype(np.uint32))
+    rows = ranges.select("process", "start", "domain", "attrs")[marks].with_columns(step)
+    rows = rows.unique(["process", "start", "step"])
     inferred = (pl.col("domain").cast(pl.String) == "inferred").fill_null(False)
     texts = rows.filter(inferred)["attrs"].drop_nulls().unique().to_list()
     read = [_attrs(text) for text in texts]
@@ -140,6 +145,8 @@ def _attrs(text: str) -> dict[str, Any]:
 
 def _counted(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
     """Return per iteration its ops, kernels and device time (ns): of what began or was launched in it."""
+    if found.is_empty():  # where each of a million kernels was launched is not asked for nothing
+        return pl.DataFrame(schema=dict.fromkeys(("ops", "kernels", "device_time"), pl.Int64))
     attribution, trace = ops.attribution, ops.attribution.trace
     rows = np.flatnonzero(attribution.is_op)
     process, _, start = ops.places(rows)

@@ -108,7 +108,7 @@ def _whole(trace: Trace) -> pl.DataFrame:
     """Return one row per process that recorded calls or ranges: from its first event to its last."""
     # a range without a thread stands for a kernel
     on_host = [
-        trace["ranges"].filter(pl.col("thread").is_not_null())["process"],
+        trace["ranges"]["process"].filter(trace["ranges"]["thread"].is_not_null()),
         trace["calls"]["process"],
     ]
     hosts = pl.concat([one.unique() for one in on_host])

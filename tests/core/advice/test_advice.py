@@ -11,7 +11,7 @@ import pytest
 
 from opscope.core.advice import ask
 from opscope.core.advice import detectors as folder
-from opscope.core.advice.finding import CannotTell, Detector, Finding
+from opscope.core.advice.finding import CannotTell, Detector, Edit, Finding
 from tests.core.advice.test_pageable_copies import copy, profile
 from tests.script import ROOT
 
@@ -109,3 +109,44 @@ def test_findings_come_first_and_those_that_may_save_most_before_the_others(monk
         ("e", "about 2"), ("d", "about 1"), ("c", "up to 9"), ("d", "up to None"), ("c", "up to 3"),
         ("c", "about 0"), ("b", None), ("a", None),
     ]  # fmt: skip
+
+
+def test_what_replays_need_is_made_once_and_only_for_a_finding_with_an_edit(monkeypatch):
+    made, told = [], {"a": None, "b": None, "c": None}
+
+    def finding(edit):
+        return Finding(
+            what="", evidence="", recommendation="", time=5, saving_least=0, saving_most=5,
+            reasoning="", confidence="low", edit=edit,
+        )  # fmt: skip
+
+    known = {
+        name: Detector(name=name, question="?", find=lambda _, name=name: [finding(told[name])])
+        for name in told
+    }
+    monkeypatch.setattr(ask, "detectors", lambda: known)
+    ask.said(profile([]), lambda edits: None, prepare=lambda: made.append(1))
+    assert not made
+    told["a"] = told["c"] = Edit()
+    ask.said(profile([]), lambda edits: None, prepare=lambda: made.append(1))
+    assert made == [1]
+
+
+def test_where_replays_cannot_be_prepared_each_says_so_itself(monkeypatch, caplog):
+    def fails(*_):
+        raise MemoryError("no timeline")
+
+    one = Finding(
+        what="slow", evidence="", recommendation="", time=5, saving_least=0, saving_most=5,
+        reasoning="", confidence="low", edit=Edit(),
+    )  # fmt: skip
+    made = {"a": Detector(name="a", question="?", find=lambda _: [one])}
+    monkeypatch.setattr(ask, "detectors", lambda: made)
+    (found,) = ask.said(profile([]), fails, prepare=fails)
+    assert found.outcome == ask.FOUND
+    assert found.finding.saving is None
+    assert "the edit of the detector a was not replayed" in caplog.text
+
+
+def test_the_detectors_that_are_asked_first_and_last_are_there():
+    assert {*ask._FIRST, *ask._LAST} <= set(ask.detectors())

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice.communicated import collective_kernels, patterns, rank_name, rates
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 
 #: The part of a step: that of the PyTorch profiler's plug-in.
@@ -45,9 +46,8 @@ def _finding(answers: Answers, most: dict[str, Any], many: int, all_of: int) -> 
         int(most[name]) for name in ("communication_time", "window", "exposed")
     )
     where = rank_name(most)
-    steps = answers.steps().filter(
-        pl.col("step").is_not_null()
-        & pl.col("communication_part").is_not_null()
+    steps = marked_steps(answers).filter(
+        pl.col("communication_part").is_not_null()
         & (pl.col("time") > 0)
         & (pl.col("process") == most["process"])
     )

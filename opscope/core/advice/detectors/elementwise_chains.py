@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import Tensor, and_host, device_time, edit_of, size_of, tensors, work
+from opscope.core.advice.work import (
+    Tensor,
+    and_host,
+    device_time,
+    edit_of,
+    holds,
+    size_of,
+    tensors,
+    work,
+)
 from opscope.core.analysis.fusable import FAR, pointwise
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.tables.columns import combined, compact, pairs
@@ -76,14 +85,15 @@ def find(answers: Answers) -> Answer:
 
 def _ordered(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.bool_]]:
     """Return the work in the order of each stream or thread, with what may be in a chain."""
-    family = ran["op_type"].cast(pl.String)
+    family = ran["op_type"]
     if answers.cpu_only:
-        elementwise = family.is_in(_ELEMENTWISE).fill_null(False).to_numpy()
+        elementwise = holds(family, lambda text: text in _ELEMENTWISE)
     else:
         elementwise = pointwise(ran)
-    other = ran["direction"].cast(pl.String).is_in(_OTHERS) | family.is_in(list(UNCLEAR_FAMILIES))
-    lists = ran["op"].cast(pl.String).str.contains_any(list(_LISTS)).fill_null(False)
-    member = elementwise & ~other.fill_null(False).to_numpy() & ~lists.to_numpy()
+    other = holds(ran["direction"], lambda text: text in _OTHERS)
+    other |= holds(family, lambda text: text in UNCLEAR_FAMILIES)
+    other |= holds(ran["op"], lambda text: any(part in (text or "") for part in _LISTS))
+    member = elementwise & ~other
     rows = ran.with_columns(pl.Series("member", member))
     if not answers.cpu_only:
         copies = answers.memops(categories=True).select(

@@ -43,10 +43,9 @@ def find(answers: Answers) -> Answer:
     if ran.is_empty():
         return CannotTell("neither kernels nor a framework's ops were recorded")
     unseen = blind(ran)
-    family = pl.col("op_type").cast(pl.String)
-    direction = pl.col("direction").cast(pl.String)
-    ran = ran.filter(direction.is_null() | ~direction.is_in(["optimizer", "communication"]))
-    products = ran.filter(family.is_in(_PRODUCTS))
+    counted = ~holds(ran["direction"], lambda text: text in ("optimizer", "communication"))
+    multiplies = counted & holds(ran["op_type"], lambda text: text in _PRODUCTS)
+    products = ran.filter(pl.Series(multiplies))
     if products.is_empty():
         return CannotTell(
             "no matrix products with an op were recorded, so their number format is not known"
@@ -62,7 +61,8 @@ def find(answers: Answers) -> Answer:
                 " recorded: record with shapes"
             )
         return CannotTell(unseen) if unseen else []
-    moved = ran.filter(family.is_in(_MEMORY), ~family.is_in(list(UNCLEAR_FAMILIES)))
+    counted &= holds(ran["op_type"], lambda text: text in _MEMORY and text not in UNCLEAR_FAMILIES)
+    moved = ran.filter(pl.Series(counted))
     unknown = int(moved["duration"].filter(moved["inputs"].is_null()).sum())
     rows = moved.filter(pl.Series(holds(moved["inputs"], _is_single), dtype=pl.Boolean))
     time, whole = int(rows["duration"].sum()), device_time(answers)
@@ -74,7 +74,7 @@ def find(answers: Answers) -> Answer:
             )
         return CannotTell(unseen) if unseen else []
     by = (
-        rows.group_by(family.alias("family"))
+        rows.group_by(pl.col("op_type").cast(pl.String).alias("family"))
         .agg(pl.col("duration").sum())
         .sort("duration", descending=True)
     )

@@ -9,7 +9,7 @@ import polars as pl
 from opscope.core.advice.compilers import compiled_by
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import device_time, work
+from opscope.core.advice.work import device_time, holds, work
 
 #: The part of the device's time from which elementwise work is worth a compiler.
 LEAST: Final = 0.10
@@ -54,7 +54,7 @@ def find(answers: Answers) -> Answer:
         return CannotTell(
             f"only {share(attributed, ran_time)} of the device's time has an op: the rest may be compiled"
         )
-    fusable = ran.filter(pl.col("op_type").cast(pl.String).is_in(_FUSED))
+    fusable = ran.filter(pl.Series(holds(ran["op_type"], lambda text: text in _FUSED)))
     fusable = fusable.filter(pl.col("direction").cast(pl.String).ne_missing("optimizer"))
     time = int(fusable["duration"].sum())
     if time < LEAST * whole:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.summary import compiles
@@ -60,11 +61,7 @@ def find(answers: Answers) -> Answer:
     often = forward.group_by("process", "part1").len().filter(pl.col("len") >= FEWEST)
     again = again.join(often, on=["process", "part1"], how="semi")
     plain = ran.filter(pl.col("part1").is_null())
-    steps = (
-        answers.steps()
-        .filter(pl.col("step").is_not_null())
-        .select("process", "step", "start", "end")
-    )
+    steps = marked_steps(answers).select("process", "step", "start", "end")
     later, judged = _later(plain, steps)
     found = pl.concat([again, later.select(again.columns)])
     if found.is_empty():

@@ -108,12 +108,11 @@ def _is_cast(inputs: str | None, outputs: str | None, params: str | None) -> boo
 
 def _weights(ran: pl.DataFrame) -> frozenset[tuple[int, ...]]:
     """Return the shapes, without order, of the weights of products, which are no product's input."""
-    products = ran.filter(
-        pl.col("op_type").cast(pl.String).is_in(_PRODUCTS),
-        pl.col("direction").cast(pl.String).ne_missing("backward"),
-        ~pl.Series(matching(ran["op"], _COMPUTED)),
-    )
-    calls = products.select(pl.col("op", "inputs").cast(pl.String)).unique()
+    products = holds(ran["op_type"], lambda text: text in _PRODUCTS)
+    products &= ~holds(ran["direction"], lambda text: text == "backward")
+    products &= ~matching(ran["op"], _COMPUTED)
+    calls = ran.select("op", "inputs").filter(pl.Series(products)).unique()
+    calls = calls.cast(pl.String)
     weights, inputs = set(), set()
     for op, text in calls.rows():
         operands = [dims for _, dims in tensors(text) if len(dims) >= 2]

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import evidence, ms, share
 from opscope.core.advice.work import named
 from opscope.core.tables.columns import matching
@@ -63,15 +64,16 @@ def find(answers: Answers) -> Answer:
 def _blocking(answers: Answers) -> list[Finding] | None:
     """Launch calls that last until their kernel's end; None if too few launches were recorded."""
     kernels = answers.kernels(categories=True).with_row_index("row")
-    launched = kernels.filter(pl.col("call_start").is_not_null(), pl.col("graph_node").is_null())
-    if len(launched) < FEWEST:
-        return None
+    has_launch = pl.col("call_start").is_not_null() & pl.col("graph_node").is_null()
     # where the clocks differ, kernels begin before their launch: that proves nothing
-    waits = launched.filter(
-        pl.col("call_end") >= pl.col("end"), pl.col("start") >= pl.col("call_start")
-    )
-    if len(waits) < _BLOCKING * len(launched):
+    waited = (pl.col("call_end") >= pl.col("end")) & (pl.col("start") >= pl.col("call_start"))
+    flags = kernels.select(has_launch.alias("launched"), (has_launch & waited).alias("waited"))
+    launched, many = int(flags["launched"].sum()), int(flags["waited"].sum())
+    if launched < FEWEST:
+        return None
+    if many < _BLOCKING * launched:
         return []
+    waits = kernels.filter(flags["waited"])
     # between the kernel's end and the next launch the device has nothing to do
     time = int((waits["call_end"] - waits["call_start"]).sum())
     keys = ["process", "correlation"]
@@ -83,11 +85,11 @@ def _blocking(answers: Answers) -> list[Finding] | None:
     edit = Edit(launches=(rows["call"].to_numpy().astype(np.int64), rows["factor"].to_numpy()))
     return [
         Finding(
-            what=f"{len(waits):,} of {len(launched):,} launch calls last until their kernel has ended:"
+            what=f"{many:,} of {launched:,} launch calls last until their kernel has ended:"
             " every launch"
             f" waits, {ms(time)} in all, as with CUDA_LAUNCH_BLOCKING=1",
             evidence="call_end is not before end in "
-            f"{share(len(waits), len(launched))} of the kernels with a launch",
+            f"{share(many, launched)} of the kernels with a launch",
             recommendation="Unset CUDA_LAUNCH_BLOCKING (on AMD: AMD_SERIALIZE_KERNEL,"
             " HIP_LAUNCH_BLOCKING), which is for"
             " finding errors only.",
@@ -154,8 +156,7 @@ def _anomaly(answers: Answers) -> list[Finding] | None:
 
 def _allocation(answers: Answers) -> list[Finding] | None:
     """Device memory that is allocated and freed in steps after the first; None: not to be told."""
-    calls = answers.trace["calls"].with_row_index("call")
-    steps = answers.steps().filter(pl.col("step").is_not_null())
+    calls, steps = answers.trace["calls"].with_row_index("call"), marked_steps(answers)
     if calls.is_empty() or steps.is_empty():
         return None
     numbered = steps.sort("process", "start").with_columns(

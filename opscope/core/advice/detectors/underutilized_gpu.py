@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.idle import KINDS, NOT_TIMED
@@ -49,7 +50,7 @@ def find(answers: Answers) -> Answer:
     low = known.filter(pl.col("gpu_utilization") < LEAST)
     if low.is_empty():
         return []
-    stepping = set(answers.steps().filter(pl.col("step").is_not_null())["process"])
+    stepping = set(marked_steps(answers)["process"])
     proved = low.filter(pl.col("process").is_in(list(stepping), nulls_equal=True))
     if proved.is_empty():
         used = float(low["gpu_utilization"].min())  # type: ignore[arg-type]

@@ -26,12 +26,10 @@ def find(answers: Answers) -> Answer:
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
         return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
-    totals = answers.op_columns("op", "layer", "device_time", "self_time", "flops")
+    names = answers.op_columns("op", "layer")
     named = any(
-        any_matches(column, _EXPERTS) for column in (totals["op"], totals["layer"], ranges["text"])
+        any_matches(column, _EXPERTS) for column in (names["op"], names["layer"], ranges["text"])
     )
-    splits, cut = _splits(answers)
-    layers = _layers(totals)
     if not named:
         kinds = answers.collectives()["kind"].cast(pl.String)
         if (kinds == "all_to_all").any():
@@ -40,6 +38,8 @@ def find(answers: Answers) -> Answer:
                 " tokens to experts"
             )
         return []
+    splits, cut = _splits(answers)
+    layers = _layers(answers.op_columns("op", "layer", "device_time", "self_time", "flops"))
     if splits.is_empty() and layers.is_empty():
         return CannotTell(
             "the profile has experts, but neither the splits of all-to-alls nor a layer for each expert: how"

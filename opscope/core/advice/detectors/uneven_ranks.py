@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice.communicated import as_int, communicates, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import framework, ms, share
 
 #: The part of all ranks' time that is waiting from which uneven ranks are worth a change.
@@ -152,10 +153,8 @@ def _cause(
 ) -> tuple[str | None, str, Edit | None]:
     """Return the kind of cause (None: not known), what is said of it, and its edit."""
     lateness = int(worst["lateness"])
-    steps = answers.steps().filter(
-        pl.col("step").is_not_null()
-        & pl.col("process").is_in(late["process"].implode())
-        & ~pl.col("warm_up").fill_null(False)
+    steps = marked_steps(answers).filter(
+        pl.col("process").is_in(late["process"].implode()) & ~pl.col("warm_up").fill_null(False)
     )
     mine = pl.col("process") == worst["process"]
     own, others = steps.filter(mine), steps.filter(~mine)

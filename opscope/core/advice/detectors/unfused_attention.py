@@ -14,6 +14,7 @@ from opscope.core.advice.work import (
     and_host,
     device_time,
     edit_of,
+    holds,
     numel,
     size_of,
     tensors,
@@ -52,13 +53,13 @@ def find(answers: Answers) -> Answer:
     ran = work(answers)
     if ran.is_empty():
         return CannotTell("neither kernels nor a framework's ops were recorded")
-    family = ran["op_type"].cast(pl.String)
-    softmax = (family == "softmax").fill_null(False) & ~pl.Series(
-        matching(ran["op"], _OTHER_SOFTMAX)
+    softmax = pl.Series(
+        holds(ran["op_type"], lambda text: text == "softmax") & ~matching(ran["op"], _OTHER_SOFTMAX)
     )
     whole = device_time(answers)
     if not softmax.any():
-        bare = ran.filter(pl.col("op").is_null() | family.is_in(list(UNCLEAR_FAMILIES)))
+        unclear = holds(ran["op_type"], lambda text: text in UNCLEAR_FAMILIES)
+        bare = ran.filter(pl.col("op").is_null() | pl.Series(unclear))
         hidden = bare.filter(pl.Series(matching(bare["name"], r"(?i)soft_?max")))
         if len(hidden):
             return CannotTell(f"{len(hidden):,} kernels compute a softmax in no op with shapes")
@@ -87,9 +88,10 @@ _Scores = frozenset[tuple[int, int, int]]
 def _scores(ran: pl.DataFrame, softmax: pl.Series) -> _Scores:
     """Return the sizes (elements, rows, columns) of scores: a product writes them, a softmax follows, and the
     next product of the same stream or thread reads what it wrote."""
-    product = ran["op_type"].cast(pl.String).is_in(_PRODUCTS).fill_null(False)
+    product = pl.Series(holds(ran["op_type"], lambda text: text in _PRODUCTS))
+    columns = ("process", "device", "lane", "start", "end", "inputs", "outputs")
     part = (
-        ran.with_columns(softmax.alias("softmax"), product.alias("product"))
+        ran.select(*columns, softmax.alias("softmax"), product.alias("product"))
         .filter(pl.col("softmax") | pl.col("product"), pl.col("lane").is_not_null())
         .sort("process", "device", "lane", "start", "end")
         .select("process", "device", "lane", "softmax", "inputs", "outputs")

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_STEPS, count
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.outliers import FEWEST
@@ -32,7 +33,7 @@ _CACHE: Final = {
 
 def find(answers: Answers) -> Answer:
     """Return a finding if the first steps of a process are warm-up, as the step table judges."""
-    steps = answers.steps().filter(pl.col("step").is_not_null())
+    steps = marked_steps(answers)
     if steps.is_empty():
         return CannotTell(NO_STEPS)
     judged = steps.filter(pl.col("warm_up").is_not_null())

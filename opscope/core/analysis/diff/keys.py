@@ -170,7 +170,8 @@ class Keys:
         np.minimum.at(first, number, every["first"].to_numpy())
         label = np.empty(many, np.int64)
         label[number[::-1]] = np.arange(len(every) - 1, -1, -1)  # of equal ones the first stays
-        order = np.lexsort((label, first))
+        by_label = np.argsort(label)
+        order = by_label[np.argsort(first[by_label], kind="stable")]
         place = np.empty(many, np.int64)
         place[order] = np.arange(many)
         distinct = every.select(COLUMNS)[label[order]]

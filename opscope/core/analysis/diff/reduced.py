@@ -34,7 +34,7 @@ from opscope.core.analysis.warm_up import warm_up
 from opscope.core.analysis.windows import bounds
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
-from opscope.core.tables.columns import at, compact, pairs
+from opscope.core.tables.columns import at, compact, pairs, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace
@@ -50,7 +50,7 @@ UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end":
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
 WAITING: Final = {"late": pl.Int32, "rank": pl.Int32, "waiting": pl.Int64}
-KERNELS: Final = {"key": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
+KERNELS: Final = {"key": pl.Int64, "name": pl.Categorical, "time": pl.Int64, "calls": pl.Int64}
 _PIECES: Final = dict.fromkeys(("unit", "part", "label", "time"), pl.Int64)
 #: The names of the parts by number; the last is the rest.
 PART_NAMES: Final = tuple(NAMES[name] for name in (*PARTS, OTHER))
@@ -140,9 +140,13 @@ def reduce(
     spent = _by_key(spent, number, "unit", "part")
     work = _by_key(work, number, "unit")
     kernels = _by_key(kernels, number, "name")
-    used = pl.concat([spent["key"], work["key"], kernels["key"]]).unique()
-    distinct = distinct.filter(pl.col("key").is_in(used.implode()))
-    timed = distinct.join(work.group_by("key").agg(pl.col("time").sum()), on="key", how="left")
+    used, time = np.zeros(len(distinct), bool), np.zeros(len(distinct), np.int64)
+    for one in (spent, work, kernels):
+        key = one["key"].to_numpy()
+        used[key[key >= 0]] = True  # -1: the rest, which is of no key
+    np.add.at(time, work["key"].to_numpy(), work["time"].to_numpy())
+    timed = distinct.with_columns(pl.Series("time", time)).filter(pl.Series(used, dtype=pl.Boolean))
+    distinct = timed.drop("time")
     return Reduced(
         unit,
         units,
@@ -386,7 +390,7 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
                 pl.DataFrame(
                     {
                         "label": one,
-                        "name": pl.Series(texts, dtype=pl.String).gather(other.astype(np.uint32)),
+                        "name": spread("name", texts, other),
                         "time": time,
                         "calls": calls.astype(np.int64),
                     }
@@ -399,7 +403,7 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
         unit = _placed(units, processes_of(ranges["process"].gather(rows)), start)
         every = np.ones(len(rows), bool)
         made.append(_sums(unit, keys.of_ranges(rows), ops.times.self_time, every))
-    empty = {"label": pl.Int64, "name": pl.String, "time": pl.Int64, "calls": pl.Int64}
+    empty = {"label": pl.Int64, "name": pl.Categorical, "time": pl.Int64, "calls": pl.Int64}
     return pl.concat(made), pl.concat([pl.DataFrame(schema=empty), *named])
 
 

@@ -36,7 +36,7 @@ from opscope.core.analysis.diff.reduced import (
 )
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited, waited
 from opscope.core.once import once
-from opscope.core.tables.columns import at, pairs
+from opscope.core.tables.columns import at, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
 
@@ -176,13 +176,15 @@ class Difference:
 
     def make(self) -> None:
         """Make all tables, two at a time: Polars releases the GIL."""
-        if not len(self._described):  # all need it, so nothing waits for it in a thread
+        if not self.matched.many:  # all need it, so nothing waits for it in a thread
             return
         with Pool(2) as pool:
-            for made in [
-                pool.submit(getattr, self, name) for name in ("ops", "causes", "kernels", "parts")
-            ]:
-                made.result()
+            for names in (
+                ("_described", "_pieces", "_work"),
+                ("ops", "causes", "kernels", "parts"),
+            ):
+                for made in [pool.submit(getattr, self, name) for name in names]:
+                    made.result()
 
     def _typical(self, values: Sequence[pl.DataFrame], many: int) -> list[Typical] | None:
         """Return what is typical of both runs' ``values`` (group, unit, time) in ``many`` groups; None of
@@ -244,9 +246,9 @@ class Difference:
         )
         names = pl.Series(self.a.parts, dtype=pl.String).gather(frame["place"])
         frame = frame.with_columns(names.alias("part"))
-        described = self._described.select("group", *_OP, "inputs")
+        described = self._described.select(*_OP, "inputs")
         return (
-            frame.join(described, on="group", how="left", maintain_order="left")
+            frame.with_columns(_at(described, group))
             .sort(_size(), "place", "group", descending=[True, False, False])
             .select(pl.col(name).cast(kind) for name, kind in CAUSES.items())
         )
@@ -334,16 +336,12 @@ class Difference:
         rule = self.matched.rule
         sides = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
-            counted = one.work.group_by("key").agg(pl.col("time", "calls").sum())
             texts = ("op", "direction", "layer", "inputs")
-            keys = (
-                one.keys.select("key", *texts, "named")
-                .with_columns(pl.Series("group", group))
-                .join(counted, on="key", how="left", maintain_order="left")
+            keys = one.keys.select(*texts, "named").with_columns(
+                pl.Series("group", group), *_worked(one)
             )
             alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
-            several = keys.filter(~alone)
-            several = several.sort("time", descending=True, nulls_last=True, maintain_order=True)
+            several = keys.filter(~alone).sort("time", descending=True, maintain_order=True)
             inputs = pl.col("inputs").cast(pl.String).drop_nulls().unique().sort().str.join("; ")
             joined = several.group_by("group", maintain_order=True).agg(
                 pl.col(texts).first(),
@@ -358,7 +356,7 @@ class Difference:
                 pl.col("inputs").fill_null("").alias("all"),
                 pl.col("inputs").is_null().alias("unshaped"),
                 "named",
-                pl.col("calls").fill_null(0),
+                "calls",
             )
             sides.append(pl.concat([single, joined]))
         columns = ("op", "direction", "layer", "inputs", "all", "unshaped", "named", "calls")
@@ -367,8 +365,11 @@ class Difference:
             names.gather(np.where(rule < 0, len(RULES), rule).astype(np.uint32)).alias("matched")
         )
         for suffix, side in zip(("_a", "_b"), sides, strict=True):
-            renamed = side.rename({name: f"{name}{suffix}" for name in columns})
-            frame = frame.join(renamed, on="group", how="left", maintain_order="left")
+            place = np.full(len(rule), NONE, np.int64)
+            place[side["group"].to_numpy()] = np.arange(len(side))
+            frame = frame.with_columns(
+                one.alias(f"{one.name}{suffix}") for one in _at(side.select(columns), place)
+            )
         other = pl.col("all_a") != pl.col("all_b")
         plain = [
             pl.when(other).then(pl.col(name).cast(pl.String)).str.replace_all(_DTYPES, "[")
@@ -419,22 +420,18 @@ class Difference:
             return pl.DataFrame(schema=OPS)
         work, many = self._work, self.matched.many
         sums = [
-            pl.DataFrame({"group": np.arange(many)}).join(
-                one.group_by("group").agg(pl.col("time", "calls").sum()), on="group", how="left",
-                maintain_order="left",
-            )
-            for one in work
-        ]  # fmt: skip
+            {name: pl.Series(_sums(one, many, name)) for name in ("time", "calls")} for one in work
+        ]
         sides = (self.a, self.b)
         frame = pl.DataFrame(
             {
                 "group": np.arange(many),
                 **{
-                    name: (one["time"].fill_null(0) + side.many // 2) // side.many
+                    name: (one["time"] + side.many // 2) // side.many
                     for name, one, side in zip(("a", "b"), sums, sides, strict=True)
                 },
                 **{
-                    f"calls_{name}": one["calls"].fill_null(0) / side.many
+                    f"calls_{name}": one["calls"] / side.many
                     for name, one, side in zip(("a", "b"), sums, sides, strict=True)
                 },
             }
@@ -442,12 +439,8 @@ class Difference:
         held = self._typical(work, many)
         there = frame["calls_a"] + frame["calls_b"] > 0
         frame = judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
-        frame = frame.filter(there).join(
-            self._described.drop("calls_a", "calls_b"),
-            on="group",
-            how="left",
-            maintain_order="left",
-        )
+        described = self._described.drop("group", "calls_a", "calls_b")
+        frame = pl.concat([frame, described], how="horizontal").filter(there)
         called = pl.col("verdict").is_null() | pl.col("verdict").is_in([SAME, UNCLEAR])
         return (
             frame.with_columns(
@@ -473,7 +466,9 @@ class Difference:
             sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
         # lists are made only of groups whose names differ, which are few
         marks = [
-            one.group_by("group").agg((pl.col("name").hash() % (1 << 40)).sum(), pl.len())
+            one.group_by("group").agg(
+                (pl.col("name").to_physical().hash() % (1 << 40)).sum(), pl.len()
+            )
             for one in sums
         ]
         other = marks[0].join(marks[1], on="group")
@@ -482,6 +477,7 @@ class Difference:
         )
         made = [
             named.join(other, on="group", how="semi")
+            .with_columns(pl.col("name").cast(pl.String))
             .sort("time", "name", descending=[True, False])
             .group_by("group", maintain_order=True)
             .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
@@ -577,10 +573,26 @@ def _one_group(values: pl.DataFrame) -> pl.DataFrame:
     return values.select(pl.lit(0, pl.Int64).alias("group"), "unit", "time")
 
 
-def _sums(values: pl.DataFrame, groups: int) -> Ints:
+def _sums(values: pl.DataFrame, groups: int, name: str = "time") -> Ints:
     total = np.zeros(groups, np.int64)
-    np.add.at(total, values["group"].to_numpy(), values["time"].to_numpy())
+    np.add.at(total, values["group"].to_numpy(), values[name].to_numpy())
     return total
+
+
+def _worked(one: Reduced) -> list[pl.Series]:
+    """Return the time and calls of each key's work: of a key without any the time is -1, the calls are 0."""
+    keys = one.keys["key"].to_numpy()
+    place = _by_key(one, np.arange(len(keys)))[one.work["key"].to_numpy()]
+    time, calls = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), np.int64)
+    time[place] = 0
+    np.add.at(time, place, one.work["time"].to_numpy())
+    np.add.at(calls, place, one.work["calls"].to_numpy())
+    return [pl.Series("time", time), pl.Series("calls", calls)]
+
+
+def _at(frame: pl.DataFrame, places: Ints) -> list[pl.Series]:
+    """Return the columns at the places; null where a place is NONE."""
+    return [gather(column, places) for column in frame]
 
 
 def _ratio() -> pl.Expr:
