@@ -126,7 +126,7 @@ def attribute(trace: Trace, found: Found | None = None) -> Attribution:
             stage.add(rule.weight)
     if found is None:
         found = Found(**learned, notes=known.notes)
-    _add_notes(trace, found.notes)
+    add_notes(trace, found.notes)
     return Attribution(
         known.trace,
         known.meaning,
@@ -146,7 +146,7 @@ def _with(known: Known, found: Found) -> Known:
     )
 
 
-def _add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
+def add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
     """Add ``notes`` to those of ``trace``; a saved profile has them already."""
     present = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
     for note in notes:

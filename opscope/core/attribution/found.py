@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.inferred_steps import SCHEMA as STEPS
-from opscope.core.attribution.known import Known, Launched, Note, Rows
+from opscope.core.attribution.known import Launched, Note, Rows
 from opscope.core.attribution.reasons import HAS_OP, REASONS
 from opscope.core.schema import TABLES
 from opscope.core.tables.intervals import NONE
@@ -89,14 +89,16 @@ class Found:
             launched[table] = one = Launched(*(_array(frame[column]) for column in _COLUMNS))
             if not (_in_range(one.call, calls) and _in_range(one.replay, calls)):
                 raise Unfit(f"{name} names calls that are not there")
-            if (one.reason >= len(REASONS)).any() or ((one.reason == HAS_OP) != (one.op >= 0)).any():
+            if (one.reason >= len(REASONS)).any() or (
+                (one.reason == HAS_OP) != (one.op >= 0)
+            ).any():
                 raise Unfit(f"{name} has impossible reasons")
         steps, notes = tables[_STEPS], tables[NOTES]
         return cls(
             launched,
             _array(tables[_PARENT]["parent"]),
             steps if len(steps) else None,
-            tuple(Note(str(how), str(what), many) for how, what, many in notes.iter_rows()),
+            notes_of(notes),
         )
 
     def check(self, is_op: NDArray[np.bool_]) -> None:
@@ -115,6 +117,13 @@ def notes_table(notes: tuple[Note, ...]) -> pl.DataFrame:
     """Return notes as rows of the trace's ``notes``."""
     rows = [(note.severity, note.what, note.how_many) for note in notes]
     return pl.DataFrame(rows, schema=dict(_SCHEMAS[NOTES]), orient="row")
+
+
+def notes_of(rows: pl.DataFrame) -> tuple[Note, ...]:
+    """Return the notes of which ``notes_table`` made the rows."""
+    return tuple(
+        Note(*row) for row in rows.with_columns(pl.col("severity", "what").cast(pl.String)).rows()
+    )
 
 
 def _has_schema(frame: pl.DataFrame, schema: Mapping[str, Any]) -> bool:

@@ -26,7 +26,10 @@ def again(trace: Trace, whole: Attribution) -> Attribution:
 def assert_equal(one: Attribution, other: Attribution) -> None:
     for name in ("kernels", "memops"):
         for column in Launched.__dataclass_fields__:
-            ours, theirs = getattr(getattr(one, name), column), getattr(getattr(other, name), column)
+            ours, theirs = (
+                getattr(getattr(one, name), column),
+                getattr(getattr(other, name), column),
+            )
             assert ours.dtype == theirs.dtype
             assert np.array_equal(ours, theirs), (name, column)
     for column in ("is_op", "parent"):
