@@ -77,6 +77,8 @@ class Saved(Work):
         """Return the frames that were computed so far or came with the trace, in pieces."""
         frames: dict[str, Iterable[pl.DataFrame]] = {}
         for name, table in STORED.items():
+            if name == "op_sums" and "op_totals" in self._frames:
+                continue  # they are used in its place
             frame = self._frames.get(name)
             if frame is None and name in self._stored:
                 frame = self._from_stored(name)

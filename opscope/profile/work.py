@@ -16,7 +16,6 @@ from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.op_totals import op_totals
 from opscope.core.analysis.regions import compiled_regions, region_sums
 from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
-from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 
 from .base import Base, selectable
@@ -92,8 +91,11 @@ class Work(Base):
     def _make_op_totals(self) -> pl.DataFrame:
         return op_totals(self._op_sums)
 
-    @once
+    @property
     def _op_sums(self) -> pl.DataFrame:
+        return self._cached("op_sums")
+
+    def _make_op_sums(self) -> pl.DataFrame:
         return totals.op_sums(self._ops)
 
     def _passing_sums(self, columns: Collection[str]) -> pl.DataFrame:
@@ -101,7 +103,7 @@ class Work(Base):
         texts of their own."""
         if "op_totals" in self._frames or "op_totals" in self._stored:
             return self._passing("op_totals", columns)
-        return self._op_sums
+        return self._passing("op_sums", columns)
 
     @property
     def _summed(self) -> pl.DataFrame:

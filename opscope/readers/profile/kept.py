@@ -63,14 +63,15 @@ class Place:
     def _label(self) -> str:
         return json.dumps({"tables": self.tables, "analysis": self.analysis})
 
-    def keep(self, name: str, frame: pl.DataFrame) -> None:
-        """Keep the result ``name``, if that is possible."""
+    def keep(self, name: str, frame: pl.DataFrame) -> Path | None:
+        """Keep the result ``name`` and return its file; None if that is not possible."""
         if not self.keeps():
-            return
+            return None
         try:
-            self._write(f"kept.{name}.parquet", frame)
+            return self._write(f"kept.{name}.parquet", frame)
         except DAMAGE as error:
             _log.debug("%s of %s is not kept: %s", name, self.folder, error)
+            return None
 
     def keeps(self) -> bool:
         """Whether this user owns the folder and may write into it, and it still has the same tables."""
@@ -82,7 +83,7 @@ class Place:
         except OSError:
             return False
 
-    def _write(self, name: str, frame: pl.DataFrame) -> None:
+    def _write(self, name: str, frame: pl.DataFrame) -> Path:
         number, temporary = tempfile.mkstemp(".tmp", f".{name}.", self.folder)
         try:
             with os.fdopen(number, "wb") as file:
@@ -92,6 +93,7 @@ class Place:
             # whoever may read the profile may read its results
             os.chmod(temporary, (self.folder / META).stat().st_mode & 0o666)
             os.replace(temporary, self.folder / name)
+            return self.folder / name
         except BaseException:
             os.unlink(temporary)
             raise

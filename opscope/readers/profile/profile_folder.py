@@ -79,8 +79,8 @@ def write(
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
     Extra tables are written in their order. They may come in pieces; each is made while the one before is
-    written. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is replaced
-    if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
+    written. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
+    replaced if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
     The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
     Raises FileExistsError if no name is free, and ValueError for an invalid table name. If anything fails,
