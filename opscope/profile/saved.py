@@ -25,14 +25,11 @@ Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
 ANALYSIS: Final = 15
-
-
-def anew(path: str | None) -> str:
-    """Say that another version saved the profile at ``path``, what that costs, and what to do."""
-    return (
-        f"another version of opscope saved {path}, and nothing is kept in its folder: each result is computed"
-        " anew whenever the profile is opened; of a copy in a folder of your own it is kept"
-    )
+#: The note on a profile that another version saved, if its results cannot be kept.
+ANEW: Final = (
+    "another version of opscope saved this profile, and nothing can be kept in its folder: each result is "
+    "computed anew whenever the profile is opened; those of a copy in a folder of your own are kept"
+)
 
 
 class Saved(Work):
@@ -83,7 +80,8 @@ class Saved(Work):
             if frame is None and name in self._stored:
                 frame = self._from_stored(name)
             if frame is not None:
-                frames[name] = [frame] if table is None else _beside(frame, self.trace[table])
+                frame = self._without_own(name, frame)
+                frames[name] = [frame] if table is None else _in_pieces(frame)
         return frames
 
     def _linked(self) -> dict[str, Iterable[pl.DataFrame]]:
@@ -117,10 +115,8 @@ class Saved(Work):
             self._place = None
         can_keep = self._place is not None and self._place.keeps()
         self._older = older
-        self._anew = anew(path) if older and not can_keep and not self._kept else None
+        self._anew = ANEW if older and not can_keep and not self._kept else None
 
 
-def _beside(frame: pl.DataFrame, table: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield a frame in pieces, without the columns of the trace's ``table``."""
-    for part in pieces(len(frame)):
-        yield frame[part].drop(set(frame.columns) & set(table.columns))
+def _in_pieces(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    return (frame[part] for part in pieces(len(frame)))

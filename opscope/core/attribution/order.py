@@ -2,8 +2,9 @@
 
 A rule takes what is known and returns what is known after it; only the fields in ``gives`` differ.
 ``number`` is the rule's in ARCHITECTURE.md. What the rules that are ``stored`` find is stored with a profile,
-because they take most of the time; the others find it anew. Rules 3, 4 and 6 (what encloses an op, its direction, compiled
-regions) need no kernels: analysis applies them to the ops that it shows.
+because they take most of the time; what the others find is found anew.
+Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) need no kernels: analysis applies them
+to the ops that it shows.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Tables(dict[str, pl.DataFrame]):
         self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
     ) -> None:
         super().__init__()
-        self._path, self._files, self._rows, self._own = path, dict(files), rows, own
+        self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
         for name in files:
             super().__setitem__(name, pl.DataFrame())
 
@@ -323,8 +323,13 @@ class Tables(dict[str, pl.DataFrame]):
             return self._read(name)
 
     def unread(self, name: str) -> int | None:
-        """Return how many rows a table has that was not read yet; None if it was, or that is not known."""
-        return self._rows.get(name) if self._files.get(name) else None
+        """Return how many rows a table has that was not read yet; None if it was. Raises BadInput."""
+        files = self._files.get(name)
+        if not files:
+            return None
+        if name not in self._rows:
+            self._rows[name] = sum(_length(self._path, file) for file in files)
+        return self._rows[name]
 
     def part(
         self, name: str, wanted: Collection[str], row: int | None = None
@@ -519,6 +524,16 @@ def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
         except DAMAGE as error:
             raise _damaged(folder, file, error) from error
     return found
+
+
+def _length(folder: Path, file: Path) -> int:
+    """Return the number of a file's rows. Raises BadInput."""
+    try:
+        refuse_pipe(file)
+        many: int = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+        return many
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
 
 
 def _row(
