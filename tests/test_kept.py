@@ -359,16 +359,3 @@ def test_two_processes_at_once(path, whole):
     assert not list(path.glob(".*"))
     assert_answers(opscope.load(path), whole)
     assert_answers(opscope.load(path), whole)
-
-
-def test_a_profile_at_a_url_keeps_nothing(path, whole, tmp_path):
-    pytest.importorskip("fsspec")
-    import fsspec
-
-    store = fsspec.filesystem("memory")
-    store.put(str(path), "/kept-test/p.opscope", recursive=True)
-    profile = opscope.load("memory://kept-test/p.opscope")
-    assert profile._place is None
-    assert_answers(profile, whole)
-    assert not [name for name in store.find("/kept-test") if "kept." in name]
-    store.rm("/kept-test", recursive=True)
