@@ -13,7 +13,7 @@ from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
-from opscope.core.analysis.op_totals import op_totals
+from opscope.core.analysis.op_totals import op_totals, pieces_of_ops
 from opscope.core.analysis.regions import compiled_regions, region_sums
 from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
 from opscope.core.tables.columns import distinct_values, renamed
@@ -89,6 +89,8 @@ class Work(Base):
         return self._passing_sums(columns).select(columns)
 
     def _make_op_totals(self) -> pl.DataFrame:
+        if self.selected is None and not ("op_sums" in self._frames or "op_sums" in self._stored):
+            return pl.concat(pieces_of_ops(self._ops))
         return op_totals(self._op_sums)
 
     @property
