@@ -46,7 +46,8 @@ def line(texts: str, what: str, took: children.Took, size: float) -> None:
 
 
 def saved(texts: str, kernels: int, folder: Path) -> Path:
-    """Return a saved profile with that many kernels; it is made if it does not exist."""
+    """Return a saved profile with that many kernels, made if it does not exist: as ``opscope run`` leaves one,
+    with the results of a report kept."""
     from make_nsys import make
 
     path = folder / f"{texts}-{kernels}.sqlite"
@@ -56,6 +57,7 @@ def saved(texts: str, kernels: int, folder: Path) -> Path:
     if not profile.exists():
         code = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
         children.run([sys.executable, "-c", code, str(path), str(profile)])
+        children.run(children.report(profile))
     return profile
 
 

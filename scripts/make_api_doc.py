@@ -32,6 +32,7 @@ HELD_WITHIN = (
     "op_columns",
     "pyprof_pieces",
     "save_as",
+    "keep_in",
     "spans",
 )
 #: Names that are public and may still change, by module.

@@ -77,6 +77,7 @@ def test_a_saved_profile_answers_as_the_trace_did(profile, tmp_path: Path):
 
 def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Path, monkeypatch):
     path = tmp_path / "p.opscope"
+    profile.summary()
     profile.save(path)
     monkeypatch.setattr(opscope.profile.saved, "ANALYSIS", 999)
     again = opscope.load(path)
@@ -173,6 +174,7 @@ def test_the_roofline_of_a_known_device(trace_of):
 @pytest.mark.parametrize("damage", ["column", "type", "rows"])
 def test_what_was_stored_and_does_not_fit_is_worked_out_anew(profile, tmp_path, name, damage):
     path = tmp_path / "p.opscope"
+    getattr(profile, name)()
     profile.save(path)
     file = path / f"extra.{name}.parquet"
     frame = pl.read_parquet(file)

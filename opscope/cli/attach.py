@@ -347,5 +347,8 @@ def _profile(
         if found is None:
             raise typer.Exit(1)
         report, top, width = shown
-        if report and found[0] is not None and sys.stderr is not None:
-            print_report(found[0], found[1], top, width)
+        if report and sys.stderr is not None:
+            try:
+                print_report(found[0], found[1], top, width)
+            except Exception as error:  # noqa: BLE001  the profile stands
+                common.say(f"the report was not printed: {recording_folder.reason(error)}")

@@ -45,12 +45,12 @@ def names_for(target: Path) -> Iterator[Path]:
     return numbered(target)
 
 
-def collect_profile(task: Task, nothing: str) -> tuple[Profile | None, Path] | None:
+def collect_profile(task: Task, nothing: str) -> tuple[Profile, Path] | None:
     """Make a profile of the processes' parts, and print where it is.
 
-    Returns the profile and its path; None if nothing was recorded; None in place of the profile if it
-    cannot be analysed. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
-    was recorded; it is empty where the program's own error explains it.
+    Returns the profile and its path; None if nothing was recorded. Raises what reading and writing raise.
+    ``nothing`` is the line to print if nothing was recorded; it is empty where the program's own error
+    explains it.
     """
     from opscope.core.job.clocks import aligned
 
@@ -68,12 +68,12 @@ def collect_profile(task: Task, nothing: str) -> tuple[Profile | None, Path] | N
     return _saved(task, aligned(_readable(parts)), closing)
 
 
-def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile | None, Path] | None:
+def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile, Path] | None:
     """Make a profile of each report of nsys, as ``collect_profile`` does of the parts; return the first."""
     _print_unrecorded(task.parts)
     closing = nsight.unheard(task.parts)
     traces = nsys.traces(task.parts, task.target, force=task.force, private=task.private)
-    written: tuple[Profile | None, Path] | None = None
+    written: tuple[Profile, Path] | None = None
     for number, trace in enumerate(traces):
         target = task.target
         if number:
@@ -87,13 +87,12 @@ def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile | None,
     return written
 
 
-def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile | None, Path]:
+def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Path]:
     """Write the profile of a trace, and print where it is; see ``collect_profile``."""
     from opscope.core import redaction
     from opscope.core.tables.recorded_by import recorded_by
     from opscope.core.tables.redacted import redacted
     from opscope.profile import Profile
-    from opscope.readers.profile import profile_folder
 
     parts, command, private = task.parts, task.command, task.private
     lines = simple.tell(trace, backends.gpu_vendor()) if task.mode == modes.SIMPLE else []
@@ -110,28 +109,16 @@ def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile | 
     # on a GPU without recorded kernels, device time is not known: CPU time is never used in its place
     if any('"gpu": true' in path.read_text("utf-8") for path in parts.glob("part-*/facts.jsonl")):
         trace.origin["gpu"] = True
-    profile: Profile | None = Profile(trace)
-    assert profile is not None
-    names = iter(task.names)  # one iterator for both calls: a name found taken is not tried again
-    try:
-        written = profile.save_as(task.target, force=task.force, others=names, scratch=parts)
-    except OSError:
-        raise
-    except Exception as error:  # noqa: BLE001  a fault of the analysis must not cost the recording
-        written = profile_folder.write(
-            task.target, trace, force=task.force, others=names, scratch=parts
-        )
-        common.say(
-            f"the profile was saved but cannot be analysed: {recording_folder.reason(error)}"
-        )
-        profile = None
+    profile = Profile(trace)
+    written = profile.save_as(task.target, force=task.force, others=task.names, scratch=parts)
+    profile.keep_in(written)  # the report's results, once it is printed
     by = recorded_by(trace.origin)
     if by is not None and by[1] != backends.REQUESTED:
         common.say("backend {}: {}".format(*by))
     if written != task.target:
         common.say(f"{task.target} was created meanwhile, so this profile has another name")
     common.say(f"wrote {written}")
-    for line in (*lines, *closing) if profile is not None else ():
+    for line in (*lines, *closing):
         common.say(line)
     return profile, written
 

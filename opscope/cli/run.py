@@ -405,9 +405,9 @@ def record(
                     found = common.load([str(target)]), target
                 if counters is not None:
                     run_counters.tell(None if found is None else found[0], counters)
-                if found is not None and report and found[0] is not None:
+                if found is not None and report:
                     print_report(found[0], found[1], top, width)
-                if found is not None and ended is not None and found[0] is not None:
+                if found is not None and ended is not None:
                     ended(found[0], found[1])
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  likewise
                 common.say(f"the report was not printed: {recording_folder.reason(error)}")

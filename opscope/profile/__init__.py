@@ -186,9 +186,8 @@ def _loaded(
             return _beside(profile, gpu, counters)
         fits = meta.get("analysis") == saved.ANALYSIS
         profile = Profile(trace, stored if fits else None)
-        profile._path = fspath(cast(Path, path))
-        if stored and not fits:
-            profile._anew = saved.anew(profile._path)
+        profile.keep_in(cast(Path, path))
+        profile._opened(fspath(cast(Path, path)), bool(stored) and not fits, True)
     else:
         trace = readers.open(path, strict=strict, lean=lean, model=model)
         profile = Profile(aligned(without_captures(trace)))
@@ -202,12 +201,12 @@ def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile
             raise NotMerged("kernels")
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
-        path_before, anew = profile._path, profile._anew
+        before = profile
         with at_urls.local(counters) as copy:
-            profile = Profile(with_counters(profile.trace, cast(Path, copy)), profile._stored)
-        profile._path, profile._anew = path_before, anew
-    if gpu is not None:
-        name_devices(profile.trace, gpu)
+            profile = Profile(with_counters(before.trace, cast(Path, copy)), before._stored)
+        profile._path, profile._anew, profile._kept = before._path, before._anew, before._kept
+    if gpu is not None and name_devices(profile.trace, gpu) and not isinstance(profile, Merged):
+        profile._forget()
     return profile
 
 
@@ -229,9 +228,7 @@ def _load_url(url: str, strict: bool, lean: bool, model: Path | None) -> Profile
             at_urls.name_urls(profile.trace, found, copy)
             held.close()
         else:
-            profile._path = shown(url)
-            if profile._anew is not None:
-                profile._anew = saved.anew(profile._path)
+            profile._opened(shown(url), profile._older, False)  # the copy is removed
             finalize(profile, held.close)
         return profile
     except BaseException as error:

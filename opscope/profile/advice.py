@@ -13,6 +13,7 @@ from opscope.core.advice.combined import combined, evidence
 from opscope.core.advice.finding import Answers, Edit
 from opscope.core.analysis.critical.edits import edited
 from opscope.core.analysis.critical.graph import Graph, for_replays
+from opscope.core.attribution.found import NOTES
 from opscope.core.once import lock_of, once
 
 from .base import selectable
@@ -77,7 +78,7 @@ class Advice(Critical):
         with lock_of(self, "what the detectors said"):
             held = self.__dict__.setdefault("_what_was_said", {})
             if names not in held:
-                fresh = not self._frames
+                fresh = not self._frames.keys() - {NOTES}
                 if "kernels" in self.trace.tables:  # of a merged profile there are none
                     # read before kernels(), which then shares its columns: of a million they are 0.11 GB
                     self.trace["kernels"]

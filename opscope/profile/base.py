@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
@@ -10,7 +11,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.advice.diagnosis_sums import Sums
 from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.executed import executed_kernels, executed_memops
@@ -21,24 +21,31 @@ from opscope.core.analysis.selection import Selection, select
 from opscope.core.analysis.spans import SELECTED
 from opscope.core.analysis.step_times import steps_of
 from opscope.core.analysis.windows import bounds
-from opscope.core.attribution.attribute import Attribution, attribute
+from opscope.core.attribution.attribute import Attribution, add_notes, attribute
+from opscope.core.attribution.found import NAMES as LINKED
+from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of, notes_table
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text, distinct_values, hand_back
 from opscope.core.tables.trace import Trace
+from opscope.readers.errors import BadInput
+from opscope.readers.profile.kept import Place
 from opscope.readers.profile.profile_folder import Tables
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-#: The frames that ``save`` stores with the trace. A value names the trace's table whose columns the frame
-#: repeats: these columns are stored only once.
+_log = logging.getLogger(__name__)
+#: The frames that ``save`` stores with the trace if they were computed, and that are kept in a saved
+#: profile's folder once they are. A value names the trace's table whose columns the frame repeats: these
+#: columns are stored only once.
 STORED: Final[Mapping[str, str | None]] = {
     "kernels": "kernels",
     "memops": "memops",
     "summary": None,
+    "op_sums": None,
     "op_totals": None,
     "kernel_totals": None,
     "unattributed": None,
@@ -49,6 +56,7 @@ STORED: Final[Mapping[str, str | None]] = {
     "communication": None,
     "collectives": None,
     "diagnosis": None,
+    NOTES: None,
 }
 #: The schemas of the stored frames that were asked for so far.
 _SCHEMAS: Final[dict[str, Mapping[str, pl.DataType]]] = {}
@@ -108,19 +116,66 @@ class Base:
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._selections: dict[Selection, Self] = {}
         self._keys: dict[str, Self] = {}
-        #: Why the results that were saved with the trace are computed anew; None: they are not.
+        #: Why results are computed anew whenever the profile is opened; None: they are not.
         self._anew: str | None = None
         #: What the critical path takes for granted, and how often; None: the path was not made yet.
         self._inferred: dict[str, int] | None = None
-        #: What saving sums up of the ops for the diagnosis, as it keeps none of them.
-        self._sums_of_saving: Sums | None = None
+        #: Whether another version saved it, so that the results saved with it are of no use.
+        self._older = False
+        #: Where results are kept once they are computed; None: nowhere.
+        self._place: Place | None = None
+        #: The stored results that were kept there before: what is wrong with them is no error.
+        self._kept: frozenset[str] = frozenset()
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
         self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
 
     @once
     def attribution(self) -> Attribution:
         """The op to which each kernel and copy belongs."""
-        return attribute(self.trace)
+        known = self._found()
+        if known is not None:
+            try:
+                return attribute(self.trace, known)
+            except Unfit as error:
+                _log.debug("%s: the stored attribution is not used: %s", self._path, error)
+        made = attribute(self.trace)
+        if made.found is not None:
+            for name, frame in made.found.tables().items():
+                self._keep(name, frame)
+        return made
+
+    def _keep(self, name: str, frame: pl.DataFrame) -> None:
+        """Keep a result that was computed in the profile's folder, if it has one that is ours."""
+        file = None if self._place is None else self._place.keep(name, frame)
+        if file is None:
+            return
+        with lock_of(self, "stored"):
+            stored = self._stored
+            if not isinstance(stored, Tables):
+                stored = Tables(file.parent, {}, {}, False)
+            self._stored, self._kept = stored.plus({name: file}), self._kept | {name}
+
+    def _found(self) -> Found | None:
+        """Return what an earlier attribution of the trace found; None if that is not stored, or unfit."""
+        tables = {name: self._as_stored(name) for name in LINKED if name in self._stored}
+        if len(tables) < len(LINKED):
+            return None
+        known = {name: frame for name, frame in tables.items() if frame is not None}
+        try:
+            return Found.of_tables(known, self.trace) if len(known) == len(tables) else None
+        except Unfit as error:
+            _log.debug("%s: the stored attribution is not used: %s", self._path, error)
+            return None
+
+    def _as_stored(self, name: str) -> pl.DataFrame | None:
+        """Return a stored table as it is; None if it was kept and is damaged. Raises BadInput."""
+        try:
+            return self._stored[name]
+        except BadInput as error:
+            if name not in self._kept:
+                raise
+            _log.debug("%s: what was kept is not used: %s", self._path, error)
+            return None
 
     def select(self, **where: Unpack[Where]) -> Self:
         """Return the profile of only some steps, devices, ranks, layers or user ranges.
@@ -261,13 +316,21 @@ class Base:
 
     def _notes(self) -> pl.DataFrame:
         """The notes of reading, of linking kernels to ops, and of loading."""
-        if not self._stored:  # a saved profile has those of linking
-            self.attribution  # noqa: B018 - it adds them
-        found = self.trace["notes"]
+        self._note_linking()
+        noted = self.trace["notes"]
         if self._anew is None:
-            return found
+            return noted
         row = {"severity": ["warning"], "what": [self._anew], "how_many": [1]}
-        return pl.concat([found, pl.DataFrame(row, schema=found.schema)])
+        return pl.concat([noted, pl.DataFrame(row, schema=noted.schema)])
+
+    def _note_linking(self) -> None:
+        """Add to the notes of the trace those of linking, for which a saved profile needs not link."""
+        if "attribution" not in vars(self):  # else they are there
+            add_notes(self.trace, notes_of(self._cached(NOTES)))
+
+    def _make_linking_notes(self) -> pl.DataFrame:
+        linked = self.attribution.found
+        return notes_table(() if linked is None else linked.notes)
 
     @property
     def has_ranges(self) -> bool:
@@ -330,16 +393,32 @@ class Base:
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
                 stored = self._from_stored(name) if name in self._stored else None
-                self._frames[name] = make() if stored is None else stored
+                self._frames[name] = made = make() if stored is None else stored
+                if stored is None and name in STORED:
+                    self._keep(name, self._without_own(name, made))
                 hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
             return self._frames[name]
 
-    def _give_back_stored(self) -> None:
-        """Forget the frames that a saved profile has; they are read again.
+    def _forget(self) -> None:
+        """Forget what is stored, because the trace's devices got other names; who launched what stays."""
+        self._stored = {
+            name: frame
+            for name in LINKED
+            if name in self._stored and (frame := self._as_stored(name)) is not None
+        }
+        self._place = None
 
-        Of a million kernels they take 0.35 GB, and half a second to read.
+    def _without_own(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return a frame of ``STORED`` without the columns of the trace's table that it repeats."""
+        table = STORED[name]
+        return frame if table is None else frame.drop(TABLES[table], strict=False)
+
+    def _give_back_stored(self) -> None:
+        """Forget the frames that are stored, and those that repeat a table of the trace.
+
+        They are read or made again. Of a million kernels they take 0.35 GB, and half a second to read.
         """
-        for name in self._stored:
+        for name in (*self._stored, *(name for name, table in STORED.items() if table)):
             with lock_of(self, f"frame of {name}"):
                 self._frames.pop(name, None)
             with lock_of(self, f"text of {name}"):
@@ -384,7 +463,18 @@ class Base:
         self, name: str, columns: Collection[str] | None = None, row: int | None = None
     ) -> pl.DataFrame | None:
         """Return the stored frame, of ``columns`` (and of one ``row``) alone if they are given; None if its
-        columns or rows are not those of this version and trace."""
+        columns or rows are not those of this version and trace, or it was kept and is damaged."""
+        try:
+            return self._fitting(name, columns, row)
+        except BadInput as error:
+            if name not in self._kept:
+                raise
+            _log.debug("%s: what was kept is not used: %s", self._path, error)
+            return None
+
+    def _fitting(
+        self, name: str, columns: Collection[str] | None, row: int | None
+    ) -> pl.DataFrame | None:
         table, schema = STORED[name], self._schema(name)
         if columns is not None and isinstance(self._stored, Tables):
             frame, held = self._stored.part(name, columns, row)

@@ -39,8 +39,6 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
         return self._told("diagnosis")
 
     def _sums_for_diagnosis(self) -> Sums:
-        if self._sums_of_saving is not None:
-            return self._sums_of_saving
         return sums(self._passing_sums(NEEDED), self.device[0], not self.cpu_only)
 
     def _make_diagnosis(self) -> pl.DataFrame:

@@ -70,6 +70,9 @@ class Answers(Diagnosed, Saved):
         #: The frames as they were given: unlike those of a saved profile they cannot be made again.
         self._given_frames = self._stored
 
+    def _note_linking(self) -> None:
+        """Do nothing: the notes of all files were merged."""
+
     @property
     def manifest(self) -> dict[str, Any]:
         """Which ranks the profile is of: ``expected``, ``read``, ``failed``, ``missing`` and more."""

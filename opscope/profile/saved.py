@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path as FilePath
-from shlex import quote
 from typing import Final, TypeAlias
 
 import polars as pl
 
-from opscope.core.advice.diagnosis_sums import joined, sums
-from opscope.core.analysis.kernels import kernel_pieces
-from opscope.core.analysis.kinds import for_kinds
-from opscope.core.analysis.op_totals import pieces_of_ops, pieces_of_sums
+from opscope.core.attribution.found import NOTES
 from opscope.core.cells import replaces
 from opscope.core.tables.columns import pieces
 from opscope.readers.profile import profile_folder
+from opscope.readers.profile.kept import Place
+from opscope.readers.profile.profile_folder import Tables
 from opscope.remote.urls import is_url
 from opscope.remote.written import at_end
 
@@ -27,37 +25,21 @@ Path: TypeAlias = "str | PathLike[str]"
 
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
 ANALYSIS: Final = 16
-
-
-def _when(stored: tuple[str, str | None]) -> int:
-    """Return the place of a frame in the order in which they are written.
-
-    The diagnosis follows the kernels on their thread: beside them, its table of the devices' work would be in
-    memory with theirs.
-    """
-    name, table = stored
-    if name == "op_totals":
-        return 0
-    if name == "diagnosis":
-        return 2
-    return 3 if table is None else 1
-
-
-def anew(path: str) -> str:
-    """Say that another version saved the profile at ``path``, what that costs, and how to save it anew."""
-    code = f"import opscope; p = {path!r}; opscope.load(p).save(p, force=True)"
-    return (
-        "another version of opscope saved this profile: all results are computed anew, which takes three"
-        f" times the time and memory; to save it anew: python -c {quote(code)}"
-    )
+#: The note on a profile that another version saved, if its results cannot be kept.
+ANEW: Final = (
+    "another version of opscope saved this profile, and nothing can be kept in its folder: each result is "
+    "computed anew whenever the profile is opened; those of a copy in a folder of your own are kept"
+)
 
 
 class Saved(Work):
-    """Save the trace with its results."""
+    """Save the trace with the results that were computed."""
 
     def save(self, path: Path, *, force: bool | None = None) -> None:
-        """Write the trace and the results as a directory ``NAME.opscope``.
+        """Write the trace, and the results that were computed so far, as a directory ``NAME.opscope``.
 
+        Who opens it computes the others when they are first asked for, and keeps them in the directory if it
+        is theirs (``OPSCOPE_KEEP=0`` in the environment: not).
         Raises FileExistsError if it exists, unless ``force`` is true, the default in IPython and notebooks.
         ``path`` may be a URL (``s3://bucket/run.opscope``): the profile appears there whole or not at all;
         what a store refuses raises opscope.errors.NotReached.
@@ -82,39 +64,59 @@ class Saved(Work):
         """
         if self.selected is not None:
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
-        frames: dict[str, pl.DataFrame | Iterable[pl.DataFrame]] = {}
-        # each frame is made when it is written, and what it needs stays in memory. The totals of ops come
-        # first, as they take most and leave nothing. Then what is as long as the trace, in pieces that leave
-        # nothing, on a thread of its own, beside what is short
-        for name, table in sorted(STORED.items(), key=_when):
-            frames[name] = self._parts(name) if table is None else self._beside(name, table)
         about = {"analysis": ANALYSIS}
-        aside = [name for name, table in STORED.items() if table is not None or name == "diagnosis"]
-        return profile_folder.write(path, self.trace, frames, about, force, others, scratch, aside)
+        if NOTES in self._frames or NOTES in self._stored:
+            self._note_linking()
+        frames = {**self._computed(), **self._linked()}
+        return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
 
-    def _beside(self, name: str, table: str) -> Iterator[pl.DataFrame]:
-        """Yield the frame ``name`` in pieces, without the columns of the trace's table ``table``."""
-        if name == "kernels" and name not in self._frames and name not in self._stored:
-            parts = kernel_pieces(self._ops, self._executed)
+    def _computed(self) -> dict[str, Iterable[pl.DataFrame]]:
+        """Return the frames that were computed so far or came with the trace, in pieces."""
+        frames: dict[str, Iterable[pl.DataFrame]] = {}
+        for name, table in STORED.items():
+            if name == "op_sums" and "op_totals" in self._frames:
+                continue  # they are used in its place
+            frame = self._frames.get(name)
+            if frame is None and name in self._stored:
+                frame = self._from_stored(name)
+            if frame is not None:
+                frame = self._without_own(name, frame)
+                frames[name] = [frame] if table is None else _in_pieces(frame)
+        return frames
+
+    def _linked(self) -> dict[str, Iterable[pl.DataFrame]]:
+        """Return the tables of an attribution that was computed or came with the trace."""
+        if "attribution" in vars(self):
+            found = self.attribution.found
         else:
-            frame = self._cached(name)
-            parts = (frame[part] for part in pieces(len(frame)))
-        for part in parts:
-            yield part.drop(set(part.columns) & set(self.trace[table].columns))
+            found = self._found()
+        return {} if found is None else {name: [one] for name, one in found.tables().items()}
 
-    def _parts(self, name: str) -> Iterator[pl.DataFrame]:
-        """Pieces of the frame ``name``."""
-        if name != "op_totals" or name in self._frames or name in self._stored:
-            yield self._cached(name)
+    def keep_in(self, path: Path) -> None:
+        """Use the results that are kept in the folder of this saved profile, and keep there what is computed.
+
+        ``OPSCOPE_KEEP=0`` in the environment: nothing more is kept.
+        """
+        try:
+            place = Place.of(path, ANALYSIS)
+        except OSError:  # it is gone
             return
-        if "_op_sums" in vars(self):
-            yield from pieces_of_sums(self._op_sums)
-            return
-        summed, rated, device = [], [], self.device[0]
-        for part in pieces_of_ops(self._ops):
-            summed.append(for_kinds(part))
-            rated.append(sums(part, device, not self.cpu_only))
-            yield part
-        self._sums_of_saving = joined(rated)
-        if "kinds" not in self._stored:  # they would make the sums of all ops
-            self._frame("kinds", lambda: self._kinds_of(pl.concat(summed)))
+        files = place.files()
+        if files:
+            stored = self._stored
+            of = stored if isinstance(stored, Tables) else Tables(FilePath(path), {}, {}, False)
+            self._stored, self._kept = of.plus(files), frozenset(files)
+        self._place = place
+
+    def _opened(self, path: str, older: bool, keep: bool) -> None:
+        """Note where it was saved, whether by another version (``older``), and whether to keep results."""
+        self._path = path
+        if not keep:
+            self._place = None
+        can_keep = self._place is not None and self._place.keeps()
+        self._older = older
+        self._anew = ANEW if older and not can_keep and not self._kept else None
+
+
+def _in_pieces(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    return (frame[part] for part in pieces(len(frame)))

@@ -14,10 +14,9 @@ from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
 from opscope.core.analysis.kernels import kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
-from opscope.core.analysis.op_totals import op_totals
+from opscope.core.analysis.op_totals import op_totals, pieces_of_ops
 from opscope.core.analysis.regions import compiled_regions, region_sums
 from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
-from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 
 from .base import Base, selectable
@@ -91,10 +90,15 @@ class Work(Base):
         return self._passing_sums(columns).select(columns)
 
     def _make_op_totals(self) -> pl.DataFrame:
+        if self.selected is None and not ("op_sums" in self._frames or "op_sums" in self._stored):
+            return pl.concat(pieces_of_ops(self._ops))
         return op_totals(self._op_sums)
 
-    @once
+    @property
     def _op_sums(self) -> pl.DataFrame:
+        return self._cached("op_sums")
+
+    def _make_op_sums(self) -> pl.DataFrame:
         return totals.op_sums(self._ops)
 
     def _passing_sums(self, columns: Collection[str]) -> pl.DataFrame:
@@ -102,7 +106,7 @@ class Work(Base):
         texts of their own."""
         if "op_totals" in self._frames or "op_totals" in self._stored:
             return self._passing("op_totals", columns)
-        return self._op_sums
+        return self._passing("op_sums", columns)
 
     @property
     def _summed(self) -> pl.DataFrame:

@@ -51,6 +51,16 @@ def test_local_patterns_are_expanded_in_natural_order(tmp_path):
         opscope.load(str(tmp_path / "x*.json"))
 
 
+def test_of_a_profile_at_a_url_no_result_is_kept(store, ranks):
+    url = store.url("kept/run.opscope")
+    opscope.load(ranks).save(url)
+    before = store.names()
+    profile = opscope.load(url)
+    _equal(profile, opscope.load(ranks))
+    assert store.names() == before
+    assert not profile._kept
+
+
 def test_no_copy_stays_in_scratch(store, ranks, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -6,7 +6,6 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,15 +53,3 @@ def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
     by_bound = rated.group_by("bound").agg(pl.col("whole").sum(), ideal.sum().alias("ideal"))
     by_bound = by_bound.select(pl.col(name).cast(kind) for name, kind in _BY_BOUND.items())
     return Sums(by_op, by_bound, int(ran["device_time"].sum()))
-
-
-def joined(parts: Iterable[Sums]) -> Sums:
-    """Return the sums of all parts."""
-    each = list(parts)
-    by_op = pl.concat([pl.DataFrame(schema=_BY_OP), *(one.by_op for one in each)])
-    by_bound = pl.concat([pl.DataFrame(schema=_BY_BOUND), *(one.by_bound for one in each)])
-    return Sums(
-        by_op.group_by("op").sum(),
-        by_bound.group_by("bound").sum(),
-        sum(one.ran for one in each),
-    )

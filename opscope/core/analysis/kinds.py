@@ -86,17 +86,6 @@ def added_kinds(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.group_by(_KEYS).agg(pl.col("device_time").sum(), known_sum("calls"))
 
 
-def for_kinds(totals: pl.DataFrame) -> pl.DataFrame:
-    """Return what ``op_kinds`` needs of a part of ``totals``: few rows. Of parts, these may be joined."""
-    return (
-        totals.lazy()
-        .with_columns(_PARAMS)
-        .group_by(_CALL)
-        .agg(known_sum("device_time"), pl.col("calls", "kernels").sum())
-        .collect()
-    )
-
-
 def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
     """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
     with ``whole``."""

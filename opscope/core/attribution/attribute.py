@@ -7,14 +7,15 @@ the loops are over threads and over distinct texts.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import progress
+from opscope.core.attribution.found import Found
 from opscope.core.attribution.known import Known, Launched, Note
 from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.attribution.op_ranges import RUNTIME
@@ -45,6 +46,8 @@ __all__ = [
 _DEEP: Final = 64
 #: Below one row in this many, sorting the rows costs less than a flag for each row of the trace.
 _FEW: Final = 64
+#: What the stored rules give that the others need.
+_LEARNED: Final = ("launched", "parent", "steps")
 
 
 @dataclass(slots=True)
@@ -53,7 +56,8 @@ class Attribution:
 
     ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it
     (-1: none). ``also_forward``: per range row, whether it is the forward op of an op although a selection
-    left it out as an op; None if nothing was selected.
+    left it out as an op; None if nothing was selected. ``found``: what can be stored to attribute the same
+    trace again in less time; None of a selection.
     """
 
     trace: Trace
@@ -63,6 +67,7 @@ class Attribution:
     kernels: Launched
     memops: Launched
     also_forward: NDArray[np.bool_] | None = None
+    found: Found | None = field(default=None, compare=False, repr=False)
 
     def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
         """Return for each op row the nearest row among itself and its ancestors that is ``wanted``.
@@ -101,17 +106,27 @@ class Attribution:
         return marked
 
 
-def attribute(trace: Trace) -> Attribution:
+def attribute(trace: Trace, found: Found | None = None) -> Attribution:
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
+    ``found``: what an attribution of the same trace found; the result is the same, in less time. Raises Unfit
+    if it cannot be of this trace.
     """
-    known = Known.of(trace)
-    with progress.stage("linking kernels to ops", sum(rule.weight for rule in RULES)) as stage:
-        for rule in RULES:
+    rules = RULES if found is None else [rule for rule in RULES if not rule.stored]
+    known = Known.of(trace) if found is None else _with(Known.of(trace), found)
+    learned: dict[str, Any] = {}
+    with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
+        for rule in rules:
             known = rule.apply(known)
+            if found is not None and rule.number == "ops":  # no rule before needs it
+                found.check(known.is_op)
+            if rule.stored:
+                learned |= {name: getattr(known, name) for name in _LEARNED if name in rule.gives}
             stage.add(rule.weight)
-    _add_notes(trace, known.notes)
+    if found is None:
+        found = Found(**learned, notes=known.notes)
+    add_notes(trace, found.notes)
     return Attribution(
         known.trace,
         known.meaning,
@@ -119,10 +134,19 @@ def attribute(trace: Trace) -> Attribution:
         known.parent,
         known.launched["kernels"],
         known.launched["memops"],
+        found=found,
     )
 
 
-def _add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
+def _with(known: Known, found: Found) -> Known:
+    """Return what is known if ``found`` was found before; it is not checked against the ranges yet."""
+    links = {name: one.call for name, one in found.launched.items()}
+    return replace(
+        known, links=links, launched=found.launched, parent=found.parent, steps=found.steps
+    )
+
+
+def add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:
     """Add ``notes`` to those of ``trace``; a saved profile has them already."""
     present = set(trace["notes"]["what"].cast(pl.String).to_list()) if notes else set()
     for note in notes:

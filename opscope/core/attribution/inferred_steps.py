@@ -54,6 +54,16 @@ _BACKWARD, _OPTIMIZER = 1, 2
 
 Weights: TypeAlias = NDArray[np.uint64]
 _Codes: TypeAlias = NDArray[np.integer[Any]]
+#: The columns of inferred steps; times in ns.
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "thread": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "step": pl.Int64,
+    "confidence": pl.Float64,
+    "by": pl.String,
+}
 
 
 @dataclass(slots=True)
@@ -167,7 +177,8 @@ def frame_of(found: Found, process: int, thread: int) -> pl.DataFrame:
             "step": np.arange(many),
             "confidence": np.full(many, found.confidence),
             "by": [found.by] * many,
-        }
+        },
+        schema=SCHEMA,
     )
 
 

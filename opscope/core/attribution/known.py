@@ -78,7 +78,7 @@ class Known:
     ``used``: per call, whether it launched something or was captured into a CUDA graph. ``call_op``: per
     call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row,
     whether it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op
-    row that encloses it. ``replays``: by table, what CUDA graphs executed.
+    row that encloses it. ``replays``: by table, what CUDA graphs executed. ``steps``: the inferred steps.
     """
 
     trace: Trace
@@ -94,6 +94,7 @@ class Known:
     nests: Nests = field(default_factory=dict)
     why: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     launched: Mapping[str, Launched] = field(default_factory=dict)
+    steps: pl.DataFrame | None = None
     notes: tuple[Note, ...] = ()
 
     @classmethod

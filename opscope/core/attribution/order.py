@@ -1,8 +1,10 @@
 """The attribution rules in the order in which they are applied, and why each has its position.
 
 A rule takes what is known and returns what is known after it; only the fields in ``gives`` differ.
-``number`` is the rule's in ARCHITECTURE.md. Rules 3, 4 and 6 (what encloses an op, its direction, compiled
-regions) need no kernels: analysis applies them to the ops that it shows.
+``number`` is the rule's in ARCHITECTURE.md. What the rules that are ``stored`` find is stored with a profile,
+because they take most of the time; what the others find is found anew.
+Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) need no kernels: analysis applies them
+to the ops that it shows.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class Rule:
     after: str
     #: Its share of the time that all take, in ms on a trace of 400,000 kernels and 1.2 million ranges.
     weight: int = 1
+    stored: bool = False
 
 
 def _launches(known: Known) -> Known:
@@ -154,6 +157,11 @@ def _take_named(known: Known) -> Known:
 
 def _infer_steps(known: Known) -> Known:
     steps = inferred_steps(known.trace["ranges"], known.meaning, known.is_op)
+    return replace(known, steps=steps)
+
+
+def _add_steps(known: Known) -> Known:
+    steps = known.steps
     if steps is None:
         return known
     trace, meaning = with_steps(known.trace, known.meaning, steps)
@@ -179,6 +187,7 @@ RULES: Final = (
         gives=("links",),
         after="it comes first: it needs only ids",
         weight=30,
+        stored=True,
     ),
     Rule(
         "0",
@@ -222,6 +231,7 @@ RULES: Final = (
         gives=("replays", "used"),
         after="it needs no op; it comes before rule 2, which also looks up the ops of captured calls",
         weight=6,
+        stored=True,
     ),
     Rule(
         "2",
@@ -231,6 +241,7 @@ RULES: Final = (
         gives=("parent", "call_op", "nests"),
         after="it looks up only calls that launched something or were captured",
         weight=90,
+        stored=True,
     ),
     Rule(
         "2",
@@ -239,6 +250,7 @@ RULES: Final = (
         needs=("trace", "is_op", "nested", "used", "call_op"),
         gives=("call_op",),
         after="a start/end range may end on another thread, so it counts only outside push/pop ranges",
+        stored=True,
     ),
     Rule(
         "8",
@@ -248,6 +260,7 @@ RULES: Final = (
         gives=("why", "launched"),
         after="a call has a reason if no range of either kind encloses it",
         weight=5,
+        stored=True,
     ),
     Rule(
         "results",
@@ -264,6 +277,7 @@ RULES: Final = (
         needs=("meaning", "replays", "call_op", "why", "nests", "launched", "notes"),
         gives=("launched", "notes"),
         after="until here a replayed kernel has the op that replayed it; that may be a compiled region",
+        stored=True,
     ),
     Rule(
         "7",
@@ -293,9 +307,18 @@ RULES: Final = (
         "steps",
         "steps that the program does not mark, from what repeats",
         _infer_steps,
-        needs=("trace", "meaning", "is_op", "parent", "notes"),
-        gives=("trace", "meaning", "is_op", "parent", "notes"),
-        after="it compares all ops, also those that only kernels name; its ranges come after all others",
+        needs=("trace", "meaning", "is_op"),
+        gives=("steps",),
+        after="it compares all ops, also those that only kernels name",
         weight=100,
+        stored=True,
+    ),
+    Rule(
+        "steps",
+        "a range for each step that was inferred",
+        _add_steps,
+        needs=("trace", "meaning", "is_op", "parent", "steps", "notes"),
+        gives=("trace", "meaning", "is_op", "parent", "notes"),
+        after="the steps must be known; their ranges come after all others",
     ),
 )

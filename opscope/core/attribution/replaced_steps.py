@@ -50,4 +50,5 @@ def replaced_steps(
         is_op=np.append(attribution.is_op, np.zeros(many, bool)),
         parent=np.append(attribution.parent, np.full(many, NONE, attribution.parent.dtype)),
         also_forward=None if also is None else np.append(also, np.zeros(many, bool)),
+        found=None,
     )

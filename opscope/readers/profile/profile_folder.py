@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import stat
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -46,7 +45,7 @@ _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
 #: Keys of a trace's origin that are never written: the process's environment is private.
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
 #: What Polars raises on a damaged file; on some it panics.
-_DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 #: Files with more rows are refused: the rows of a trace differ in their times, which take at least a byte.
 _ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
@@ -57,12 +56,8 @@ _MOST_WAITING: Final = 125_000
 #: million calls) and 7 % more bytes; of 30,000 the columns of texts take more. Results come in pieces, each
 #: of one group: two would take a seventh longer to read.
 _GROUP: Final = 65_536
-#: How long a table or result takes to make and write beside most others, which take 20 ms of a trace of
-#: 400,000 kernels.
-_WEIGHTS: Final = {
-    "ranges": 12, "kernels": 6, "calls": 4, "op_totals": 95, "diagnosis": 6, "range_totals": 3,
-    "communication": 3, "summary": 2, "missing_costs": 2,
-}  # fmt: skip
+#: How long a table takes to write beside most others, which take 20 ms of a trace of 400,000 kernels.
+_WEIGHTS: Final = {"ranges": 12, "kernels": 6, "calls": 4}
 #: Columns of events that no file may lack.
 _TIMES: Final = frozenset({"start", "end", "time"})
 #: A table whose rows change rank more often than this is written to one file.
@@ -80,14 +75,12 @@ def write(
     force: bool = False,
     others: Iterable[str | os.PathLike[str]] = (),
     scratch: str | os.PathLike[str] | None = None,
-    aside: Collection[str] = (),
 ) -> Path:
     """Write ``trace`` as the folder ``path``, with ``extra`` tables and JSON-able ``meta`` beside it.
 
     Extra tables are written in their order. They may come in pieces; each is made while the one before is
-    written. Those ``aside`` are made and written by a thread of their own, beside those after them. Row order
-    is kept, so extra tables may refer to rows by number. If ``path`` exists, it is replaced if ``force`` is
-    set and it is a profile; otherwise the first free name of ``others`` is used.
+    written. Row order is kept, so extra tables may refer to rows by number. If ``path`` exists, it is
+    replaced if ``force`` is set and it is a profile; otherwise the first free name of ``others`` is used.
     The profile is built in ``scratch``, a folder on the same disk. Returns the path that was written.
 
     Raises FileExistsError if no name is free, and ValueError for an invalid table name. If anything fails,
@@ -103,7 +96,7 @@ def write(
     temporary = target.with_name(name) if scratch is None else Path(scratch, name)
     try:
         temporary.mkdir(parents=True)
-        _fill(temporary, trace, extra or {}, meta or {}, aside)
+        _fill(temporary, trace, extra or {}, meta or {})
         while True:
             try:
                 _move_into_place(temporary, target, force)
@@ -162,26 +155,18 @@ def _fill(
     trace: Trace,
     extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
     meta: Mapping[str, Any],
-    aside: Collection[str],
 ) -> None:
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     others: dict[str, Any] = {}
     whole = sum(_WEIGHTS.get(name, 1) for name in (*trace.present, *extra))
-    with progress.stage("writing the profile", whole) as stage, _Pen() as pen, _Aside() as other:
+    with progress.stage("writing the profile", whole) as stage, _Pen() as pen:
         for name in sorted(trace.present):
             ranks = rank if "process" in TABLES[name] else {}
             tables[name] = _store(pen, folder, name, trace[name], ranks)
             stage.add(_WEIGHTS.get(name, 1))
-        waiting: dict[str, Future[dict[str, Any]]] = {}
         for name, parts in extra.items():
-            if name in aside:
-                waiting[name] = other.store(folder, f"extra.{name}", parts)
-                continue
             others[name] = _store_extra(pen, folder, f"extra.{name}", parts)
-            stage.add(_WEIGHTS.get(name, 1))
-        for name, stored in waiting.items():
-            others[name] = stored.result()
             stage.add(_WEIGHTS.get(name, 1))
     origin = _public(trace.origin)
     if isinstance(origin.get("command"), list):
@@ -189,6 +174,7 @@ def _fill(
     head = {
         "format": "opscope",
         "version": VERSION,
+        "id": secrets.token_hex(16),
         "opscope": __version__,
         "origin": origin,
         "tables": tables,
@@ -229,35 +215,6 @@ class _Pen:
                 done.result()
 
 
-class _Aside:
-    """A thread that makes and writes tables in their order, while others are made."""
-
-    def __init__(self) -> None:
-        self._thread = Pool(1)
-        self._unwanted = threading.Event()
-
-    def store(
-        self, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
-    ) -> Future[dict[str, Any]]:
-        """Have the table stored; return what ``_store_extra`` returns, once it is."""
-        each = (parts,) if isinstance(parts, pl.DataFrame) else parts
-        wanted = itertools.takewhile(lambda _: not self._unwanted.is_set(), each)
-        return self._thread.submit(_store_extra, _at_once, folder, name, wanted)
-
-    def __enter__(self) -> _Aside:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # the folder is thrown away: the piece that is being made is the last
-            self._unwanted.set()
-        self._thread.shutdown(cancel_futures=kind is not None)
-
-
-def _at_once(job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
-    """Do what a _Pen does, without a thread."""
-    job(*arguments)
-
-
 def _ranks(trace: Trace) -> dict[int, int]:
     """The rank of each process if there are several ranks; tables are then stored in a file per rank."""
     known = trace["processes"].select("process", "rank").drop_nulls()
@@ -294,7 +251,7 @@ def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _store_extra(
-    pen: Callable[..., None], folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
+    pen: _Pen, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
     """Store a table whose columns only its files define, so it has a file even without rows."""
     files: list[str] = []
@@ -351,17 +308,28 @@ class Tables(dict[str, pl.DataFrame]):
         self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
     ) -> None:
         super().__init__()
-        self._path, self._files, self._rows, self._own = path, dict(files), rows, own
+        self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
         for name in files:
             super().__setitem__(name, pl.DataFrame())
+
+    def plus(self, files: Mapping[str, Path]) -> Tables:
+        """Return these tables and those in ``files``, which replace any of the same name."""
+        more = {name: [file] for name, file in files.items()}
+        rows = {name: many for name, many in self._rows.items() if name not in files}
+        return Tables(self._path, {**self._files, **more}, rows, self._own)
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         with lock_of(self, "files"):
             return self._read(name)
 
     def unread(self, name: str) -> int | None:
-        """Return how many rows a table has that was not read yet; None if it was, or that is not known."""
-        return self._rows.get(name) if self._files.get(name) else None
+        """Return how many rows a table has that was not read yet; None if it was. Raises BadInput."""
+        files = self._files.get(name)
+        if not files:
+            return None
+        if name not in self._rows:
+            self._rows[name] = sum(_length(self._path, file) for file in files)
+        return self._rows[name]
 
     def part(
         self, name: str, wanted: Collection[str], row: int | None = None
@@ -452,9 +420,7 @@ def _with_nulls(
     return frame.with_columns(nulls), held.union(lacking)
 
 
-def read(
-    path: str | os.PathLike[str],
-) -> tuple[Trace, dict[str, pl.DataFrame], dict[str, Any]]:
+def read(path: str | os.PathLike[str]) -> tuple[Trace, Tables, dict[str, Any]]:
     """Return the trace, the extra tables and the meta that ``write`` was given. Raises BadInput.
 
     Only ``meta.json`` and the files' footers are read now; the tables are read on first use. If a table's
@@ -503,7 +469,7 @@ def _head(folder: Path) -> dict[str, Any]:
     file = folder / META
     try:
         os.fspath(folder).encode()
-        _refuse_pipe(file)
+        refuse_pipe(file)
         if file.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
@@ -553,11 +519,21 @@ def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
     found = []
     for file in files:
         try:
-            _refuse_pipe(file)
+            refuse_pipe(file)
             found.append(set(pl.scan_parquet(file, glob=False).collect_schema()))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _damaged(folder, file, error) from error
     return found
+
+
+def _length(folder: Path, file: Path) -> int:
+    """Return the number of a file's rows. Raises BadInput."""
+    try:
+        refuse_pipe(file)
+        many: int = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+        return many
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
 
 
 def _row(
@@ -571,7 +547,7 @@ def _row(
                 found = pl.scan_parquet(file, glob=False).select(wanted).slice(row, 1).collect()
                 schema = table_schema(name) if own else found.schema
                 return found.select(pl.col(column).cast(schema[column]) for column in wanted)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _damaged(folder, file, error) from error
         row -= many
     raise IndexError(f"table {name} has no such row")
@@ -583,7 +559,7 @@ def _load(
     frames = []
     for file in files:
         try:
-            _refuse_pipe(file)
+            refuse_pipe(file)
             _refuse_bomb(folder, file)
             with progress.reading([file]):
                 # a name may contain brackets
@@ -595,7 +571,7 @@ def _load(
             elif own:  # columns that a later version added are left out
                 columns = [column for column in TABLES[name] if column in frame.columns]
                 frame = conform(name, frame.select(columns))
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _damaged(folder, file, error) from error
         frames.append(frame)
     if frames:
@@ -603,7 +579,7 @@ def _load(
     return pl.DataFrame(schema=table_schema(name)) if own else pl.DataFrame()
 
 
-def _refuse_pipe(file: Path) -> None:
+def refuse_pipe(file: Path) -> None:
     """Raise OSError unless ``file`` is a regular file: opening a pipe would wait for its writer."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise OSError("not a regular file")

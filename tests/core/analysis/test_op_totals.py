@@ -64,7 +64,7 @@ def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
     ],
 )
 def test_totals_by_numbers_are_those_by_texts(file, shared):
-    """Saving describes one op of each number; the totals that are asked for describe one of each kind."""
+    """Totals that are asked for first describe one op of each number; those of sums describe one of each kind."""
     profile = opscope.load(shared / file)
     found = pl.concat(op_totals.pieces_of_ops(profile._ops))
     assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile._ops)))

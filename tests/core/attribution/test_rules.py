@@ -210,6 +210,10 @@ class Watched:
 def same(one: object, other: object) -> bool:
     if isinstance(one, Trace) and isinstance(other, Trace):
         return all(one[name].equals(other[name]) for name in one.tables)
+    if isinstance(one, pl.DataFrame) or isinstance(other, pl.DataFrame):
+        return (
+            isinstance(one, pl.DataFrame) and isinstance(other, pl.DataFrame) and one.equals(other)
+        )
     ours, theirs = arrays(one), arrays(other)
     return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
-import time
 from pathlib import Path
 
 import polars as pl
@@ -365,44 +363,11 @@ def test_the_files_of_ranks_have_the_same_columns(tmp_path: Path) -> None:
     assert lazy["payload"].equals(both["ranges"]["payload"])
 
 
-def test_a_table_aside_is_written_beside_those_after_it(tmp_path: Path) -> None:
-    """It is in the folder in its pieces, though the table after it waits until it is there."""
-    made = threading.Event()
-
-    def long_table():
-        yield pl.DataFrame({"a": [1, 2]})
-        yield pl.DataFrame({"a": [3]})
-        made.set()
-
-    def after():
-        assert made.wait(60)
-        yield pl.DataFrame({"b": [4]})
-
-    extra = {"long": long_table(), "after": after()}
-    profile_folder.write(tmp_path / "p", trace(), extra, aside=["long"])
-    others = profile_folder.read(tmp_path / "p")[1]
-    assert others["long"]["a"].to_list() == [1, 2, 3]
-    assert others["after"]["b"].to_list() == [4]
-
-
-@pytest.mark.parametrize("fails", ["long", "after"])
-def test_a_failure_aside_or_beside_it_leaves_nothing_behind(tmp_path: Path, fails: str) -> None:
-    """Where a later table fails, the one aside is not made to its end."""
-    pieces = []
-
-    def table(name: str):
+def test_a_failure_while_an_extra_table_is_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    def table():
         yield pl.DataFrame({"a": [1]})
-        if name == fails:
-            raise ArithmeticError(name)
-        for piece in range(1000):
-            pieces.append(piece)
-            time.sleep(0.01)
-            yield pl.DataFrame({"a": [piece]})
+        raise ArithmeticError("made no further")
 
-    extra = {"long": table("long"), "after": table("after")}
-    if fails == "long":
-        extra["after"] = pl.DataFrame({"b": [1]})
-    with pytest.raises(ArithmeticError, match=fails):
-        profile_folder.write(tmp_path / "p", trace(), extra, aside=["long"])
+    with pytest.raises(ArithmeticError, match="made no further"):
+        profile_folder.write(tmp_path / "p", trace(), {"one": table()})
     assert list(tmp_path.iterdir()) == []
-    assert len(pieces) < 1000
