@@ -17,6 +17,7 @@ from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.op_totals import op_totals, pieces_of_ops
 from opscope.core.analysis.regions import compiled_regions, region_sums
 from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
+from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 
 from .base import Base, selectable
