@@ -43,5 +43,5 @@ def test_every_lane_has_its_rows_in_their_order(given_rows, one_process, piece) 
             )
     finally:
         module._PIECE, module._PER_LANE = before
-    for key, (place, small) in zip(lanes, found, strict=True):
-        assert place.tolist() == small.tolist() == expected[key]
+    for key, (row, place, small) in zip(lanes, found, strict=True):
+        assert row.tolist() == place.tolist() == small.tolist() == expected[key]

@@ -204,7 +204,7 @@ def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
     def numbers(column: pl.Series) -> NDArray[np.int32]:
         codes = column.to_physical()
         missing = codes.null_count()
-        found: NDArray[np.int32] = table[(codes.fill_null(0) if missing else codes).to_numpy()]
+        found: NDArray[np.int32] = table.take((codes.fill_null(0) if missing else codes).to_numpy())
         if missing:
             found[codes.is_null().to_numpy()] = null_at
         return found

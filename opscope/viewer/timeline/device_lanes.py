@@ -54,7 +54,9 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
             for key, part in zip(
                 keys, parted(code, len(keys), one.types, one.read, pool), strict=True
             ):
-                by_place.setdefault(key, []).append(Slices(*part))
+                row, start, end, name, kind = part
+                row += one.first
+                by_place.setdefault(key, []).append(Slices(start, end, row, name, kind))
             del one
         named = _device_names(profile)
         contexts: dict[tuple[int, ...], set[int]] = {}
@@ -90,12 +92,10 @@ def _numbered(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]
 
 
 def _key(column: pl.Series) -> pl.Series | int:
-    """Return a key of each row; the number itself if all have the same."""
+    """Return a key of each row; the number itself if no row has one."""
     if column.null_count() == len(column):
         return NONE
-    column = _known(column, NONE)
-    least: Any = column.min()
-    return int(least) if least == column.max() else column
+    return _known(column, NONE)
 
 
 def _known(column: pl.Series, otherwise: int) -> pl.Series:
@@ -104,8 +104,10 @@ def _known(column: pl.Series, otherwise: int) -> pl.Series:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Slices by the order of their rows: how many, and what ``read`` returns of the rows ``[low, high)``."""
+    """Slices by the order of their rows: the first row's number, how many, and the columns that ``read`` returns
+    of the rows ``[low, high)``: start, end, number of the name, category."""
 
+    first: int
     many: int
     types: tuple[DTypeLike, ...]
     read: Callable[[int, int], tuple[NDArray[Any], ...]]
@@ -130,7 +132,7 @@ def _rows(
     copy_names = names.add(kinds_of_copies.cast(pl.String).to_list(), "(copy)")
     as_copies = np.full(len(kinds_of_copies), CATEGORY[kinds.COPIES], np.uint8)
     small = np.min_scalar_type(len(names))
-    types = (np.int64, np.int64, np.int32, small, np.uint8)
+    types = (np.int64, np.int64, small, np.uint8)
     by_op = kind_of_ops.result()
 
     def rows(
@@ -141,6 +143,7 @@ def _rows(
     ) -> _Rows:
         column, distinct, first, kind_of_name = named
         numbers = numbers_of(distinct)
+        number_of_name = np.arange(first, first + len(distinct)).astype(small)
         start, end = _known(frame["start"], 0), _known(frame["end"], 0)
 
         def read(low: int, high: int) -> tuple[NDArray[Any], ...]:
@@ -152,12 +155,11 @@ def _rows(
             return (
                 np.asarray(start[low:high]),
                 np.asarray(end[low:high]),
-                np.arange(first_row + low, first_row + high, dtype=np.int32),
-                (number + np.int32(first)).astype(small),
+                number_of_name.take(number),
                 kind,
             )
 
-        return _Rows(len(frame), types, read)
+        return _Rows(first_row, len(frame), types, read)
 
     many = len(kernels)
     return [

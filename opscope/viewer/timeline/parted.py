@@ -33,6 +33,9 @@ def numbered(keys: Iterable[Column | int], many: int) -> tuple[_Codes, list[tupl
             known = [(*one, key) for one in known]
             continue
         low, high = _ends(key)
+        if low == high:
+            known = [(*one, low) for one in known]
+            continue
         wide = high - low + 1
         values: Sequence[int] = range(low, low + wide)
         if wide * len(known) <= _NEAR:
@@ -86,7 +89,7 @@ def parted(
     read: Callable[[int, int], Sequence[NDArray[Any]]],
     pool: Pool,
 ) -> list[list[NDArray[Any]]]:
-    """Return each lane's part of some columns, rows in their order.
+    """Return for each lane the numbers of its rows, in order, and its part of some columns.
 
     ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what the
     parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
@@ -98,18 +101,23 @@ def parted(
         [np.bincount(code[low:high], minlength=lanes) for low, high in bounds], np.int64
     ).reshape(len(bounds), lanes)
     place = (np.cumsum(counts, axis=0) - counts).tolist()
-    found = [[np.empty(one, kind) for kind in kinds] for one in counts.sum(axis=0).tolist()]
+    totals = counts.sum(axis=0).tolist()
+    found = [[np.empty(one, kind) for kind in (np.int32, *kinds)] for one in totals]
 
     def put(number: int) -> None:
         low, high = bounds[number]
-        order = np.argsort(code[low:high], kind="stable") if lanes > 1 else None
-        edges = [0, *np.cumsum(counts[number]).tolist()]
-        filled = [(lane, *ends) for lane, ends in enumerate(pairwise(edges)) if ends[1] > ends[0]]
-        for column, values in enumerate(read(low, high)):
-            in_order = values if order is None else values.take(order)
-            for lane, first, after in filled:
-                at = place[number][lane]
-                found[lane][column][at : at + after - first] = in_order[first:after]
+        columns = read(low, high)
+        order = np.argsort(code[low:high], kind="stable") if lanes > 1 else np.arange(high - low)
+        first = 0
+        for lane, here in enumerate(counts[number].tolist()):
+            if not here:
+                continue
+            rows = order[first : first + here]
+            at = slice(place[number][lane], place[number][lane] + here)
+            np.add(rows, low, out=found[lane][0][at], casting="unsafe")
+            for values, out in zip(columns, found[lane][1:], strict=True):
+                values.take(rows, out=out[at], mode="clip")  # with "raise" NumPy copies once more
+            first += here
 
     for done in [pool.submit(put, number) for number in range(len(bounds))]:
         done.result()
