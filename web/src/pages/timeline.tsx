@@ -47,8 +47,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
   const drag = useRef<{ x: number; y: number; low: number; shift: boolean; moved: boolean } | null>(null);
   const tipAsked = useRef("");
 
-  // The board lives as long as what it shows
-  useEffect(() => {
+  // The board lives as long as what it shows. Its lanes are asked for before the page is drawn for the first time
+  useLayoutEffect(() => {
     const made = new Board(canvas.current!, data, (told) => {
       if (told.failed !== undefined) {
         setFailed(told.failed);
