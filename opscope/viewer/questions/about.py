@@ -43,8 +43,10 @@ def _about(viewed: Viewed) -> dict[str, Any]:
     }
 
 
-def _steps(profile: Profile) -> dict[str, int] | None:
-    if profile._has_steps:
+def _steps(profile: Profile) -> dict[str, Any] | None:
+    """Return the steps that can be selected; ``marked``: whether they are steps, not iterations that were found."""
+    marked = profile._has_steps
+    if marked:
         numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
     else:  # steps select the iterations that were found instead
         iterations = profile.iterations()
@@ -55,6 +57,7 @@ def _steps(profile: Profile) -> dict[str, int] | None:
         "first": int(numbers.min()),  # type: ignore[arg-type]
         "last": int(numbers.max()),  # type: ignore[arg-type]
         "count": len(numbers),
+        "marked": marked,
     }
 
 
