@@ -19,7 +19,7 @@ COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
 def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
-    """Return one row per op instance, of those at ``places`` alone if they are given; times in ns, bytes, FLOP.
+    """Return one row per op instance, of those at ``places`` alone if given; times in ns, bytes, FLOP.
 
     ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside it
     launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null. ``kernels``

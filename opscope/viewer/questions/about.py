@@ -44,7 +44,7 @@ def _about(viewed: Viewed) -> dict[str, Any]:
 
 
 def _steps(profile: Profile) -> dict[str, Any] | None:
-    """Return the steps that can be selected; ``marked``: whether they are steps, not iterations that were found."""
+    """Return the steps that can be selected; not ``marked``: the iterations that were found."""
     marked = profile._has_steps
     if marked:
         numbers = steps_of(profile._ops)["step"].drop_nulls().unique()

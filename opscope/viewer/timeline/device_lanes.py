@@ -104,8 +104,8 @@ def _known(column: pl.Series, otherwise: int) -> pl.Series:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Slices by the order of their rows: the first row's number, how many, and the columns that ``read`` returns
-    of the rows ``[low, high)``: start, end, number of the name, category."""
+    """Slices by the order of their rows: the first row's number, how many, and the columns that ``read``
+    returns of the rows ``[low, high)``: start, end, number of the name, category."""
 
     first: int
     many: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -91,8 +91,8 @@ def parted(
 ) -> list[list[NDArray[Any]]]:
     """Return for each lane the numbers of its rows, in order, and its part of some columns.
 
-    ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what the
-    parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
+    ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what
+    the parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
     """
     many = len(code)
     piece = max(_PIECE, lanes * _PER_LANE)

@@ -306,7 +306,7 @@ def strips_of(
 
 
 def _in_order(start: Ints, end: Ints) -> bool:
-    """Whether each slice begins when the one before it has ended, and later than it; none has a length below 0."""
+    """Whether each slice begins when the one before has ended, and later than it; none is shorter than 0."""
     last = int(start[0]) - 1
     for part in _pieces(len(start)):
         first, after = start[part], end[part]

@@ -1,6 +1,6 @@
 // What the timeline shows now: the window, its picture, what is selected; asks for what is missing and draws.
 import type { Detail, Flow, LaneSaid, SliceAt, Timeline } from "./data";
-import { CURVE, laidOut, type Layout, openAtFirst, RULER } from "./layout";
+import { laidOut, type Layout, openAtFirst, RULER } from "./layout";
 import { Painter, type Scene, sliceAt, type View } from "./paint";
 import type { CurvePicture, Picture } from "./wire";
 
@@ -348,10 +348,6 @@ export class Board {
       for (const value of one.values) sum += value;
       return { title: `device ${one.device}`, share: sum / Math.max(1, one.values.length) };
     });
-  }
-
-  get curveRoom(): number {
-    return this.allCurves().length * CURVE;
   }
 }
 
