@@ -607,8 +607,10 @@ def _load(
 
 
 def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
-    """Return a few columns of a table in many files, in a third of the time that it takes file by file; None if
-    there is one file, or anything is wrong: reading them one by one tells with which."""
+    """Return a few columns of a table in many files, in a third of the time that it takes file by file.
+
+    None if there is one file, or anything is wrong: reading them one by one tells with which.
+    """
     if len(files) < 2 or not wanted:
         return None
     try:

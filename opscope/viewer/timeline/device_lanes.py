@@ -211,7 +211,8 @@ def _kind_of_ops(profile: Profile) -> _Kinds | None:
     def of_rows(low: int, high: int) -> NDArray[np.uint8]:
         place = numbers[0](columns[0][low:high]) * np.int32(len(direction))
         place += numbers[1](columns[1][low:high])
-        return table.take(place)
+        found: NDArray[np.uint8] = table.take(place)
+        return found
 
     special = columns[0].is_in([one for one in family if one in _TOLD_BY_CALL])
     rows = np.flatnonzero(special.fill_null(False).to_numpy())

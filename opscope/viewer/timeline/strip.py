@@ -78,8 +78,8 @@ class Strip:
                 _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
         np.cumsum(sums, axis=1, out=sums)
         small = np.min_scalar_type(int(name.max()) if many else 0)
-        name = name.astype(small, copy=False)
-        return cls(start, before, row, name, kind, kinds, sums, _tops(most), top_at)
+        near = name.astype(small, copy=False)
+        return cls(start, before, row, near, kind, kinds, sums, _tops(most), top_at)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -235,7 +235,7 @@ def _tops(most: Ints) -> NDArray[np.uint64]:
     if len(most) and int(most.max()) >> (64 - mask.bit_length()):
         # durations are too long to stand beside the number: their ranks are not
         most = np.unique(most, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    tops = most.astype(np.uint64) << np.uint64(mask.bit_length())
+    tops: NDArray[np.uint64] = most.astype(np.uint64) << np.uint64(mask.bit_length())
     tops |= np.arange(len(most), dtype=np.uint64)
     return tops
 
