@@ -111,7 +111,7 @@ def test_it_serves_the_pages_at_the_port_and_ctrl_c_frees_it(saved):
     with viewing(saved, "--no-browser") as server:
         about = server.ask("about")
         assert about["files"] == ["run.opscope"]
-        assert about["steps"] == {"first": 0, "last": 1, "count": 2}
+        assert about["steps"] == {"first": 0, "last": 1, "count": 2, "marked": True}
         assert b"viewer.js" in server.get("/")
         port = int(server.origin.rpartition(":")[2])
         status, said = server.stop()

@@ -34,8 +34,14 @@ def test_every_lane_has_its_rows_in_their_order(given_rows, one_process, piece) 
     try:
         with Pool(2) as pool:
             places = np.arange(many, dtype=np.int32)
-            found = parted(code, len(lanes), (places, places.astype(np.uint8)), pool)
+            found = parted(
+                code,
+                len(lanes),
+                (np.int32, np.uint8),
+                lambda low, high: (places[low:high], places[low:high].astype(np.uint8)),
+                pool,
+            )
     finally:
         module._PIECE, module._PER_LANE = before
-    for key, (place, small) in zip(lanes, found, strict=True):
-        assert place.tolist() == small.tolist() == expected[key]
+    for key, (row, place, small) in zip(lanes, found, strict=True):
+        assert row.tolist() == place.tolist() == small.tolist() == expected[key]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 import opscope
 from opscope.core.tables.trace import Trace
@@ -26,6 +27,7 @@ from opscope.viewer.questions import (
     timeline_slice,
     timeline_sum,
 )
+from opscope.viewer.timeline import strip as strip_module
 from opscope.viewer.timeline import whole
 from opscope.viewer.timeline.curves import curves
 from opscope.viewer.timeline.find import Place, find, sums
@@ -108,7 +110,8 @@ def check_window(lane: Lane, plain: list[Plain], low: int, high: int, columns: i
                 assert exact[place, column] == all_of.busy(left, right, kind)
         for place, kind in enumerate(seen["kinds"]):
             parts = exact[strip.kinds.tolist().index(kind)]
-            assert np.array_equal(seen["shares"][place], -(-255 * parts // np.diff(edges)))
+            width = np.diff(edges).astype(object)
+            assert np.array_equal(seen["shares"][place], -(-255 * parts.astype(object) // width))
         assert set(strip.kinds[exact.any(axis=1)].tolist()) == set(seen["kinds"])
 
 
@@ -127,6 +130,7 @@ made_slices = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(made_slices, st.integers(-60, 450), st.integers(1, 500), st.integers(1, 40), st.booleans())
+@example([(0, 0, 0), (1, 32, 0)], 0, 33, 1, True)  # a column of more than a year
 def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long) -> None:
     """``long``: durations of weeks do not fit beside a group's number."""
     start, lasted, kind = (np.array(column, np.int64) for column in zip(*rows, strict=True))
@@ -143,14 +147,23 @@ def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1 << 32), st.integers(1, 3_000), st.sampled_from([3, 40, 1 << 44]))
-def test_many_slices_are_drawn_as_plain_loops_find_them(seed, many, most) -> None:
-    """Whole groups and blocks of slices lie in a column; of few durations many are equal."""
+@given(
+    st.integers(0, 1 << 32),
+    st.integers(1, 3_000),
+    st.sampled_from([3, 40, 1 << 44]),
+    st.sampled_from([32, 96, strip_module._PIECE]),
+    st.booleans(),
+)
+def test_many_slices_are_drawn_as_plain_loops_find_them(seed, many, most, piece, near) -> None:
+    """Whole groups and blocks of slices lie in a column; of few durations many are equal; strips are made of
+    pieces, and durations can stand beside a place or are too long for it (not ``near``)."""
     random = np.random.default_rng(seed)
     lasted = random.integers(0, most, many)
     end = np.cumsum(lasted + random.integers(0, most, many))
     whole = slices(end - lasted, lasted, random.integers(0, 4, many))
-    lane = Lane.of(about(), whole)
+    longest = strip_module._WITH_PLACE if near else 1
+    with mock.patch.multiple(strip_module, _PIECE=piece, _WITH_PLACE=longest):
+        lane = Lane.of(about(), whole)
     plain = plain_of(lane, whole)
     low, high = lane.span
     for _ in range(3):

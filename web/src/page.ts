@@ -7,8 +7,8 @@ export interface About {
   files: string[];
   other: string[];
   version: string;
-  /** Step numbers there are, first and last; null without steps. */
-  steps: { first: number; last: number; count: number } | null;
+  /** Step numbers there are, first and last; null without steps. Not `marked`: the iterations that were found. */
+  steps: { first: number; last: number; count: number; marked: boolean } | null;
   devices: { device: number; name: string }[];
   ranks: number[];
   cpu_only: boolean;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
@@ -16,31 +18,35 @@ _CALL = ("inputs", "outputs", "dtypes", "params")
 COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
-def ops_frame(ops: Ops) -> pl.DataFrame:
-    """Return one row per op instance; times in ns, bytes, FLOP.
+def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
+    """Return one row per op instance, of those at ``places`` alone if given; times in ns, bytes, FLOP.
 
     ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside it
     launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null. ``kernels``
     counts the kernels of the op and the ops inside it. Of nested ops only the one that counts
     (``canonical``) has FLOPs and bytes, so that they can be summed.
     """
-    rows, times = ops.rows, ops.times
+    times = ops.times
+    here: Any = slice(None) if places is None else places
+    rows, parent = ops.rows[here], times.parent[here]
     ranges = ops.attribution.trace["ranges"]
     described = ops.describe(rows)
     ids = range_ids(ranges)
-    leaf = np.ones(len(rows), bool)
+    leaf = np.ones(len(ops.rows), bool)
     leaf[times.parent[times.parent >= 0]] = False
-    device, many = times.device_time, len(rows)
+    device = times.device_time
     if device is not None and ops.on_device:
         device = with_descendants(device, times.parent)
     start, end = (ranges[name].gather(rows) for name in ("start", "end"))
-    device_time = device_column("device_time", device, many, times.seen)
+    seen = None if times.seen is None else times.seen[here]
+    known = None if device is None else device[here]
+    device_time = device_column("device_time", known, len(rows), seen)
     return pl.DataFrame(
         {
             "op_id": ids.gather(rows),
-            "parent_id": gather(ids, at(rows, times.parent)),
-            "depth": depth(times.parent.astype(np.int64)),
-            "leaf": leaf,
+            "parent_id": gather(ids, at(ops.rows, parent)),
+            "depth": depth(times.parent.astype(np.int64))[here],
+            "leaf": leaf[here],
             "canonical": ops.costs.canonical[rows],
             "process": ranges["process"].gather(rows),
             "thread": ranges["thread"].gather(rows),
@@ -48,7 +54,7 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "start": start,
             "end": end,
             "cpu_time": end - start,
-            "self_time": times.self_time,
+            "self_time": times.self_time[here],
             "device_time": device_time,
             "op": described.call["op"],
             "op_type": described.call["op_type"],
@@ -61,8 +67,8 @@ def ops_frame(ops: Ops) -> pl.DataFrame:
             "range": described.range,
             **{name: described.call[name] for name in _CALL},
             **costs_of(ops, rows),
-            "kernels": with_descendants(times.kernels, times.parent),
-            "reason": reasons(ops.attribution.trace, device_time, times.seen),
+            "kernels": with_descendants(times.kernels, times.parent)[here],
+            "reason": reasons(ops.attribution.trace, device_time, seen),
         }
     )
 

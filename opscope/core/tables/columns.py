@@ -186,7 +186,12 @@ def compact(
     their numbering.
     """
     distinct = distinct_values(column) if values is None else values
-    codes = column.to_physical()
+    return numbers_of(distinct)(column), distinct.cast(pl.String).to_list()
+
+
+def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
+    """Return a function that gives a Categorical column, or a part of one, as the places of its values in
+    ``distinct``, which has each of them once."""
     known = distinct.to_physical()
     top: Any = known.max()
     null_at = len(distinct)  # unused if the distinct values include no null
@@ -195,10 +200,16 @@ def compact(
     table = np.zeros(1 if top is None else int(top) + 1, np.int32)
     held = known.drop_nulls().to_numpy()
     table[held] = np.flatnonzero(distinct.is_not_null().to_numpy())
-    numbers: NDArray[np.int32] = table[codes.fill_null(0).to_numpy()]
-    if codes.null_count():
-        numbers[codes.is_null().to_numpy()] = null_at
-    return numbers, distinct.cast(pl.String).to_list()
+
+    def numbers(column: pl.Series) -> NDArray[np.int32]:
+        codes = column.to_physical()
+        missing = codes.null_count()
+        found: NDArray[np.int32] = table.take((codes.fill_null(0) if missing else codes).to_numpy())
+        if missing:
+            found[codes.is_null().to_numpy()] = null_at
+        return found
+
+    return numbers
 
 
 def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.Series]]:

@@ -44,10 +44,12 @@ def _about(viewed: Viewed) -> dict[str, Any]:
     }
 
 
-def _steps(profile: Profile) -> dict[str, int] | None:
+def _steps(profile: Profile) -> dict[str, Any] | None:
+    """Return the steps that can be selected; not ``marked``: the iterations that were found."""
+    marked = profile.merged_of is not None or profile._has_steps
     if profile.merged_of is not None:
         numbers = profile._step_table["step"].drop_nulls().unique()
-    elif profile._has_steps:
+    elif marked:
         numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
     else:  # steps select the iterations that were found instead
         iterations = profile.iterations()
@@ -58,6 +60,7 @@ def _steps(profile: Profile) -> dict[str, int] | None:
         "first": int(numbers.min()),  # type: ignore[arg-type]
         "last": int(numbers.max()),  # type: ignore[arg-type]
         "count": len(numbers),
+        "marked": marked,
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.tables.trace import range_ids
 from opscope.viewer.question import BadParameter
 
@@ -132,11 +133,10 @@ def _of_range(
     if not attribution.is_op[row]:
         text = attribution.trace["ranges"]["text"][row]
         return ({} if text is None else {"text": _cut(text)}), []
-    ops = profile._ops_frame
-    place = int(np.count_nonzero(attribution.is_op[:row]))
     told: dict[str, Any] = {}
-    if len(ops) == int(np.count_nonzero(attribution.is_op)):
-        one = ops[place].cast({pl.Categorical: pl.String}).to_dicts()[0]
+    here = np.flatnonzero(profile._ops.rows == row)
+    if len(here):
+        one = ops_frame(profile._ops, here).cast({pl.Categorical: pl.String}).to_dicts()[0]
         told = _told(one, _OF_OPS)
     # what the op and the ops inside it launched
     inside = [np.array([row])]

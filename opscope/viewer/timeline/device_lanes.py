@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import compact
+from opscope.core.tables.columns import distinct_values, numbers_of
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _PLACE: Final = ("process", "device", "context", "stream")
 _WORK: Final = ("op", "op_type", "direction", "params")
 _THREADS: Final = 2
+#: The category of a kernel whose op does not tell it.
+_UNTOLD: Final = 255
+_Kinds: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
 #: Families of which the op's name or parameters tell the kind.
 _TOLD_BY_CALL: Final = ("fused", "fusion")
 
@@ -39,16 +43,21 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
     Lanes are made by two threads. ``titles`` gives the heading of a process.
     """
     with Pool(_THREADS) as pool:
+        named_kernels = pool.submit(_kernel_names, profile)
+        kind_of_ops = pool.submit(_kind_of_ops, profile)
         numbering = pool.submit(_numbered, profile)
-        whole = _slices(profile, names, pool.submit(_kind_of_ops, profile))
-        many = len(whole[0].start)
+        whole = _rows(profile, names, named_kernels, kind_of_ops)
+        many = whole[0].many
         by_place: dict[tuple[int, ...], list[Slices]] = {}
         for code, keys in numbering.result():
             one = whole.pop(0)
-            columns = (one.start, one.end, one.row, one.name, one.kind)
-            for key, part in zip(keys, parted(code, len(keys), columns, pool), strict=True):
-                by_place.setdefault(key, []).append(Slices(*part))
-            del one, columns
+            for key, part in zip(
+                keys, parted(code, len(keys), one.types, one.read, pool), strict=True
+            ):
+                row, start, end, name, kind = part
+                row += one.first
+                by_place.setdefault(key, []).append(Slices(start, end, row, name, kind))
+            del one
         named = _device_names(profile)
         contexts: dict[tuple[int, ...], set[int]] = {}
         for key in by_place:
@@ -82,43 +91,87 @@ def _numbered(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]
     return found
 
 
-def _key(column: pl.Series) -> NDArray[Any] | int:
-    """Return a key of each row; the number itself if all have the same."""
+def _key(column: pl.Series) -> pl.Series | int:
+    """Return a key of each row; the number itself if no row has one."""
     if column.null_count() == len(column):
         return NONE
-    if not column.null_count() and column.min() == column.max():
-        return int(column[0])
     return _known(column, NONE)
 
 
-def _known(column: pl.Series, otherwise: int) -> NDArray[Any]:
-    return (column.fill_null(otherwise) if column.null_count() else column).to_numpy()
+def _known(column: pl.Series, otherwise: int) -> pl.Series:
+    return column.fill_null(otherwise) if column.null_count() else column
 
 
-def _slices(
-    profile: Profile, names: Names, kind_of_ops: Future[NDArray[np.int16] | None]
-) -> list[Slices]:
-    """Return the kernels, and the copies and sets, by the order of their rows."""
-    kernels = own_columns(profile, "kernels", ["start", "end", "name"])
-    kernel_name, kernel_kind = _of_kernels(kernels["name"], names, kind_of_ops)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Slices by the order of their rows: the first row's number, how many, and the columns that ``read``
+    returns of the rows ``[low, high)``: start, end, number of the name, category."""
+
+    first: int
+    many: int
+    types: tuple[DTypeLike, ...]
+    read: Callable[[int, int], tuple[NDArray[Any], ...]]
+
+
+def _rows(
+    profile: Profile,
+    names: Names,
+    named_kernels: Future[tuple[pl.Series, pl.Series]],
+    kind_of_ops: Future[_Kinds | None],
+) -> list[_Rows]:
+    """Return the kernels, and the copies and sets."""
+    kernels = own_columns(profile, "kernels", ["start", "end"])
     copies = own_columns(profile, "memops", ["start", "end", "kind"])
-    codes, texts = compact(copies["kind"].cast(pl.Categorical))
-    copy_name = codes + np.int32(names.add(texts, "(copy)"))
-    copy_kind = np.full(len(copies), CATEGORY[kinds.COPIES], np.uint8)
+    column, distinct = named_kernels.result()
+    texts = distinct.cast(pl.String).to_list()
+    kernel_names = names.add(texts, "(kernel)")
+    said = kinds.of_kernels([text or "" for text in texts])
+    by_name = np.array([CATEGORY[one] for one in said], np.uint8)
+    copied = copies["kind"].cast(pl.Categorical)
+    kinds_of_copies = distinct_values(copied)
+    copy_names = names.add(kinds_of_copies.cast(pl.String).to_list(), "(copy)")
+    as_copies = np.full(len(kinds_of_copies), CATEGORY[kinds.COPIES], np.uint8)
     small = np.min_scalar_type(len(names))
+    types = (np.int64, np.int64, small, np.uint8)
+    by_op = kind_of_ops.result()
+
+    def rows(
+        frame: pl.DataFrame,
+        first_row: int,
+        named: tuple[pl.Series, pl.Series, int, NDArray[np.uint8]],
+        told: _Kinds | None,
+    ) -> _Rows:
+        column, distinct, first, kind_of_name = named
+        numbers = numbers_of(distinct)
+        number_of_name = np.arange(first, first + len(distinct)).astype(small)
+        start, end = _known(frame["start"], 0), _known(frame["end"], 0)
+
+        def read(low: int, high: int) -> tuple[NDArray[Any], ...]:
+            number = numbers(column[low:high])
+            kind = kind_of_name.take(number)
+            if told is not None:
+                of_op = told(low, high)
+                np.copyto(kind, of_op, where=of_op != _UNTOLD)
+            return (
+                np.asarray(start[low:high]),
+                np.asarray(end[low:high]),
+                number_of_name.take(number),
+                kind,
+            )
+
+        return _Rows(first_row, len(frame), types, read)
+
+    many = len(kernels)
     return [
-        Slices(
-            _known(frame["start"], 0),
-            _known(frame["end"], 0),
-            np.arange(offset, offset + len(frame), dtype=np.int32),
-            name.astype(small),
-            kind,
-        )
-        for frame, offset, name, kind in (
-            (kernels, 0, kernel_name, kernel_kind),
-            (copies, len(kernels), copy_name, copy_kind),
-        )
+        rows(kernels, 0, (column, distinct, kernel_names, by_name), by_op),
+        rows(copies, many, (copied, kinds_of_copies, copy_names, as_copies), None),
     ]
+
+
+def _kernel_names(profile: Profile) -> tuple[pl.Series, pl.Series]:
+    """Return the names of the kernels, and the distinct ones."""
+    column = own_columns(profile, "kernels", ["name"])["name"].cast(pl.Categorical)
+    return column, distinct_values(column)
 
 
 def _joined(parts: list[Slices]) -> Slices:
@@ -140,51 +193,51 @@ def _device_names(profile: Profile) -> dict[tuple[int, int], str]:
     return {(process, device): name for process, device, name in told.rows() if name}
 
 
-def _of_kernels(
-    column: pl.Series, names: Names, kind_of_ops: Future[NDArray[np.int16] | None]
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the number of each kernel's name, and its category: its op's kind of work, else the kind that
-    its name shows."""
-    codes, texts = compact(column.cast(pl.Categorical))
-    first = names.add(texts, "(kernel)")
-    said = kinds.of_kernels([text or "" for text in texts])
-    by_name = np.array([CATEGORY[one] for one in said], np.uint8)
-    found = by_name[codes] if len(codes) else np.zeros(0, np.uint8)
-    by_op = kind_of_ops.result()
-    if by_op is not None and len(by_op) == len(found):
-        np.copyto(found, by_op.astype(np.uint8), where=by_op >= 0)
-    codes += np.int32(first)
-    return codes, found
-
-
-def _kind_of_ops(profile: Profile) -> NDArray[np.int16] | None:
-    """Return each kernel's category by its op, -1 where only its name may show one; None if it has no ops."""
+def _kind_of_ops(profile: Profile) -> _Kinds | None:
+    """Return a function that gives the categories of the kernels ``[low, high)`` by their ops, _UNTOLD where
+    only a kernel's name may show one; None if no kernel has an op."""
     frame = profile._passing("kernels", ("op_type", "direction"))
     if frame["op_type"].null_count() == len(frame):
         return None
-    families, family = compact(frame["op_type"].cast(pl.Categorical))
-    directions, direction = compact(frame["direction"].cast(pl.Categorical))
+    columns = [frame[name].cast(pl.Categorical) for name in ("op_type", "direction")]
+    distinct = [distinct_values(column) for column in columns]
+    family, direction = (values.cast(pl.String).to_list() for values in distinct)
+    numbers = [numbers_of(values) for values in distinct]
     table = np.array(
-        [[_category(kinds.of_op(None, one, other, None)) for other in direction] for one in family],
-        np.int16,
+        [_category(kinds.of_op(None, one, other, None)) for one in family for other in direction],
+        np.uint8,
     )
-    found: NDArray[np.int16] = table[families, directions]
-    special = [place for place, one in enumerate(family) if one in _TOLD_BY_CALL]
-    if special:
-        rows = np.flatnonzero(np.isin(families, special))
-        calls = profile._passing("kernels", _WORK).select(_WORK)[rows]
-        distinct = calls.cast(pl.String).unique()
-        kind = [_category(kinds.of_op(*row)) for row in distinct.select(_WORK).rows()]
-        joined = calls.cast(pl.String).join(
-            distinct.with_columns(pl.Series("kind", kind, pl.Int16)),
-            on=_WORK,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
-        found[rows] = joined["kind"].to_numpy()
-    return found
+
+    def of_rows(low: int, high: int) -> NDArray[np.uint8]:
+        place = numbers[0](columns[0][low:high]) * np.int32(len(direction))
+        place += numbers[1](columns[1][low:high])
+        found: NDArray[np.uint8] = table.take(place)
+        return found
+
+    special = columns[0].is_in([one for one in family if one in _TOLD_BY_CALL])
+    rows = np.flatnonzero(special.fill_null(False).to_numpy())
+    if not len(rows):
+        return of_rows
+    calls = profile._passing("kernels", _WORK).select(_WORK)[rows].cast(pl.String)
+    told = calls.unique()
+    kind = [_category(kinds.of_op(*row)) for row in told.select(_WORK).rows()]
+    joined = calls.join(
+        told.with_columns(pl.Series("kind", kind, pl.UInt8)),
+        on=_WORK,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    by_call = joined["kind"].to_numpy()
+
+    def with_calls(low: int, high: int) -> NDArray[np.uint8]:
+        found = of_rows(low, high)
+        first, after = np.searchsorted(rows, (low, high)).tolist()
+        found[rows[first:after] - low] = by_call[first:after]
+        return found
+
+    return with_calls
 
 
 def _category(kind: str | None) -> int:
-    return NONE if kind is None else CATEGORY[kind]
+    return _UNTOLD if kind is None else CATEGORY[kind]

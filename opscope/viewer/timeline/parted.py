@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
+from numpy.typing import DTypeLike, NDArray
 
 from opscope.core.tables.pool import Pool
 
 #: So many lanes are told apart by numbers of 16 bits, which a sort counts.
 _NEAR: Final = 1 << 16
 #: Rows that are put in order at a time: they stay in the cache, where a gather takes a tenth of the time.
-_PIECE: Final = 1 << 16
+_PIECE: Final = 1 << 17
 #: Rows of a piece per lane, so that pieces of many lanes do not fall into parts of a few rows.
 _PER_LANE: Final = 1 << 10
 _Codes = NDArray[np.unsignedinteger[Any]]
+#: A column without nulls. One of Polars that lies in many parts would be copied to be one array of NumPy's.
+Column: TypeAlias = NDArray[Any] | pl.Series
 
 
-def numbered(keys: Iterable[NDArray[Any] | int], many: int) -> tuple[_Codes, list[tuple[int, ...]]]:
+def numbered(keys: Iterable[Column | int], many: int) -> tuple[_Codes, list[tuple[int, ...]]]:
     """Return the number of each row's lane, and the keys of each lane, in order. A key that is a number is
     that of all ``many`` rows."""
     code: _Codes = np.zeros(many, np.uint8)
@@ -29,13 +32,18 @@ def numbered(keys: Iterable[NDArray[Any] | int], many: int) -> tuple[_Codes, lis
         if isinstance(key, int):
             known = [(*one, key) for one in known]
             continue
-        low, wide = int(key.min()), int(key.max()) - int(key.min()) + 1
+        low, high = _ends(key)
+        if low == high:
+            known = [(*one, low) for one in known]
+            continue
+        wide = high - low + 1
         values: Sequence[int] = range(low, low + wide)
         if wide * len(known) <= _NEAR:
             number = np.empty(many, np.min_scalar_type(wide * len(known) - 1))
-            np.subtract(key, low, out=number, casting="unsafe")
+            for part in _pieces(many):
+                np.subtract(np.asarray(key[part]), low, out=number[part], casting="unsafe")
         else:
-            distinct, inverse = np.unique(key, return_inverse=True)
+            distinct, inverse = np.unique(np.asarray(key), return_inverse=True)
             values = distinct.tolist()
             number = inverse.reshape(-1).astype(np.uint64)
         if len(known) > 1:  # by the earlier keys first
@@ -46,10 +54,25 @@ def numbered(keys: Iterable[NDArray[Any] | int], many: int) -> tuple[_Codes, lis
     return code, known
 
 
+def _pieces(many: int) -> Iterator[slice]:
+    """Yield the pieces of so many rows: of a whole column NumPy makes copies that leave the cache."""
+    for low in range(0, many, _PIECE):
+        yield slice(low, min(low + _PIECE, many))
+
+
+def _ends(key: Column) -> tuple[int, int]:
+    """Return the least and the largest key."""
+    parts = [np.asarray(key[part]) for part in _pieces(len(key))]
+    return int(min(one.min() for one in parts)), int(max(one.max() for one in parts))
+
+
 def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
     """Return the place of each number (below ``size``) among those that occur, and these in order."""
     if size <= _NEAR:
-        present = np.flatnonzero(np.bincount(number, minlength=size))
+        seen = np.zeros(size, np.int64)
+        for part in _pieces(len(number)):
+            seen += np.bincount(number[part], minlength=size)
+        present = np.flatnonzero(seen)
         if len(present) == size:
             return number, present.tolist()
         place = np.zeros(size, np.min_scalar_type(len(present)))
@@ -60,28 +83,41 @@ def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
 
 
 def parted(
-    code: _Codes, lanes: int, columns: Sequence[NDArray[Any]], pool: Pool
+    code: _Codes,
+    lanes: int,
+    kinds: Sequence[DTypeLike],
+    read: Callable[[int, int], Sequence[NDArray[Any]]],
+    pool: Pool,
 ) -> list[list[NDArray[Any]]]:
-    """Return each lane's part of the columns, rows in their order. ``code``: each row's lane."""
-    if lanes < 2:
-        return [list(columns)][:lanes]
+    """Return for each lane the numbers of its rows, in order, and its part of some columns.
+
+    ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what
+    the parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
+    """
     many = len(code)
     piece = max(_PIECE, lanes * _PER_LANE)
     bounds = list(pairwise([*range(0, many, piece), many]))
-    counts = np.array([np.bincount(code[low:high], minlength=lanes) for low, high in bounds])
+    counts = np.array(
+        [np.bincount(code[low:high], minlength=lanes) for low, high in bounds], np.int64
+    ).reshape(len(bounds), lanes)
     place = (np.cumsum(counts, axis=0) - counts).tolist()
-    found = [[np.empty(one, of.dtype) for of in columns] for one in counts.sum(axis=0).tolist()]
+    totals = counts.sum(axis=0).tolist()
+    found = [[np.empty(one, kind) for kind in (np.int32, *kinds)] for one in totals]
 
     def put(number: int) -> None:
         low, high = bounds[number]
-        order = np.argsort(code[low:high], kind="stable")
-        edges = [0, *np.cumsum(counts[number]).tolist()]
-        filled = [(lane, *ends) for lane, ends in enumerate(pairwise(edges)) if ends[1] > ends[0]]
-        for column, values in enumerate(columns):
-            in_order = values[low:high].take(order)
-            for lane, first, after in filled:
-                at = place[number][lane]
-                found[lane][column][at : at + after - first] = in_order[first:after]
+        columns = read(low, high)
+        order = np.argsort(code[low:high], kind="stable") if lanes > 1 else np.arange(high - low)
+        first = 0
+        for lane, here in enumerate(counts[number].tolist()):
+            if not here:
+                continue
+            rows = order[first : first + here]
+            at = slice(place[number][lane], place[number][lane] + here)
+            np.add(rows, low, out=found[lane][0][at], casting="unsafe")
+            for values, out in zip(columns, found[lane][1:], strict=True):
+                values.take(rows, out=out[at], mode="clip")  # with "raise" NumPy copies once more
+            first += here
 
     for done in [pool.submit(put, number) for number in range(len(bounds))]:
         done.result()

@@ -7,6 +7,7 @@ beside each edge; only the longest slice looks at each 16th of the window, by ``
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +27,10 @@ _GROUP: Final = 1 << _GROUP_BITS
 _BLOCK: Final = 32
 #: Up to so many slices per time are added up one by one.
 _FEW: Final = 8
-_PIECE: Final = 1 << 20
+#: Slices that are looked at together: they stay in the cache.
+_PIECE: Final = 1 << 15
+#: A shorter duration can stand beside a place in a group.
+_WITH_PLACE: Final = 1 << (62 - _GROUP_BITS)
 #: Float64 adds up a block of shorter slices (39 hours) exactly.
 _EXACT: Final = (1 << 53) // _BLOCK
 _Codes = NDArray[np.int32]
@@ -56,16 +60,26 @@ class Strip:
     def of(cls, start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds) -> Strip:
         """Return the strip of slices that are in order and do not overlap."""
         many = len(start)
-        lasted = end - start
+        seen = np.zeros(256, bool)
+        for part in _pieces(many):
+            seen[kind[part]] = True
+        kinds = np.flatnonzero(seen)
         before = np.zeros(many + 1, np.int64)
-        np.cumsum(lasted, out=before[1:])
-        kinds = np.flatnonzero(np.bincount(kind, minlength=1)) if many else np.zeros(0, np.intp)
+        most = np.zeros(many // _GROUP, np.int64)
+        top_at = np.zeros(many // _GROUP, np.uint8)
+        sums = np.zeros((len(kinds), many // _BLOCK + 1), np.int64)
+        for part in _pieces(many):
+            lasted = end[part] - start[part]
+            here = before[part.start + 1 : part.stop + 1]
+            np.cumsum(lasted, out=here)
+            here += before[part.start]
+            _longest_of_groups(lasted, most[part.start // _GROUP :], top_at[part.start // _GROUP :])
+            if len(kinds) > 1:  # else ``before`` says it
+                _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
+        np.cumsum(sums, axis=1, out=sums)
         small = np.min_scalar_type(int(name.max()) if many else 0)
-        tops, top_at = _tops(lasted)
-        sums = _block_sums(lasted, kind, kinds)
-        return cls(
-            start, before, row, name.astype(small, copy=False), kind, kinds, sums, tops, top_at
-        )
+        near = name.astype(small, copy=False)
+        return cls(start, before, row, near, kind, kinds, sums, _tops(most), top_at)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -192,22 +206,38 @@ def _mask(groups: int) -> int:
     return (1 << max(1, groups).bit_length()) - 1
 
 
-def _tops(lasted: Ints) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Return ``tops`` and ``top_at`` of a Strip."""
+def _pieces(many: int) -> Iterator[slice]:
+    """Yield the pieces of so many slices, which stay in the cache; each but the last has whole blocks."""
+    for low in range(0, many, _PIECE):
+        yield slice(low, min(low + _PIECE, many))
+
+
+def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
+    """Write the longest duration of every whole group, and the place in it of the last slice that has it."""
     groups = len(lasted) // _GROUP
-    most = np.zeros(groups, np.int64)
-    at = np.zeros(groups, np.uint8)
+    whole = lasted[: groups * _GROUP].reshape(groups, _GROUP)
+    if groups and int(whole.max()) < _WITH_PLACE:  # one number says both
+        placed = (whole << _GROUP_BITS) | np.arange(_GROUP)
+        best = placed.max(axis=1)
+        np.right_shift(best, _GROUP_BITS, out=most[:groups])
+        at[:groups] = best & (_GROUP - 1)
+        return
     for place in range(_GROUP):  # of equal ones the last
-        here = lasted[place : groups * _GROUP : _GROUP]
-        later = here >= most
-        np.maximum(most, here, out=most)
-        at[later] = place
-    mask = _mask(groups)
-    if groups and int(most.max()) >> (64 - mask.bit_length()):
+        here = whole[:, place]
+        later = here >= most[:groups]
+        np.maximum(most[:groups], here, out=most[:groups])
+        at[:groups][later] = place
+
+
+def _tops(most: Ints) -> NDArray[np.uint64]:
+    """Return ``tops`` of a Strip from the longest durations of its groups."""
+    mask = _mask(len(most))
+    if len(most) and int(most.max()) >> (64 - mask.bit_length()):
         # durations are too long to stand beside the number: their ranks are not
         most = np.unique(most, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    tops = most.astype(np.uint64) << np.uint64(mask.bit_length())
-    return tops | np.arange(groups, dtype=np.uint64), at
+    tops: NDArray[np.uint64] = most.astype(np.uint64) << np.uint64(mask.bit_length())
+    tops |= np.arange(len(most), dtype=np.uint64)
+    return tops
 
 
 def busy_before(start: Ints, before: Ints, times: Ints) -> Ints:
@@ -227,30 +257,23 @@ def edges_of(low: int, high: int, columns: int) -> Ints:
     return low + whole * place + rest * place // columns
 
 
-def _block_sums(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp]) -> Ints:
-    """Return for each of ``kinds`` (rows) the ns of its slices before each block of slices (columns)."""
-    blocks = len(lasted) // _BLOCK + 1
-    sums = np.zeros((len(kinds), blocks), np.int64)
-    if len(kinds) < 2:  # then ``before`` says it
-        return sums
-    place = np.zeros(256, np.int64)
+def _sum_blocks(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp], sums: Ints) -> None:
+    """Write for each of ``kinds`` (rows) the ns of its slices in every whole block (columns)."""
+    blocks = len(lasted) // _BLOCK
+    lasted, kind = lasted[: blocks * _BLOCK], kind[: blocks * _BLOCK]
+    if not blocks:
+        return
+    place = np.zeros(256, np.intp)
     place[kinds] = np.arange(len(kinds))
-    used = (blocks - 1) * _BLOCK
-    for begin in range(0, used, _PIECE):  # in pieces: it needs 24 bytes a slice
-        part = slice(begin, min(begin + _PIECE, used))
-        cell = np.repeat(
-            np.arange(0, (part.stop - begin) // _BLOCK * len(kinds), len(kinds)), _BLOCK
-        )
-        cell += place[kind[part]]
-        many = (part.stop - begin) // _BLOCK * len(kinds)
-        if lasted[part].max() < _EXACT:
-            found = np.bincount(cell, weights=lasted[part], minlength=many)
-        else:
-            found = np.zeros(many, np.int64)
-            np.add.at(found, cell, lasted[part])
-        first = begin // _BLOCK
-        sums[:, first + 1 : first + 1 + many // len(kinds)] = found.reshape(-1, len(kinds)).T
-    return np.cumsum(sums, axis=1)
+    cell = place.take(kind).reshape(blocks, _BLOCK)
+    cell += np.arange(0, blocks * len(kinds), len(kinds))[:, None]
+    many = blocks * len(kinds)
+    if lasted.max() < _EXACT:
+        found = np.bincount(cell.reshape(-1), weights=lasted, minlength=many)
+    else:
+        found = np.zeros(many, np.int64)
+        np.add.at(found, cell.reshape(-1), lasted)
+    sums[:, :blocks] = found.reshape(blocks, len(kinds)).T
 
 
 def strips_of(
@@ -261,9 +284,9 @@ def strips_of(
 
     A slice that begins while one of the strip runs goes to the next strip: slices that nest lie by depth.
     """
-    end = np.maximum(start, end)
-    if len(start) and np.all(start[1:] >= end[:-1]) and np.all(start[1:] > start[:-1]):
+    if len(start) and _in_order(start, end):
         return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
+    end = np.maximum(start, end)
     order = None
     if _unordered(start, end):
         order = np.lexsort((start - end, start))  # of slices that begin together the longest first
@@ -280,6 +303,20 @@ def strips_of(
         here, rest = (rest, rest[:0]) if kept is None else (rest[kept], rest[~kept])
         strips.append(Strip.of(start[here], end[here], row[here], name[here], kind[here]))
     return strips, rest if order is None else order[rest]
+
+
+def _in_order(start: Ints, end: Ints) -> bool:
+    """Whether each slice begins when the one before has ended, and later than it; none is shorter than 0."""
+    last = int(start[0]) - 1
+    for part in _pieces(len(start)):
+        first, after = start[part], end[part]
+        if first[0] <= last or np.any(after < first):
+            return False
+        free = np.maximum(after, first + 1)
+        if np.any(first[1:] < free[:-1]):
+            return False
+        last = int(free[-1]) - 1
+    return True
 
 
 def _unordered(start: Ints, end: Ints) -> bool:

@@ -28,6 +28,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.intervals import Ints
+
 from .lane import Lane
 from .strip import Strip, edges_of
 
@@ -37,6 +39,8 @@ _HALVINGS: Final = 6
 #: A slice of so many columns is drawn by itself.
 _DRAWN: Final = 3
 _NEAR: Final = 1 << 31
+#: In a wider column 255 times the ns of slices may not fit into 63 bits.
+_EXACT: Final = (1 << 63) // 256
 
 
 @dataclass(slots=True)
@@ -101,7 +105,7 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
     parts = np.diff(strip.busy_by_kind(edges), axis=1)
     width = np.diff(edges)
     shown = np.flatnonzero(parts.any(axis=1))
-    buffers.add((255 * parts[shown] + width - 1) // np.maximum(width, 1), "u1")
+    buffers.add(_shares(parts[shown], width), "u1")
     longest = strip.longest(edges)
     buffers.add(longest, "<i4")
     known = longest[longest >= 0].astype(np.int64)  # in order, as the columns are
@@ -117,6 +121,13 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
         "busy": busy,
         "wide": wide,
     }
+
+
+def _shares(parts: Ints, width: Ints) -> NDArray[Any]:
+    """Return parts of columns as 255ths, rounded up."""
+    if len(width) and int(width.max()) > _EXACT:  # more than a year: then with Python's integers
+        parts, width = parts.astype(object), width.astype(object)
+    return -(-255 * parts // np.maximum(width, 1))
 
 
 def _times(strip: Strip, rows: NDArray[np.int64], low: int, buffers: Buffers) -> bool:

@@ -30,7 +30,7 @@ function Notes({ source, about }: PageProps) {
         <dt>ranks</dt>
         <dd>{about.ranks.length ? (about.ranks.length > 16 ? `${about.ranks.length}, from ${about.ranks[0]} to ${about.ranks[about.ranks.length - 1]}` : about.ranks.join(", ")) : "not recorded"}</dd>
         <dt>steps</dt>
-        <dd>{about.steps ? `${about.steps.count}, from ${about.steps.first} to ${about.steps.last}` : "none were marked or found"}</dd>
+        <dd>{about.steps ? `${about.steps.count}, from ${about.steps.first} to ${about.steps.last}${about.steps.marked ? "" : ", iterations that were found"}` : "none were marked or found"}</dd>
         <dt>opscope</dt>
         <dd>{visible(about.version)}</dd>
       </dl>

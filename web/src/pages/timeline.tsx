@@ -1,5 +1,5 @@
 // The page Timeline: lanes of threads and streams over time, with the details of what is selected.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Page, PageProps } from "../page";
 import { wordsFor } from "../parts/answer";
 import { colourOf } from "../parts/colours";
@@ -47,8 +47,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
   const drag = useRef<{ x: number; y: number; low: number; shift: boolean; moved: boolean } | null>(null);
   const tipAsked = useRef("");
 
-  // The board lives as long as what it shows
-  useEffect(() => {
+  // The board lives as long as what it shows. Its lanes are asked for before the page is drawn for the first time
+  useLayoutEffect(() => {
     const made = new Board(canvas.current!, data, (told) => {
       if (told.failed !== undefined) {
         setFailed(told.failed);
@@ -108,8 +108,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
 
   useEffect(() => board.current?.theme(), [theme]);
 
-  // An address that was sent, or a link within the page
-  useEffect(() => {
+  // An address that was sent, or a link within the page: at once, as an effect would wait for the next frame
+  useLayoutEffect(() => {
     const now = board.current;
     if (!now?.ready || keyOf(params) === written.current) return;
     fromAddress(now, params);

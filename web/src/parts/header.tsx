@@ -82,18 +82,20 @@ function Steps({ source, about, value }: { source: Source; about: About; value: 
   const [wrong, setWrong] = useState("");
   useEffect(() => (setText(value), setWrong("")), [value]);
   if (!about.steps) return null;
-  const { first, last } = about.steps;
+  const { first, last, marked } = about.steps;
+  // without steps those that were found are selected, which the Steps page lists
+  const what = marked ? "Steps" : "Iterations";
   const send = () => {
     const range = stepRange(text);
-    if (range === null) setWrong(`Write a step or a range: ${first}, or ${first}-${last}`);
+    if (range === null) setWrong(`Write ${marked ? "a step" : "an iteration"} or a range: ${first}, or ${first}-${last}`);
     else {
       setWrong("");
       setParams({ steps: range }, false);
     }
   };
   return (
-    <label class="field" title={source.live ? `Steps ${first} to ${last}: one, or a range` : FIXED}>
-      <span>steps</span>
+    <label class="field" title={source.live ? `${what} ${first} to ${last}${marked ? "" : ", as found: no steps were marked"}: one, or a range` : FIXED}>
+      <span>{what.toLowerCase()}</span>
       <input
         class="steps"
         type="text"
@@ -103,7 +105,7 @@ function Steps({ source, about, value }: { source: Source; about: About; value: 
         placeholder={`${first}-${last}`}
         value={text}
         aria-invalid={wrong !== ""}
-        aria-label={`Steps, from ${first} to ${last}`}
+        aria-label={`${what}, from ${first} to ${last}`}
         onInput={(event) => setText(event.currentTarget.value)}
         onChange={send}
         onKeyDown={(event) => event.key === "Enter" && send()}

@@ -1,6 +1,6 @@
 // What the timeline shows now: the window, its picture, what is selected; asks for what is missing and draws.
 import type { Detail, Flow, LaneSaid, SliceAt, Timeline } from "./data";
-import { CURVE, laidOut, type Layout, openAtFirst, RULER } from "./layout";
+import { laidOut, type Layout, openAtFirst, RULER } from "./layout";
 import { Painter, type Scene, sliceAt, type View } from "./paint";
 import type { CurvePicture, Picture } from "./wire";
 
@@ -14,6 +14,8 @@ const SHORTEST = 20;
 const NARROW = 640;
 const GUTTER = 190;
 const ROWS_AHEAD = 200;
+/** For so long after a leap the picture of before stays, ms: nearly always the right one is there by then. */
+const PATIENCE = 40;
 
 export interface Told {
   failed?: string;
@@ -47,6 +49,8 @@ export class Board {
   private readonly painter: Painter;
   private readonly stop = new AbortController();
   private frame = 0;
+  /** Draws what is there if the picture that is asked for takes long. */
+  private late = 0;
   private flying = false;
   private wanted = false;
   private shown = "";
@@ -67,6 +71,7 @@ export class Board {
   close(): void {
     this.stop.abort();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.late);
   }
 
   get gutter(): number {
@@ -146,9 +151,12 @@ export class Board {
     const wide = Math.round(Math.min(most, Math.max(SHORTEST, span)));
     const margin = wide * 0.5;
     const first = Math.min(this.whole.low + this.whole.span - wide + margin, Math.max(this.whole.low - margin, low));
+    const before = this.view;
     this.view = { low: Math.round(wide >= this.whole.span ? this.whole.low - (wide - this.whole.span) / 2 : first), span: wide };
     this.ask();
-    this.paint();
+    clearTimeout(this.late);
+    if (leaps(before, this.view)) this.late = window.setTimeout(() => this.paint(), PATIENCE);
+    else this.paint();
     this.tell({});
   }
 
@@ -216,6 +224,7 @@ export class Board {
 
   paint(): void {
     if (this.frame || !this.width) return;
+    clearTimeout(this.late);
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       this.painter.draw(this.scene());
@@ -340,8 +349,10 @@ export class Board {
       return { title: `device ${one.device}`, share: sum / Math.max(1, one.values.length) };
     });
   }
+}
 
-  get curveRoom(): number {
-    return this.allCurves().length * CURVE;
-  }
+/** Whether a window shows so little of what another did that the other's picture, stretched, says nothing. */
+function leaps(from: View, to: View): boolean {
+  const common = Math.min(from.low + from.span, to.low + to.span) - Math.max(from.low, to.low);
+  return common < Math.max(from.span, to.span) / 4;
 }

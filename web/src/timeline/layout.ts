@@ -49,8 +49,9 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], open: Set<string>, n
   curves.forEach((one, curve) => {
     const where = many && one.device >= 0 ? ` (device ${one.device}, process ${one.process})` : "";
     const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}`;
-    bands.push({ kind: "curve", y, height: CURVE, curve, title: one.title + where, scale, how: one.how });
-    y += CURVE;
+    const height = CURVE + (narrow ? TITLE : 0);
+    bands.push({ kind: "curve", y, height, curve, title: one.title + where, scale, how: one.how });
+    y += height;
   });
   let group = "";
   for (const lane of lanes) {

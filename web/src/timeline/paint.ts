@@ -211,7 +211,7 @@ export class Painter {
     const begin = Number(picture.start - scene.base);
     const top = curve.most && curve.most > 0 ? curve.most : 1;
     const tall = CURVE - 8;
-    const bottom = y + CURVE - 4;
+    const bottom = y + band.height - 4;
     to.fillStyle = this.accent;
     to.globalAlpha = 0.28;
     to.beginPath();
