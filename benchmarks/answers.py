@@ -47,7 +47,7 @@ def line(texts: str, what: str, took: children.Took, size: float) -> None:
 
 def saved(texts: str, kernels: int, folder: Path) -> Path:
     """Return a saved profile with that many kernels, made if it does not exist: as ``opscope run`` leaves one,
-    with the results of a report kept."""
+    with the results of a report and the columns of kernels kept."""
     from make_nsys import make
 
     path = folder / f"{texts}-{kernels}.sqlite"
@@ -58,6 +58,8 @@ def saved(texts: str, kernels: int, folder: Path) -> Path:
         code = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
         children.run([sys.executable, "-c", code, str(path), str(profile)])
         children.run(children.report(profile))
+        code = "import opscope, sys; opscope.load(sys.argv[1])._keep_kernels()"
+        children.run([sys.executable, "-c", code, str(profile)])
     return profile
 
 

@@ -147,6 +147,7 @@ def _print_unrecorded(parts: Path) -> None:
 
 
 def print_report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
+    """Print the first screen on stderr, and keep its results and the columns of kernels with the profile."""
     from opscope.reports import console
     from opscope.reports.layout import write
 
@@ -163,5 +164,7 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
         with progress_bar.aside():
             write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
+        if not profile.is_light:
+            profile._keep_kernels()
     except OSError:  # nobody can read it, and the exit status is the program's
         common.discard(sys.stderr)

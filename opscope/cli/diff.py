@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import common, html_file
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
 
 
 def diff(
@@ -98,15 +102,21 @@ def diff(
     except BadLimit as error:
         common.fail(str(error))
 
-    def reduced(path: str, how: str) -> Reduced:
+    def opened(path: str) -> Profile:
         profile = common.load([path], gpu, strict)
-        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
+        return common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
+
+    def reduced(path: str, begun: list[Future[Profile]], how: str) -> Reduced:
+        profile = begun.pop().result() if begun else opened(path)
         found = profile._reduced(how)
         del profile
-        give_up()  # before the other is read
+        give_up()
         return found
 
-    difference = compare(partial(reduced, a), partial(reduced, b))
+    with ThreadPoolExecutor(1) as beside:
+        # the second is opened while the first is reduced, which alone leaves one of two processors half idle
+        second = [beside.submit(lambda: opened(b)._begun())]
+        difference = compare(partial(reduced, a, []), partial(reduced, b, second))
     if table is None and not csv:
         difference.make()
     try:

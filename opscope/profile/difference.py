@@ -20,7 +20,7 @@ from .host import Host
 from .steps import Steps
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from . import Profile
     from .base import Where
@@ -57,6 +57,12 @@ class Diff(Steps, Host):
         if how == TOTALS:
             return replace(self._steps_reduced, totals=self._totals_of_all, has_ops=False)
         return self._whole_reduced if how == WHOLE else self._steps_reduced
+
+    def _begun(self) -> Self:
+        """Return the profile with what reducing it begins with: its attribution, its steps or iterations."""
+        if not light.is_light(self.trace) and not self._has_steps:
+            _ = self._iterated
+        return self
 
     @once
     def _steps_reduced(self) -> Reduced:
