@@ -127,7 +127,8 @@ def diff(
     if csv:
         common.raw(shown.frame(difference, table or "cause"), True, top)
     elif json:
-        common.emit(shown.as_json(difference, names, results))
+        pieces = shown.as_json(difference, names, results)
+        common.stream(lambda stdout: stdout.writelines(pieces))
     elif markdown:
         common.emit(
             shown.markdown(difference, names, results, (common.TOP if top is None else top) or None)
