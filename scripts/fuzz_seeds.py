@@ -585,10 +585,13 @@ def xplane(folder: Path) -> list[Path]:
 
 
 def profile(source: Path, folder: Path) -> Path:
-    """Write a profile, with the frames that ``save`` stores beside the trace."""
+    """Write a profile, with frames that were computed beside the trace."""
     import opscope
 
-    opscope.load(source).save(folder)
+    profile = opscope.load(source)
+    for name in ("op_totals", "kernels", "memops", "summary", "gaps", "diagnosis", "collectives"):
+        getattr(profile, name)()
+    profile.save(folder)
     return folder
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from opscope.backends import Backend, Choice, begins, here
-from opscope.backends.beside import Beside
 from opscope.backends.recorder import RECORDER
 from opscope.backends.window import EXACT, Bounds
 from opscope.core.capture import session
@@ -144,12 +143,12 @@ class RecordingWithMore(Recording):
         capture = backend.capture(self.folder, self._bounds)
         if hasattr(capture, "announce"):
             capture.announce = _print_line
-        if isinstance(capture, Beside):
-            capture.take_over(
-                end
-            )  # a profiler may take seconds to start: until then the other goes on
-        else:
+        # a profiler may take seconds to start: until then the other recording goes on
+        take_over = getattr(capture, "take_over", None)
+        if take_over is None:
             end()
+        else:
+            take_over(end)
         capture.start()
         recorder = session.recorder()
         if backend.gpu and recorder is not None:

@@ -30,6 +30,7 @@ def opscope(
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
+        timeout=300,  # a command that serves would never end
         check=False,
     )
 
@@ -95,18 +96,14 @@ def test_the_help_says_who_may_run_code():
 
 @pytest.mark.parametrize(
     "words",
-    [("view", "--no-browser"), ("report", "--html", "x.html"), ("diff", "job.opscope"),
-     ("export", "--to", "perfetto")],
-)  # fmt: skip
+    [("report", "--html", "x.html"), ("export", "--to", "perfetto")],
+)
 def test_commands_that_need_events_refuse_a_merged_job_in_a_line(tmp_path, words):
     files = rank_files(tmp_path, 2)
     assert opscope("partial", *files, "-o", tmp_path / "parts", folder=tmp_path).returncode == 0
     job = tmp_path / "job.opscope"
     assert opscope("merge", tmp_path / "parts", "-o", job, folder=tmp_path).returncode == 0
-    rest = [
-        job if one == "job.opscope" else tmp_path / one if one == "x.html" else one
-        for one in words[1:]
-    ]
+    rest = [tmp_path / one if one == "x.html" else one for one in words[1:]]
     done = opscope(words[0], job, *rest, folder=tmp_path)
     assert done.returncode == 2
     assert "open the rank's own file" in done.stderr

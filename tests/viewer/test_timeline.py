@@ -380,6 +380,7 @@ def test_a_slice_tells_its_op_and_leads_to_its_call_and_op(real: Timeline) -> No
 def test_a_saved_profile_has_the_same_lanes_though_only_their_columns_are_read(
     real: Timeline, tmp_path: Path
 ) -> None:
+    real.profile.kernels(), real.profile.memops()
     real.profile.save(tmp_path / "saved.opscope")
     saved = opscope.load(tmp_path / "saved.opscope")
     held = timeline_of(saved)

@@ -131,6 +131,7 @@ def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
     import opscope
 
     profile = each_step(*kernels(6, 99, 3, 7, ahead=4 * US))
+    profile.diagnosis()
     profile.save(tmp_path / "a.opscope")
     loaded = opscope.load(tmp_path / "a.opscope")
     monkeypatch.setattr(type(loaded), "_make_diagnosis", lambda self: pytest.fail("made again"))
