@@ -173,7 +173,8 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_recorded(
     program.ended()
     _, said = client.communicate(timeout=60)
     assert client.returncode == 0, said
-    assert "ended while it was recorded" in said
+    # it may end between two questions, or before it has gone answer that its recording has ended
+    assert re.search(r"ended while it was recorded|of 90000 steps were recorded: it ended", said)
     assert len(steps(tmp_path / "train-attach-1.opscope")) > 10
 
 
