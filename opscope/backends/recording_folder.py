@@ -63,13 +63,13 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
     ``folder`` and return None: the user's program must not be harmed.
     """
     # lazy: these imports load Polars, which recording a program does not need
-    from opscope.readers.profile import profile_folder
+    from opscope.readers.profile import profile_writing
     from opscope.readers.recording.reader import collect
 
     try:
         trace = collect(folder)
-        written: Path = profile_folder.write(
-            target, trace, force=force, others=profile_folder.numbered(target), scratch=folder
+        written: Path = profile_writing.write(
+            target, trace, force=force, others=profile_writing.numbered(target), scratch=folder
         )
     except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
         _log.warning("opscope: %s is not written: %s; %s", target, reason(error), left(folder))

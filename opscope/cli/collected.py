@@ -40,7 +40,7 @@ class Task:
 
 def names_for(target: Path) -> Iterator[Path]:
     """Yield other names for the profile ``target``, for when it is taken meanwhile."""
-    from opscope.readers.profile.profile_folder import numbered
+    from opscope.readers.profile.profile_writing import numbered
 
     return numbered(target)
 

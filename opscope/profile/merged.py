@@ -27,7 +27,7 @@ from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
-from opscope.readers.profile import profile_folder
+from opscope.readers.profile import profile_writing
 
 from .diagnosed import Diagnosed
 from .saved import ANALYSIS, Path, Saved
@@ -242,7 +242,7 @@ class Answers(Diagnosed, Saved):
         held = Trace(dict(self.trace.tables), present, self.trace.origin)
         frames = {name: as_text(self._given_frames[name]) for name in self._given_frames}
         about = {"analysis": ANALYSIS, MERGED: self._about}
-        return profile_folder.write(path, held, frames, about, force, others, scratch)
+        return profile_writing.write(path, held, frames, about, force, others, scratch)
 
     def __repr__(self) -> str:
         return f"<Profile merged from partials of {self.merged_of}>"

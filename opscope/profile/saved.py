@@ -12,7 +12,7 @@ import polars as pl
 from opscope.core.attribution.found import NOTES
 from opscope.core.cells import replaces
 from opscope.core.tables.columns import pieces
-from opscope.readers.profile import profile_folder
+from opscope.readers.profile import profile_writing
 from opscope.readers.profile.kept import Place
 from opscope.readers.profile.profile_folder import Tables
 from opscope.remote.urls import is_url
@@ -68,7 +68,7 @@ class Saved(Work):
         if NOTES in self._frames or NOTES in self._stored:
             self._note_linking()
         frames = {**self._computed(), **self._linked()}
-        return profile_folder.write(path, self.trace, frames, about, force, others, scratch)
+        return profile_writing.write(path, self.trace, frames, about, force, others, scratch)
 
     def _computed(self) -> dict[str, Iterable[pl.DataFrame]]:
         """Return the frames that were computed so far or came with the trace, in pieces."""

@@ -12,7 +12,7 @@ import opscope
 from opscope.backends import recording_folder
 from opscope.backends.profile_capture import ProfileCapture
 from opscope.core.capture import recorder_sink, session
-from opscope.readers.profile import profile_folder
+from opscope.readers.profile import profile_writing
 from opscope.readers.recording.reader import collect
 
 
@@ -57,7 +57,7 @@ def failing(error):
 def test_a_profile_that_cannot_be_written_leaves_its_recording(
     error, way, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(profile_folder, "_fill", failing(error))
+    monkeypatch.setattr(profile_writing, "_fill", failing(error))
     with way(tmp_path / "run.opscope"), opscope.annotate("inside"):
         pass
     (left,) = tmp_path.iterdir()
@@ -95,7 +95,7 @@ def test_a_folder_that_takes_nothing_lets_the_block_run(way, caplog):
 def test_the_block_s_own_error_comes_through_where_the_profile_is_not_written(
     way, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(profile_folder, "_fill", failing(FAULTS[0]))
+    monkeypatch.setattr(profile_writing, "_fill", failing(FAULTS[0]))
     with pytest.raises(ZeroDivisionError), way(tmp_path / "run.opscope"):
         raise ZeroDivisionError
 
@@ -104,7 +104,7 @@ def test_the_block_s_own_error_comes_through_where_the_profile_is_not_written(
 def test_ctrl_c_while_the_profile_is_written_leaves_the_recording(
     way, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(profile_folder, "_fill", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(profile_writing, "_fill", failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt), way(tmp_path / "run.opscope"):
         pass
     (left,) = tmp_path.iterdir()
@@ -136,20 +136,20 @@ def test_a_finished_recording_has_a_number_where_its_name_is_taken_by_then(way, 
 
 
 def test_a_name_that_is_taken_in_the_very_last_moment_is_not_written_over(tmp_path, monkeypatch):
-    trace = profile_folder.Trace.of({})
+    trace = profile_writing.Trace.of({})
     target = tmp_path / "run.opscope"
-    refuse = profile_folder._refuse
+    refuse = profile_writing._refuse
 
     def late(path, force):
         refuse(path, force)
         if path == target:
-            monkeypatch.setattr(profile_folder, "_refuse", refuse)
+            monkeypatch.setattr(profile_writing, "_refuse", refuse)
             target.mkdir()
             (target / "precious").touch()
             monkeypatch.setattr(Path, "exists", lambda self: False)
 
-    monkeypatch.setattr(profile_folder, "_refuse", late)
-    written = profile_folder.write(target, trace, others=profile_folder.numbered(target))
+    monkeypatch.setattr(profile_writing, "_refuse", late)
+    written = profile_writing.write(target, trace, others=profile_writing.numbered(target))
     monkeypatch.undo()
     assert written == tmp_path / "run-2.opscope"
     assert [one.name for one in target.iterdir()] == ["precious"]

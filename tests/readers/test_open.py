@@ -15,7 +15,7 @@ import pytest
 
 from opscope import readers
 from opscope.readers import BadInput
-from opscope.readers.profile import profile_folder
+from opscope.readers.profile import profile_writing
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 TRACE = {
@@ -121,14 +121,14 @@ def test_nothing_to_open(tmp_path: Path) -> None:
 
 def test_a_profile_is_opened_as_one(tmp_path: Path) -> None:
     trace = readers.open(kineto(tmp_path / "t"))
-    profile_folder.write(tmp_path / "p.opscope", trace)
+    profile_writing.write(tmp_path / "p.opscope", trace)
     assert readers.format_of(tmp_path / "p.opscope") == "profile"
     assert readers.open(tmp_path / "p.opscope")["ranges"].equals(trace["ranges"])
 
 
 @pytest.mark.parametrize("name", ["meta.json", "ranges.parquet"])
 def test_a_file_of_a_profile_is_answered_with_its_folder(tmp_path: Path, name: str) -> None:
-    profile_folder.write(tmp_path / "run.opscope", readers.open(kineto(tmp_path / "a.json")))
+    profile_writing.write(tmp_path / "run.opscope", readers.open(kineto(tmp_path / "a.json")))
     with pytest.raises(BadInput, match=r"a file inside a profile: open its folder, .*run\.opscope"):
         readers.open(tmp_path / "run.opscope" / name)
 

@@ -94,7 +94,7 @@ class Place:
             os.chmod(temporary, (self.folder / META).stat().st_mode & 0o666)
             os.replace(temporary, self.folder / name)
             return self.folder / name
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no half of a file stays; whoever called is told
             os.unlink(temporary)
             raise
 

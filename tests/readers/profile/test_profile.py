@@ -14,7 +14,7 @@ import opscope
 from opscope.core.schema import TABLES
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers import BadInput
-from opscope.readers.profile import profile_folder
+from opscope.readers.profile import profile_folder, profile_writing
 
 
 def trace(rank: int = 0, rows: int = 5) -> Trace:
@@ -52,7 +52,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
             {"op": [1, 2, None], "why": pl.Series(["a", "b", "a"], dtype=pl.Categorical)}
         )
     }
-    profile_folder.write(tmp_path / "p.opscope", trace(), extra, {"device": "H100"})
+    profile_writing.write(tmp_path / "p.opscope", trace(), extra, {"device": "H100"})
     found, others, meta = profile_folder.read(tmp_path / "p.opscope")
     assert same(found, trace())
     assert found.has("kernels")
@@ -71,7 +71,7 @@ def test_ranks_have_files_of_their_own_and_rows_keep_their_order(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     whole = concat(trace(rank, 3 + rank) for rank in order)
-    profile_folder.write(tmp_path / "p", whole)
+    profile_writing.write(tmp_path / "p", whole)
     assert len(list((tmp_path / "p" / "ranges").iterdir())) == 3
     assert same(profile_folder.read(tmp_path / "p")[0], whole)
 
@@ -81,14 +81,14 @@ def test_rows_of_ranks_in_turn_keep_their_order(tmp_path: Path) -> None:
     mixed = whole.replace(
         ranges=whole["ranges"].gather_every(1).sample(fraction=1, shuffle=True, seed=1)
     )
-    profile_folder.write(tmp_path / "p", mixed)
+    profile_writing.write(tmp_path / "p", mixed)
     assert same(profile_folder.read(tmp_path / "p")[0], mixed)
 
 
 def test_tables_are_read_when_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile_folder.write(tmp_path / "p", trace())
+    profile_writing.write(tmp_path / "p", trace())
     read = pl.read_parquet
     asked: list[str] = []
     monkeypatch.setattr(
@@ -107,18 +107,18 @@ def test_tables_are_read_when_they_are_asked_for(
 
 def test_an_existing_file_or_profile_is_kept_unless_forced(tmp_path: Path) -> None:
     place = tmp_path / "p.opscope"
-    profile_folder.write(place, trace())
+    profile_writing.write(place, trace())
     with pytest.raises(FileExistsError, match="exists"):
-        profile_folder.write(place, trace(rows=7))
+        profile_writing.write(place, trace(rows=7))
     assert same(profile_folder.read(place)[0], trace())
-    profile_folder.write(place, trace(rows=7), force=True)
+    profile_writing.write(place, trace(rows=7), force=True)
     assert same(profile_folder.read(place)[0], trace(rows=7))
     mine = tmp_path / "thesis"
     mine.mkdir()
     (mine / "chapter1").write_text("…")
     for force in (False, True):
         with pytest.raises(FileExistsError):
-            profile_folder.write(mine, trace(), force=force)
+            profile_writing.write(mine, trace(), force=force)
     assert (mine / "chapter1").read_text() == "…"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.opscope", "thesis"]
 
@@ -129,14 +129,14 @@ def test_a_failure_leaves_nothing_behind(
 ) -> None:
     place = tmp_path / "p"
     if existing:
-        profile_folder.write(place, trace(rows=7))
+        profile_writing.write(place, trace(rows=7))
 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", fail)
     with pytest.raises(OSError, match="no space"):
-        profile_folder.write(place, trace(), force=True)
+        profile_writing.write(place, trace(), force=True)
     assert [p.name for p in tmp_path.iterdir()] == (["p"] if existing else [])
     if existing:
         assert same(profile_folder.read(place)[0], trace(rows=7))
@@ -149,14 +149,14 @@ def test_secrets_and_environment_stay_behind(tmp_path: Path) -> None:
         environment={"TOKEN": "hunter2"},
         deep={"env": "hunter2"},
     )
-    profile_folder.write(tmp_path / "p", private)
+    profile_writing.write(tmp_path / "p", private)
     assert "hunter2" not in (tmp_path / "p" / "meta.json").read_text()
     assert profile_folder.read(tmp_path / "p")[0].origin["command"][0] == "train.py"
 
 
 def test_names_of_extra_tables_are_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a valid table name"):
-        profile_folder.write(tmp_path / "p", trace(), {"../x": pl.DataFrame()})
+        profile_writing.write(tmp_path / "p", trace(), {"../x": pl.DataFrame()})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,7 +179,7 @@ def change(place: Path, **keys: object) -> None:
     ],
 )
 def test_meta_that_is_wrong_is_refused(tmp_path: Path, keys: dict, complaint: str) -> None:
-    profile_folder.write(tmp_path / "p", trace())
+    profile_writing.write(tmp_path / "p", trace())
     change(tmp_path / "p", **keys)
     with pytest.raises(BadInput, match=complaint):
         profile_folder.read(tmp_path / "p")
@@ -187,7 +187,7 @@ def test_meta_that_is_wrong_is_refused(tmp_path: Path, keys: dict, complaint: st
 
 def test_later_additions_are_ignored_and_absent_columns_null(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    profile_folder.write(place, trace())
+    profile_writing.write(place, trace())
     frame = pl.read_parquet(place / "ranges.parquet").drop("seq").with_columns(new=pl.lit(1))
     frame.write_parquet(place / "ranges.parquet")
     head = json.loads((place / "meta.json").read_text())
@@ -200,7 +200,7 @@ def test_later_additions_are_ignored_and_absent_columns_null(tmp_path: Path) -> 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
     place = tmp_path / "p"
-    profile_folder.write(place, trace(rows=50))
+    profile_writing.write(place, trace(rows=50))
     rng = random.Random(seed)
     file = place / rng.choice(["meta.json", "ranges.parquet", "processes.parquet"])
     data = bytearray(file.read_bytes())
@@ -218,7 +218,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, seed: int) -> None:
 
 def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    profile_folder.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
+    profile_writing.write(place, trace(), {"about": pl.DataFrame({"x": [1, 2]})})
     for name in ("ranges", "extra.about"):
         pl.read_parquet(place / f"{name}.parquet").head(1).write_parquet(place / f"{name}.parquet")
     found, extra, _ = profile_folder.read(place)
@@ -231,7 +231,7 @@ def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
     place = tmp_path / "p"
-    profile_folder.write(place, trace())
+    profile_writing.write(place, trace())
     pl.read_parquet(place / "ranges.parquet").drop(column).write_parquet(place / "ranges.parquet")
     with pytest.raises(BadInput, match="5 rows of ranges whose end is missing or before its start"):
         profile_folder.read(place)[0]["ranges"]
@@ -239,7 +239,7 @@ def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     place = tmp_path / "p"
-    profile_folder.write(place, trace())
+    profile_writing.write(place, trace())
     many = pl.repeat(7, 3_000_000, dtype=pl.Int64, eager=True)
     pl.DataFrame({"start": many, "end": many}).write_parquet(place / "ranges.parquet")
     assert (place / "ranges.parquet").stat().st_size < 100_000
@@ -254,7 +254,7 @@ def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
         "one": [whole],
         "more": [whole[:3], whole[3:]],
     }.items():
-        profile_folder.write(tmp_path / name, trace(), {"about": iter(parts)})
+        profile_writing.write(tmp_path / name, trace(), {"about": iter(parts)})
         found = profile_folder.read(tmp_path / name)[1]["about"]
         assert found.equals(pl.concat(parts))
     assert (tmp_path / "more/extra.about/0001.parquet").is_file()
@@ -262,7 +262,7 @@ def test_an_extra_table_may_come_in_pieces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ranges.parquet", "meta.json"])
 def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    profile_folder.write(tmp_path / "p", trace())
+    profile_writing.write(tmp_path / "p", trace())
     (tmp_path / "p" / name).unlink()
     os.mkfifo(tmp_path / "p" / name)
     with pytest.raises(BadInput, match="not a regular file"):
@@ -276,12 +276,12 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
 ) -> None:
     copies = {"process": [0, 0], "start": [1, 2], "end": [5, 6], "bytes": [64, 2**62]}
     made = trace().replace(memops=pl.DataFrame(copies))
-    profile_folder.write(tmp_path / "a.opscope", made)
+    profile_writing.write(tmp_path / "a.opscope", made)
     found = profile_folder.read(tmp_path / "a.opscope")[0]
     assert found["memops"]["bytes"].to_list() == [64, None]
     assert found["notes"]["what"].to_list() == ["values of memops.bytes out of range, read as null"]
     far = trace().replace(memops=pl.DataFrame({**copies, "end": [5, 2**62]}))
-    profile_folder.write(tmp_path / "b.opscope", far)
+    profile_writing.write(tmp_path / "b.opscope", far)
     with pytest.raises(BadInput, match="1 rows of memops whose time is out of range"):
         profile_folder.read(tmp_path / "b.opscope")[0]["memops"]
 
@@ -289,7 +289,7 @@ def test_a_time_out_of_range_is_refused_and_a_size_out_of_range_is_not_known(
 def test_a_note_out_of_range_is_noted_and_read_once(tmp_path: Path) -> None:
     made = trace()
     made.note("info", "many", 5)
-    profile_folder.write(tmp_path / "p.opscope", made)
+    profile_writing.write(tmp_path / "p.opscope", made)
     (file,) = (tmp_path / "p.opscope").rglob("notes*.parquet")
     notes = pl.read_parquet(file).with_columns(pl.lit(-7, pl.Int64).alias("how_many"))
     notes.write_parquet(file)
@@ -300,7 +300,7 @@ def test_a_note_out_of_range_is_noted_and_read_once(tmp_path: Path) -> None:
 
 def test_a_time_of_our_own_below_zero_is_not_known(tmp_path: Path) -> None:
     costs = {"process": [0, 0], "part": ["ops", "writing"], "time": [-100, 7], "calls": [3, -1]}
-    profile_folder.write(tmp_path / "a.opscope", trace().replace(own_costs=pl.DataFrame(costs)))
+    profile_writing.write(tmp_path / "a.opscope", trace().replace(own_costs=pl.DataFrame(costs)))
     found = opscope.load(tmp_path / "a.opscope")
     assert found.own_costs()["time"].to_list() == [None, 7]
     assert found.own_costs()["calls"].to_list() == [3, None]
@@ -309,7 +309,7 @@ def test_a_time_of_our_own_below_zero_is_not_known(tmp_path: Path) -> None:
 
 def _with_results(folder: Path) -> Path:
     launched = pl.DataFrame({"op": [1, 2, None], "why": ["a", "b", "a"]})
-    profile_folder.write(folder / "p.opscope", trace(), {"launched": launched}, {})
+    profile_writing.write(folder / "p.opscope", trace(), {"launched": launched}, {})
     return folder / "p.opscope"
 
 
@@ -333,7 +333,7 @@ def test_some_columns_of_a_result_that_lost_rows_are_refused(tmp_path: Path) -> 
 
 
 def test_columns_without_a_value_are_not_in_the_files_and_come_back(tmp_path: Path) -> None:
-    profile_folder.write(tmp_path / "p", trace())
+    profile_writing.write(tmp_path / "p", trace())
     stored = pl.read_parquet_schema(tmp_path / "p" / "ranges.parquet")
     assert set(stored) == {"id", "process", "start", "end", "text", "seq", "attrs"}
     found = profile_folder.read(tmp_path / "p")[0]
@@ -353,7 +353,7 @@ def test_the_files_of_ranks_have_the_same_columns(tmp_path: Path) -> None:
     one, other = trace(0), trace(1)
     other.tables["ranges"] = other["ranges"].with_columns(payload=pl.lit(7, pl.Int64))
     both = concat([one, other])
-    profile_folder.write(tmp_path / "p", both)
+    profile_writing.write(tmp_path / "p", both)
     files = sorted((tmp_path / "p" / "ranges").iterdir())
     assert [set(pl.read_parquet_schema(file)) for file in files] == [
         {"id", "process", "start", "end", "text", "seq", "payload", "attrs"}
@@ -369,5 +369,5 @@ def test_a_failure_while_an_extra_table_is_made_leaves_nothing_behind(tmp_path: 
         raise ArithmeticError("made no further")
 
     with pytest.raises(ArithmeticError, match="made no further"):
-        profile_folder.write(tmp_path / "p", trace(), {"one": table()})
+        profile_writing.write(tmp_path / "p", trace(), {"one": table()})
     assert list(tmp_path.iterdir()) == []
