@@ -144,6 +144,10 @@ def _described(
     return name, params
 
 
+#: More devices than any mesh has: of a damaged file a product of sizes can be any number.
+_MOST_RANKS = 1 << 31
+
+
 def _along_axes(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
     """Yield the number of ranks along the mesh's axes, or parts of axes, that a collective goes over.
 
@@ -162,7 +166,7 @@ def _along_axes(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]
             return
         part = spans(axis, 2)
         ranks *= number(fields(data, *part[-1]), 2) if part else sizes[place]
-    if along and ranks > 0:
+    if along and 0 < ranks <= _MOST_RANKS:
         yield "group_size", ranks
 
 

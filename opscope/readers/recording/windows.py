@@ -14,6 +14,9 @@ from opscope.readers.recording.beside import REACH_NS
 NO_PROFILER: Final = "no profiler ran during this part of the recording"
 KILLED: Final = "the process ended before its profiler did, so the profiler's data is lost"
 FAILED: Final = "the profiler failed"
+BEFORE: Final = (
+    "kernels, copies and sets launched before their ranges were recorded, left out (harmless)"
+)
 _EVER: Final = 1 << 62
 
 
@@ -111,9 +114,13 @@ def _from(trace: Trace, start: int) -> Trace:
         for name in ("kernels", "memops")
         if trace.has(name) and len(trace[name])
     }
-    return trace.replace(
-        **{name: kept for name, kept in changed.items() if len(kept) < len(trace[name])}
-    )
+    less = {name: kept for name, kept in changed.items() if len(kept) < len(trace[name])}
+    if not less:
+        return trace
+    cut = trace.replace(**less)
+    many = sum(len(trace[name]) - len(kept) for name, kept in less.items())
+    cut.note("info", BEFORE, many)
+    return cut
 
 
 def launched_within(table: pl.DataFrame, calls: pl.DataFrame, start: int, end: int) -> pl.DataFrame:

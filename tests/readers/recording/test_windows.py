@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opscope.readers.recording.windows import with_windows
+from opscope.readers.recording.windows import BEFORE, with_windows
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,6 @@ def test_what_was_launched_before_the_ranges_were_recorded_is_left_out(trace_of,
     for name in ("kernels", "memops"):
         assert part[name]["correlation"].to_list() == kept
     assert len(part["calls"]) == len(at)
+    told = dict(part["notes"].select("what", "how_many").rows())
+    assert told.get(BEFORE, 0) == 2 * (len(at) - len(kept))
     assert part["windows"].select(pl.len()).item() == 0

@@ -1,8 +1,9 @@
 /* What happens when CUDA's driver loads the helper, as CUDA_INJECTION64_PATH tells it to.
  *
  * In a Python that opscope records, the driver's call says that the program uses CUDA, and waits a while for
- * Python to begin the recording, on a thread of its own: work before that would be lost. In any other program under `opscope run` the helper records alone: it makes a
- * part of the recording (core/recording_format.py) with CUPTI's activity and no ranges. What it must know
+ * Python to begin the recording, on a thread of its own: work before that would be lost. In any other program
+ * under `opscope run` the helper records alone: it makes a part of the recording (core/recording_format.py)
+ * with CUPTI's activity and no ranges. What it must know
  * comes in the environment: OPSCOPE_RUN_DIR, the run's folder; OPSCOPE_CUPTI_LIBRARY, the libcupti;
  * OPSCOPE_CUPTI_LAYOUTS, "version:kind:bytes:text,..."; OPSCOPE_CUPTI_HOST, the host's name in the recording;
  * OPSCOPE_CUDA_GRAPH_TRACE, "graph" to trace CUDA graphs as wholes.
