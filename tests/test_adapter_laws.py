@@ -200,6 +200,40 @@ def test_shutdown_restores_every_attribute_of_the_framework(name, tmp_path):
     assert told["heard"] == []
 
 
+#: A thread that begins before the import has ended, and is waited for there: a lock of the import would hold it.
+AT_THE_END_OF_THE_IMPORT = """
+import importlib, sys, threading
+import opscope
+from opscope.backends.recorder import RecorderCapture
+from opscope.core.capture import after_import, session
+
+name, module, folder = sys.argv[1:]
+began = threading.Event()
+
+def imported(_):
+    threading.Thread(target=began.set, daemon=True).start()
+    assert began.wait(60)
+    print("began")
+
+opscope.init(name)  # its hook comes first
+after_import.call(imported, module)
+session.start(RecorderCapture(folder))
+importlib.import_module(module)
+session.stop()
+opscope.shutdown()
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thread_begins_while_the_framework_is_imported(name, tmp_path):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    module = str(stated(name)[0]["module"])
+    done = ran(AT_THE_END_OF_THE_IMPORT, name, module, str(tmp_path / "recording"), timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1:] == ["began"], done.stderr
+
+
 FAULT = """
 import logging, sys
 from opscope.adapters import known

@@ -12,7 +12,7 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
-from mindspore import utils
+from mindspore import _c_expression, utils
 from mindspore.ops.primitive import Primitive
 
 from .ops import Ops
@@ -129,7 +129,9 @@ class Modes:
 
 
 def stack() -> Any:
-    """Return MindSpore's stack of the calling thread's modes."""
-    from mindspore import _c_expression
+    """Return MindSpore's stack of the calling thread's modes.
 
+    It imports nothing: a thread that begins calls it, and would wait for the thread that imports MindSpore,
+    which may wait for the one that begins.
+    """
     return _c_expression._DispatchGuardStack
