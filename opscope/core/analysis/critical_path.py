@@ -12,7 +12,6 @@ from opscope.core.analysis.critical.graph import Graph
 from opscope.core.analysis.critical.path import KINDS, Pieces, pieces
 from opscope.core.analysis.critical.work import names
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.summary import ended_steps
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints, nest
 
@@ -51,7 +50,7 @@ def critical_path(ops: Ops, made: Graph | None) -> pl.DataFrame:
     """
     if made is None:
         return pl.DataFrame(schema=SCHEMA)
-    path = _by_step(ops, made, pieces(made))
+    path = _by_step(made, pieces(made))
     device = path.work >= 0
     process, thread, on_device, stream = _places(made, path)
     op = _op_rows(ops, made, path)
@@ -125,11 +124,10 @@ def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _by_step(ops: Ops, made: Graph, path: Pieces) -> Pieces:
+def _by_step(made: Graph, path: Pieces) -> Pieces:
     """Return the pieces cut at the edges of steps."""
-    steps = ended_steps(ops.attribution.trace["ranges"])
     edges = np.unique(
-        np.concatenate([steps[name].to_numpy() for name in ("start", "end")]).astype(np.int64)
+        np.concatenate([made.steps[name].to_numpy() for name in ("start", "end")]).astype(np.int64)
     )
     edges = edges - made.low
     place = np.searchsorted(path.end, edges, "right")

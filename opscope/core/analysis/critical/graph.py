@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
@@ -66,7 +67,8 @@ class Graph:
     stream: from the end of the work before to the start), ``first`` (it has no node before it), ``rooted``
     (it follows the window's start). Per edge: ``source``, ``target``, ``delay`` from the source's end, and
     ``shared``: the delay is the transfer of a collective that others entered last. ``bound``: the edge that
-    ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes.
+    ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes. ``steps``: the step ranges that
+    have ended (columns process, thread, start, end; ns), whose n-th has the marks 2 n and 2 n + 1.
     """
 
     low: int
@@ -90,6 +92,7 @@ class Graph:
     host_nodes: int
     threads: int
     gap: int
+    steps: pl.DataFrame
     notes: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -192,7 +195,8 @@ class _Nodes:
         many = len(hands.lane)
         ids = np.arange(many)
         waited = np.flatnonzero(hands.waits)
-        marks = _marks(trace, threads)
+        self.steps = ended_steps(trace["ranges"]).select("process", "thread", "start", "end")
+        marks = _marks(self.steps, threads)
         fork = np.minimum(hands.start, threads.end[main])
         last = np.arange(len(threads.keys))
         parts = [
@@ -299,9 +303,8 @@ def _distinct(rows: NDArray[Any], many: int) -> Ints:
     return np.flatnonzero(seen)
 
 
-def _marks(trace: Trace, threads: Host) -> tuple[Ints, Ints, Ints]:
+def _marks(steps: pl.DataFrame, threads: Host) -> tuple[Ints, Ints, Ints]:
     """Return lane, time and number of each step's start and end: 2 n and 2 n + 1 for the n-th step."""
-    steps = ended_steps(trace["ranges"])
     process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
     lane = threads.lane_of(process, thread)
     number = 2 * np.arange(len(steps))
@@ -387,7 +390,7 @@ def _linked(
         nodes.low, high, nodes.host, work, time, kind, nodes.lane, nodes.ref, nodes.duration, weight,
         nodes.first, rooted, source.astype(np.int32), target.astype(np.int32), wait, shared,
         np.full(len(time), IN_LANE, np.int32), position, nodes.host_nodes,
-        len(nodes.host.keys), gap,
+        len(nodes.host.keys), gap, nodes.steps,
     )  # fmt: skip
     if dropped:
         made.notes[LEFT_OUT] = dropped

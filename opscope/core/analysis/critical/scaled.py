@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from opscope.core.analysis.critical.graph import ARRIVE, LAUNCH, MARK, RETURN, Graph
 from opscope.core.analysis.critical.replay import replay, wall
 from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.summary import ended_steps
 from opscope.core.tables.intervals import NONE, Ints
 
 SCHEMA: Final = {
@@ -141,7 +140,7 @@ def scaled(values: Ints, factor: Floats) -> Ints:
 
 
 def _steps(ops: Ops, made: Graph, reached: Ints) -> list[_Row]:
-    steps = ended_steps(ops.attribution.trace["ranges"])
+    steps = made.steps
     marks = np.full(2 * len(steps), NONE, np.int64)
     here = np.flatnonzero(made.kind == MARK)
     marks[made.ref[here]] = here
