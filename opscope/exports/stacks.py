@@ -34,19 +34,6 @@ class Stack:
     closes: Ints
 
 
-def in_order(start: Ints, rows: Ints) -> Ints:
-    """Return ``rows`` in the order of their ``start``; uncopied if they are so already."""
-    last: int | None = None
-    for part in pieces(len(rows)):
-        begin = start[rows[part]]
-        if len(begin) and (
-            (last is not None and begin[0] < last) or np.any(begin[1:] < begin[:-1])
-        ):
-            return rows[np.argsort(start[rows], kind="stable")]
-        last = int(begin[-1]) if len(begin) else last
-    return rows
-
-
 def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
     """Yield slices of ``rows`` (by start) of some 250,000 rows or more, cut where no interval (ns) is open.
 

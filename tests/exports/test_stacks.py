@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.exports import stacks as module
-from opscope.exports.stacks import apart, in_order, stacks
+from opscope.core.tables.intervals import in_order
+from opscope.exports.stacks import apart, stacks
 
 TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=25)
 

@@ -17,6 +17,19 @@ Ints: TypeAlias = NDArray[np.int64]
 NONE = -1
 
 
+def in_order(start: Ints, rows: Ints) -> Ints:
+    """Return ``rows`` in the order of their ``start``; uncopied if they are so already."""
+    last: int | None = None
+    for part in pieces(len(rows)):
+        begin = start[rows[part]]
+        if len(begin) and (
+            (last is not None and begin[0] < last) or np.any(begin[1:] < begin[:-1])
+        ):
+            return rows[np.argsort(start[rows], kind="stable")]
+        last = int(begin[-1]) if len(begin) else last
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class Nest:
     """The nesting of the intervals of one thread, by start.
