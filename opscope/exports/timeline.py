@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
+from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
@@ -28,6 +29,15 @@ THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 _POINTS: Final = 2_000
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
 _SPARSE: Final = 8
+#: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
+_READ: Final = {
+    "kernels": (
+        *("process", "device", "context", "stream", "start", "end", "name", "correlation"),
+        *("graph", "graph_node", "op_key", "attrs"),
+    ),
+    "calls": tuple(TABLES["calls"]),
+    "ranges": tuple(TABLES["ranges"]),
+}
 Codes = NDArray[np.int32]
 #: What is told of kernels and copies.
 _TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
@@ -128,7 +138,7 @@ class Timeline:
     """The tracks of a profile, one after the other."""
 
     def __init__(self, profile: Profile) -> None:
-        self._profile = profile
+        self._profile = profile = profile._narrow(_READ)
         self._number = 0
         self.trace = profile.attribution.trace
         told = self.trace["processes"].unique("process", keep="first", maintain_order=True)

@@ -10,6 +10,7 @@ from opscope.core.analysis.device_use import NEEDED as device_use_needs
 from opscope.core.analysis.device_use import device_curve, device_use, used_kernels
 from opscope.core.analysis.fusable import NEEDED, fusable_kernels
 from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
+from opscope.core.analysis.launches import NEEDED as LAUNCHED
 from opscope.core.analysis.launches import Launches, launches
 from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, length_sums, short_kernels
 from opscope.core.once import once
@@ -28,7 +29,7 @@ class Devices(Work):
 
     @once
     def _launches(self) -> Launches:
-        return launches(self.trace)
+        return launches(self.trace, self._whole._own_columns("kernels", LAUNCHED)[0])
 
     @selectable
     def device_use(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -44,15 +44,13 @@ def kernel_costs(ops: Ops) -> pl.DataFrame:
     owners = _cost_owners(ops, launched.op)
     if owners.max(initial=NONE) == NONE:  # as in a trace without ops: one column of nulls is enough
         nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(table))
-        return _as_the_compiler_wrote(
-            pl.DataFrame([nothing.alias(name) for name in _COSTS]), table["attrs"]
-        )
+        return _as_the_compiler_wrote(pl.DataFrame([nothing.alias(name) for name in _COSTS]), table)
     duration = table.select(pl.col("end") - pl.col("start")).to_series().to_numpy()
     sharing = Sharing(_executions(owners, launched.replay), duration)
     frame = pl.DataFrame(
         [sharing.split(cost_column(ops.costs, name, owners)).alias(name) for name in _COSTS]
     )
-    return _as_the_compiler_wrote(frame, table["attrs"])
+    return _as_the_compiler_wrote(frame, table)
 
 
 def uses_tensor_cores(ops: Ops) -> pl.Series:
@@ -78,14 +76,15 @@ def _whose(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
     return name_fused(frame) if matching(table["name"], GENERATED).any() else frame
 
 
-def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFrame:
+def _as_the_compiler_wrote(frame: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with the costs that Inductor wrote for its kernels (``kernel_flop``,
     ``kernel_num_gb``: 10^9 bytes).
 
     They replace the model's costs: the compiler knows what it fused.
     """
-    if attrs.null_count() == len(attrs):
+    if table.select(pl.col("attrs").null_count()).item() == len(table):
         return frame
+    attrs = table["attrs"]
     has_cost = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
     if not has_cost.any():
         return frame

@@ -110,7 +110,7 @@ def numbered_by(
 
 
 def _alike(piece: pl.DataFrame) -> bool:
-    """Whether all rows are equal, as process and device are in most traces: far cheaper than to group them."""
+    """Whether all rows are equal, as process and device are in most traces: cheaper than to group them."""
     return len(piece) > 0 and all(
         column.null_count() in (0, len(piece)) and column.min() == column.max() for column in piece
     )
