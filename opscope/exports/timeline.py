@@ -15,9 +15,9 @@ from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
-from opscope.core.tables.intervals import NONE, Ints, in_order
+from opscope.core.tables.intervals import NONE, Ints, apart, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
-from opscope.exports.stacks import Stack, apart, stacks
+from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
     from opscope.core.analysis.kernels import Told

@@ -120,14 +120,22 @@ class Tables(dict[str, pl.DataFrame]):
         if files is not None:
             wanted = self._only.get(name)
             if wanted is not None and files:
-                frame, _ = self.part(name, wanted)
-                frame = frame.select(one for one in TABLES[name] if one in wanted)
+                frame = self._narrow(name, wanted)
             else:
                 frame = self._sized(name)
             if not self._own:
                 return frame
             self[name] = self._sound(name, frame)
         return super().__getitem__(name)
+
+    def _narrow(self, name: str, wanted: Collection[str]) -> pl.DataFrame:
+        """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
+        they are asked for. One that no file has takes no memory until it is asked for."""
+        held = set.intersection(*_columns(self._path, self._files[name]))
+        frame, _ = self.part(name, wanted)
+        for column in held.intersection(wanted):
+            frame = frame.with_columns(frame[column].rechunk())
+        return frame.select(one for one in TABLES[name] if one in wanted)
 
     def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if it has not as many rows as it had."""
