@@ -13,22 +13,31 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
-from opscope.core.tables.columns import compact
-from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.lanes import lanes
-from opscope.exports.stacks import Stack, apart, in_order, stacks
+from opscope.core.schema import TABLES
+from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
+from opscope.core.tables.intervals import NONE, Ints, apart, in_order
+from opscope.core.tables.lanes import lanes, numbered_by, rows_of
+from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
+    from opscope.core.analysis.kernels import Told
     from opscope.profile import Profile
 
 #: Tracks of a process: what threads did, the CUDA calls that they made, what ran on a GPU, curves.
 THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 #: The curve of a device's use has so many points.
 _POINTS: Final = 2_000
-#: Where and when kernels and copies ran.
-_PLACED: Final = ("process", "device", "context", "stream", "start", "end")
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
 _SPARSE: Final = 8
+#: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
+_READ: Final = {
+    "kernels": (
+        *("process", "device", "context", "stream", "start", "end", "name", "correlation"),
+        *("graph", "graph_node", "op_key", "attrs"),
+    ),
+    "calls": tuple(TABLES["calls"]),
+    "ranges": tuple(TABLES["ranges"]),
+}
 Codes = NDArray[np.int32]
 #: What is told of kernels and copies.
 _TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
@@ -86,6 +95,8 @@ class Details:
 
 #: Returns the details of rows of a table.
 _Telling: TypeAlias = Callable[[Ints], Details]
+#: Returns the words of rows of a table.
+_Naming: TypeAlias = Callable[[Ints], Words]
 
 
 @dataclass(slots=True)
@@ -127,7 +138,7 @@ class Timeline:
     """The tracks of a profile, one after the other."""
 
     def __init__(self, profile: Profile) -> None:
-        self._profile = profile
+        self._profile = profile = profile._narrow(_READ)
         self._number = 0
         self.trace = profile.attribution.trace
         told = self.trace["processes"].unique("process", keep="first", maintain_order=True)
@@ -161,10 +172,9 @@ class Timeline:
         A track comes in pieces, in the order of time, so that none is in memory whole; those of a track and
         of its further ones (where intervals cross) alternate.
         """
-        flows = self._flows()
         yield from self._on_threads()
-        yield from self._calls(flows)
-        yield from self._on_devices(flows)
+        yield from self._calls()
+        yield from self._on_devices()
 
     def curves(self) -> Iterator[tuple[Track, Curve]]:
         """Yield each counter's track and values: samples, memory, use of the devices."""
@@ -245,7 +255,7 @@ class Timeline:
         meaning = attribution.meaning
         frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
         known = np.array([one is not None for one in frames], bool)
-        reading = meaning.reading.astype(np.int32)
+        reading = meaning.reading.astype(np.int32, copy=False)
         ops, is_op = self._profile._ops, attribution.is_op
 
         def tell(rows: Ints) -> Details:
@@ -265,9 +275,9 @@ class Timeline:
         made = _Table(
             ranges["start"].fill_null(0).to_numpy(),
             ranges["end"].fill_null(0).to_numpy(),
-            Words(reading, ["" if one is None else one[0] for one in frames]),
-            Words(reading, ["" if one is None else one[1] for one in frames]),
-            np.zeros(len(ranges), np.int32),
+            Words(reading, ["" if one is None else one[0] for one in frames]).part,
+            Words(reading, ["" if one is None else one[1] for one in frames]).part,
+            lambda rows: np.zeros(len(rows), np.int32),
             "ranges",
             tell,
         )
@@ -275,57 +285,53 @@ class Timeline:
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(THREAD, process, name, thread, rows, made)
 
-    def _calls(self, flows: dict[str, Codes]) -> Iterator[tuple[Track, Slices]]:
-        calls, flow = self.trace["calls"], flows["calls"]
-        timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
-        if not timed.all():
-            calls, flow = calls.filter(timed), flow[timed]
+    def _calls(self) -> Iterator[tuple[Track, Slices]]:
+        calls = self.trace["calls"]
         if calls.is_empty():
             return
+        timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
         made = _Table(
-            calls["start"].to_numpy(),
-            calls["end"].to_numpy(),
+            calls["start"].fill_null(0).to_numpy(),
+            calls["end"].fill_null(0).to_numpy(),
             _named(calls["name"], "(call)"),
-            _all("call", len(calls)),
-            flow,
+            _all("call"),
+            self._launching().__getitem__,
             "calls",
             lambda _: Details(),
         )
-        for (process, thread), rows in lanes(calls).rows(np.ones(len(calls), bool)):
+        for (process, thread), rows in lanes(calls).rows(timed):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
 
-    def _on_devices(self, flows: dict[str, Codes]) -> Iterator[tuple[Track, Slices]]:
+    def _on_devices(self) -> Iterator[tuple[Track, Slices]]:
         profile = self._profile
         for table, name, launched in (
             ("kernels", "name", profile.attribution.kernels),
             ("memops", "kind", profile.attribution.memops),
         ):
-            # of a saved profile these columns alone are read, and given up afterwards
-            frame = profile._passing(table, (*_PLACED, name, *_TOLD, *_COUNTED))
+            frame = self.trace[table]
             if frame.is_empty():
                 continue
             kind = "kernel" if table == "kernels" else "copy"
+            told = profile._told_of(table)
             made = _Table(
                 frame["start"].fill_null(0).to_numpy(),
                 frame["end"].fill_null(0).to_numpy(),
                 _named(frame[name], f"({kind})"),
-                _all(kind, len(frame)),
-                flows[table],
+                _all(kind),
+                partial(_flow, launched.call),
                 table,
-                partial(_told_of, frame),
+                partial(_details, told),
                 launched.op,
             )
-            keys = ["process", "device", "context", "stream"]
-            places = frame.select(keys).with_row_index("row")
-            for key, part in places.group_by(keys, maintain_order=True):
-                process, device, context, stream = key
+            keys, of = numbered_by(frame, ("process", "device", "context", "stream"))
+            for number, rows in rows_of(len(keys), of):
+                process, device, context, stream = keys[number]
                 said = [f"device {device}", None if stream is None else f"stream {stream}"]
                 said += [None if context in (None, 0) else f"context {context}"]
                 title = " ".join(one for one in said if one) + (
                     ": copies" if kind == "copy" else ""
                 )
-                rows = part["row"].to_numpy().astype(np.int64)
                 yield from self._stacked(STREAM, process, title, None, rows, made)
 
     def _earliest(self) -> int:
@@ -338,18 +344,20 @@ class Timeline:
         ]  # fmt: skip
         return min((int(one) for one in times if isinstance(one, int)), default=0)
 
-    def _flows(self) -> dict[str, Codes]:
-        """Return for each call, kernel and copy the number of its flow: that of the call's row, from 1."""
-        launched = self._profile.attribution.kernels, self._profile.attribution.memops
-        found = {
-            name: np.where(one.call >= 0, one.call + 1, 0).astype(np.int32)
-            for name, one in zip(("kernels", "memops"), launched, strict=True)
-        }
+    def _launching(self) -> Codes:
+        """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""
         calls = np.zeros(len(self.trace["calls"]), np.int32)
-        for one in found.values():
-            used = one[one > 0]
-            calls[used - 1] = used
-        return found | {"calls": calls}
+        for launched in (self._profile.attribution.kernels, self._profile.attribution.memops):
+            for part in pieces(len(launched.call)):
+                used = launched.call[part]
+                used = used[used >= 0]
+                calls[used] = used + 1
+        return calls
+
+
+def _flow(call: Codes, rows: Ints) -> Codes:
+    """Return the flow of kernels or copies: that of the call that launched each."""
+    return np.maximum(call[rows] + 1, 0).astype(np.int32)
 
 
 @dataclass(slots=True)
@@ -358,9 +366,9 @@ class _Table:
 
     start: Ints
     end: Ints
-    name: Words
-    kind: Words
-    flow: Codes
+    name: _Naming
+    kind: _Naming
+    flow: Callable[[Ints], Codes]
     table: str
     tell: _Telling
     op: NDArray[np.int32] | None = None
@@ -369,11 +377,11 @@ class _Table:
         return Slices(
             start,
             end,
-            self.name.part(rows),
-            self.kind.part(rows),
+            self.name(rows),
+            self.kind(rows),
             stack,
             marks,
-            self.flow[rows],
+            self.flow(rows),
             self.table,
             rows,
             np.full(len(rows), NONE, np.int32) if self.op is None else self.op[rows],
@@ -381,13 +389,12 @@ class _Table:
         )
 
 
-def _told_of(frame: pl.DataFrame, rows: Ints) -> Details:
+def _details(told: Told, rows: Ints) -> Details:
     """Return the details of rows of the kernels or copies."""
-    names = [one for one in (*_TOLD, *_COUNTED) if one in frame.columns]
-    part = frame.select(names)[rows]
+    part = told.of(rows)
     return Details(
         {name: _words(part[name]) for name in _TOLD},
-        {name: _numbers(part[name], None, len(part)) for name in _COUNTED if name in names},
+        {name: _numbers(part[name], None, len(part)) for name in _COUNTED if name in part.columns},
     )
 
 
@@ -400,12 +407,22 @@ def _words(column: pl.Series) -> Words:
     return Words(found, [one or "" for one in texts])
 
 
-def _named(column: pl.Series, otherwise: str) -> Words:
-    """Return a column of names; where there is none, ``otherwise``."""
-    made = _words(column)
-    texts = [*made.texts, otherwise]
-    codes = np.where(made.codes < 0, len(made.texts), made.codes)
-    return Words(codes.astype(np.int32), texts)
+def _named(column: pl.Series, otherwise: str) -> _Naming:
+    """Return a function that tells the names in rows of a column; where there is none, ``otherwise``."""
+    column = column.cast(pl.Categorical)
+    distinct = distinct_values(column)
+    numbers = numbers_of(distinct)
+    texts = [one or "" for one in distinct.cast(pl.String).to_list()]
+    if not distinct.null_count():
+        return lambda rows: Words(numbers(column.gather(rows)), texts)
+    missing = distinct.is_null().arg_max()
+    texts.append(otherwise)
+
+    def named(rows: Ints) -> Words:
+        codes = numbers(column.gather(rows))
+        return Words(np.where(codes == missing, len(texts) - 1, codes).astype(np.int32), texts)
+
+    return named
 
 
 def _spread(column: pl.Series, rows: Ints, many: int) -> Words:
@@ -425,8 +442,8 @@ def _numbers(column: pl.Series, rows: Ints | None, many: int) -> tuple[Ints, NDA
     return values, flags
 
 
-def _all(text: str, many: int) -> Words:
-    return Words(np.zeros(many, np.int32), [text])
+def _all(text: str) -> _Naming:
+    return lambda rows: Words(np.zeros(len(rows), np.int32), [text])
 
 
 def _unit(name: str) -> tuple[str, str]:

@@ -128,6 +128,21 @@ class Base:
         self._kept: frozenset[str] = frozenset()
         #: Of a selection: the profile that it is a part of, and which of its kernels are kept.
         self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
+        #: The profile whose trace has all columns: this one, unless it is ``_narrow``.
+        self._whole: Base = self
+
+    def _narrow(self, only: Mapping[str, Collection[str]]) -> Self:
+        """Return this profile if any of its tables was read already, else one that reads of the tables in
+        ``only`` these columns alone, for whoever shows the trace and gives it up. It keeps the attribution
+        in the profile's folder, and no other result."""
+        tables = self.trace.tables
+        narrowed = tables.narrowed(only) if isinstance(tables, Tables) else None
+        if narrowed is None or self._part_of is not None or "attribution" in vars(self):
+            return self
+        made = type(self)(Trace(narrowed, self.trace.present, self.trace.origin), self._stored)
+        made._path, made._place, made._kept = self._path, self._place, self._kept
+        made._whole = self
+        return made
 
     @once
     def attribution(self) -> Attribution:
@@ -146,6 +161,8 @@ class Base:
 
     def _keep(self, name: str, frame: pl.DataFrame) -> None:
         """Keep a result that was computed in the profile's folder, if it has one that is ours."""
+        if self._whole is not self and name not in LINKED:
+            return
         file = None if self._place is None else self._place.keep(name, frame)
         if file is None:
             return

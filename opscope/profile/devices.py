@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.core.analysis.device_use import NEEDED as device_use_needs
-from opscope.core.analysis.device_use import device_curve, device_use
+from opscope.core.analysis.device_use import device_curve, device_use, used_kernels
 from opscope.core.analysis.fusable import NEEDED, fusable_kernels
 from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
+from opscope.core.analysis.launches import NEEDED as LAUNCHED
 from opscope.core.analysis.launches import Launches, launches
 from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, length_sums, short_kernels
 from opscope.core.once import once
@@ -28,7 +29,7 @@ class Devices(Work):
 
     @once
     def _launches(self) -> Launches:
-        return launches(self.trace)
+        return launches(self.trace, self._whole._own_columns("kernels", LAUNCHED)[0])
 
     @selectable
     def device_use(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -96,7 +97,9 @@ class Devices(Work):
 
     @property
     def _windowed(self) -> pl.DataFrame:
-        return self._passing("kernels", device_use_needs)
+        if "kernels" in self._frames or "kernels" in self._stored:
+            return self._passing("kernels", device_use_needs)
+        return used_kernels(self._ops)
 
     def _fusable(self, below: int) -> pl.DataFrame:
         device, _ = self.device

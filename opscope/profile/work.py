@@ -12,7 +12,7 @@ from opscope.core.analysis.by_range import range_sums, range_totals
 from opscope.core.analysis.diff import whole_job
 from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
 from opscope.core.analysis.grouped import BY, kind_totals, totals_by
-from opscope.core.analysis.kernels import kernels_frame, memops_frame
+from opscope.core.analysis.kernels import Told, kernels_frame, memops_frame
 from opscope.core.analysis.kinds import op_kinds
 from opscope.core.analysis.op_totals import op_totals, pieces_of_ops
 from opscope.core.analysis.regions import compiled_regions, region_sums
@@ -50,6 +50,11 @@ class Work(Base):
 
     def _make_kernels(self) -> pl.DataFrame:
         return kernels_frame(self._ops, self._executed)
+
+    def _told_of(self, table: str) -> Told:
+        """Tell the op and the costs of any rows of ``kernels`` or ``memops``, without the frames of all."""
+        costs = self._executed if table == "kernels" and "_executed" in vars(self) else None
+        return Told(self._ops, table, costs)
 
     @selectable
     def memops(self, *, categories: bool = False, **where: Unpack[Where]) -> pl.DataFrame:

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.exports import stacks as module
-from opscope.exports.stacks import apart, in_order, stacks
+from opscope.core.tables import intervals as module
+from opscope.core.tables.intervals import apart, in_order
+from opscope.exports.stacks import stacks
 
 TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=25)
 

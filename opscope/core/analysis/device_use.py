@@ -20,11 +20,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.executed import uses_tensor_cores
 from opscope.core.analysis.launches import Launches
+from opscope.core.analysis.ops import Ops
 from opscope.core.analysis.summary import ended_steps
 from opscope.core.analysis.windows import bounds, captured_steps
-from opscope.core.tables.columns import grouped, pairs
-from opscope.core.tables.intervals import NONE, Ints, intersect, merge
+from opscope.core.tables.columns import gather, pieces
+from opscope.core.tables.intervals import NONE, Ints, in_order, intersect, merge
+from opscope.core.tables.lanes import numbered_by, rows_of
 from opscope.core.tables.trace import Trace
 
 #: The columns of ``kernels`` that are needed.
@@ -66,13 +69,26 @@ CURVE: Final = {
 }
 
 
+def used_kernels(ops: Ops) -> pl.DataFrame:
+    """Return the columns ``NEEDED`` of ``Profile.kernels`` without the others."""
+    trace, launched = ops.attribution.trace, ops.attribution.kernels
+    call_start = gather(trace["calls"]["start"], launched.call).alias("call_start")
+    return (
+        trace["kernels"]
+        .select("process", "device", "start", "end")
+        .with_columns(call_start, uses_tensor_cores(ops))
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """The kernels of one process on one device, and the window in which they count, as disjoint times."""
+    """The kernels of one process on one device, and the window in which they count, as disjoint times.
+
+    ``rows``: which they are, by start; ``start``, ``end``: of all kernels."""
 
     process: int | None
     device: int | None
-    rows: Ints
+    rows: NDArray[np.int32]
     start: Ints
     end: Ints
     window: tuple[Ints, Ints]
@@ -83,14 +99,52 @@ class _Device:
         """Whether a reader laid the kernels end to end, as the source only says how long they took."""
         if self.launched:
             return False
-        order = np.argsort(self.start, kind="stable")
-        first, last = self.start[order], self.end[order]
-        fills = (int(first[0]), int(last[-1])) == self.bounds
-        return fills and bool((first[1:] == last[:-1]).all())
+        low, high = self.bounds
+        if (self.start[self.rows[0]], self.end[self.rows[-1]]) != (low, high):
+            return False
+        return all(
+            bool((self.start[self.rows[one][1:]] == self.end[self.rows[one][:-1]]).all())
+            for part in pieces(len(self.rows) - 1)
+            for one in [slice(part.start, part.stop + 1)]
+        )
 
     @property
     def bounds(self) -> tuple[int, int]:
         return int(self.window[0][0]), int(self.window[1][-1])
+
+    def segments(self) -> Iterator[_Segment]:
+        """Yield the window in parts of time in which some 250,000 kernels start, with what runs in each.
+
+        What is integrated over time adds up over them; of ten million kernels at once it takes 1 GB more.
+        """
+        low, high = self.bounds
+        since, open_rows = low, self.rows[:0]
+        for part in pieces(len(self.rows)):
+            fresh = self.rows[part]
+            last = part.stop >= len(self.rows)
+            until = high if last else int(self.start[self.rows[part.stop]].clip(since, high))
+            rows = np.concatenate((open_rows, fresh))
+            start, end = self.start[rows].clip(since, until), self.end[rows]
+            open_rows = rows[end > until]
+            here = np.flatnonzero(end.clip(since, until) > start)
+            begun, done = self.start[fresh], self.end[fresh]
+            counted = (done.clip(max=high) > begun.clip(low)) | ((begun >= low) & (done <= high))
+            yield _Segment(
+                (since, until), rows[here], start[here], end[here].clip(max=until), fresh[counted]
+            )
+            since = until
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A part of a device's window: its ``bounds``, which kernels run in it, by start, and when; ``counted``:
+    those that begin in it, and are in the window."""
+
+    bounds: tuple[int, int]
+    rows: NDArray[np.int32]
+    start: Ints
+    end: Ints
+    counted: NDArray[np.int32]
 
 
 def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.DataFrame:
@@ -103,20 +157,17 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
     """
     found = []
     for device in _devices(trace, kernels):
-        low, high = device.bounds
-        of = _Sums.of(device, kernels, launched)
+        of = _Sums.of(device, kernels, launched, np.array(device.bounds))
         why = launched.of_kernels("occupancy_reason").gather(device.rows).drop_nulls()
-        row = of.between(np.array([low, high]), device)
+        row = of.figures(device)
         why_no_use = NO_GAPS if device.made_up else None
-        codes = launched.code[device.rows]
+        first = int(launched.code[device.rows[0]])
         found.append(
             row.with_columns(
                 pl.lit(device.process, pl.Int32).alias("process"),
                 pl.lit(device.device, pl.Int32).alias("device"),
-                pl.lit(launched.table["device_name"][int(codes[0])], pl.String).alias(
-                    "device_name"
-                ),
-                pl.lit(launched.table["sm_count"][int(codes[0])], pl.Int64).alias("sm_count"),
+                pl.lit(launched.table["device_name"][first], pl.String).alias("device_name"),
+                pl.lit(launched.table["sm_count"][first], pl.Int64).alias("sm_count"),
                 pl.col("inside").alias("window"),
                 pl.lit(of.inside, pl.Int64).alias("kernels"),
                 pl.lit(why_no_use, pl.String).alias("utilization_reason"),
@@ -145,7 +196,7 @@ def device_curve(
             continue
         many = min(buckets, high - low)  # no part is shorter than 1 ns
         edges = low + np.array([(high - low) * place // many for place in range(many + 1)])
-        rows = _Sums.of(device, kernels, launched).between(edges, device)
+        rows = _Sums.of(device, kernels, launched, edges).figures(device)
         found.append(
             rows.with_columns(
                 pl.lit(device.process, pl.Int32).alias("process"),
@@ -157,115 +208,156 @@ def device_curve(
     return pl.concat(found) if found else pl.DataFrame(schema=CURVE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sums:
-    """What is integrated over time for one device; arrays are of its kernels in the window, by start."""
+    """What is integrated over the time of one device, between each edge (ns) and the next: ``sums``.
 
-    start: Ints
-    end: Ints
-    blocks: Ints  # -1: not known
-    sm_count: int | None
-    achieved: NDArray[np.float64]  # nan: not known
-    theoretical: NDArray[np.float64]
-    tensor_core: NDArray[np.int8]  # 1 uses them, 0 does not, -1 is not known
-    inside: int
+    ``sized``, ``decided``: whether of any kernel the blocks, or the use of Tensor Cores, are known;
+    ``inside``: how many kernels are in the window.
+    """
+
+    edges: Ints
+    sums: dict[str, NDArray[Any]]
+    sm_count: int | None = None
+    sized: bool = False
+    decided: bool = False
+    inside: int = 0
 
     @classmethod
-    def of(cls, device: _Device, kernels: pl.DataFrame, launched: Launches) -> _Sums:
-        low, high = device.bounds
-        start, end = np.maximum(device.start, low), np.minimum(device.end, high)
-        here = np.flatnonzero((end > start) | ((device.start >= low) & (device.end <= high)))
-        start, end = start[here], end[here]
-        if np.any(start[1:] < start[:-1]):  # those of one stream come in order
-            order = np.argsort(start, kind="stable")
-            here, start, end = here[order], start[order], end[order]
-        rows = device.rows[here]
-        code = launched.code[rows]
-        table = launched.table
+    def of(cls, device: _Device, kernels: pl.DataFrame, launched: Launches, edges: Ints) -> _Sums:
+        known = _Known.of(kernels, launched)
+        many = len(edges) - 1
+        sums = {
+            name: np.zeros(many, np.float64 if name in _RATES else np.int64) for name in _INTEGRALS
+        }
+        found = cls(edges, sums)
+        for segment in device.segments():
+            if len(segment.counted):
+                code = launched.code[segment.counted]
+                if not found.inside:
+                    found.sm_count = launched.table["sm_count"][int(code[0])]
+                found.inside += len(code)
+                found.sized |= bool((known.blocks[code] >= 0).any())
+                found.decided |= bool((known.tensor_core(segment.counted) >= 0).any())
+            since, until = segment.bounds
+            if len(segment.rows):
+                inner = edges[(edges > since) & (edges < until)]
+                part = _integrals(
+                    segment, np.concatenate(([since], inner, [until])), known, found.sm_count
+                )
+                place = int(np.searchsorted(edges, since, side="right")) - 1
+                for name, values in part.items():
+                    sums[name][place : place + len(values)] += values
+        return found
 
-        def share(name: str) -> NDArray[np.float64]:
-            values: NDArray[np.float64] = table[name].fill_null(np.nan).to_numpy()
-            return values[code]
-
-        per_sm, blocks = table["blocks_per_sm"], table["blocks"].fill_null(NONE).to_numpy()
-        blocks = np.where(per_sm.is_null().to_numpy(), NONE, blocks)
-        return cls(
-            start,
-            end,
-            blocks[code],
-            table["sm_count"][int(code[0])] if len(code) else None,
-            share("achieved_occupancy"),
-            share("theoretical_occupancy"),
-            kernels["tensor_core"].gather(rows).cast(pl.Int8).fill_null(NONE).to_numpy(),
-            len(rows),
-        )
-
-    def between(self, edges: Ints, device: _Device) -> pl.DataFrame:
+    def figures(self, device: _Device) -> pl.DataFrame:
         """Return the sums between each edge and the next, and the figures that follow."""
-        times = _Times.of(self.start, self.end, edges)
-        lasted = times.sums()
-        inside = _integral(*device.window, edges)
-        busy = _Times.of(*merge(self.start, self.end), edges).sums()
-        sized, rated = self.blocks >= 0, ~np.isnan(self.achieved)
-        fits = ~np.isnan(self.theoretical)
-
-        def part(
-            chosen: NDArray[np.bool_], weight: NDArray[np.float64] | None = None
-        ) -> NDArray[np.generic]:
-            return lasted if weight is None and chosen.all() else times.sums(chosen, weight)
-
-        on_tensor_cores, unsure = part(self.tensor_core == 1), part(self.tensor_core < 0)
-        known, occupied = part(sized), part(rated)
-        frame = pl.DataFrame(
-            {
-                "inside": inside,
-                "kernel_busy": busy,
-                "kernel_time": lasted,
-                "tensor_core_time": on_tensor_cores,
-                "tensor_core_undetermined_time": unsure,
-                "known": known,
-                "occupied": occupied,
-                "fitting": part(fits),
-                "sm_time": self._occupying(times, sized),
-                "achieved": part(rated, self.achieved),
-                "theoretical": part(fits, self.theoretical),
-            }
-        )
+        sms = {"sm_time": self.sums["sm_time"] / (self.sm_count or 1)}
+        inside = {"inside": _integral(*device.window, self.edges)}
+        frame = pl.DataFrame({**inside, **self.sums, **sms})
         nothing = pl.lit(None, pl.Int64)
-        decided = bool((self.tensor_core >= 0).any())
-        sized_at_all = bool(sized.any())
         placed = pl.lit(not device.made_up)
         efficiency = pl.col("sm_time") / pl.col("inside")
         return frame.with_columns(
             pl.when(placed).then(_over("kernel_busy", "inside")).alias("gpu_utilization"),
-            pl.when((pl.col("inside") > 0) & sized_at_all & placed)
+            pl.when((pl.col("inside") > 0) & self.sized & placed)
             .then(efficiency)
             .alias("sm_efficiency"),
             _over("achieved", "occupied").alias("achieved_occupancy"),
             _over("theoretical", "fitting").alias("theoretical_occupancy"),
             _over("known", "kernel_time").alias("grid_known"),
             _over("occupied", "kernel_time").alias("occupancy_known"),
-            (pl.col("tensor_core_time") if decided else nothing).alias("tensor_core_time"),
+            (pl.col("tensor_core_time") if self.decided else nothing).alias("tensor_core_time"),
         ).with_columns(_over("tensor_core_time", "kernel_time").alias("tensor_core_share"))
 
-    def _occupying(self, times: _Times, sized: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the time (ns) of multiprocessors that have a block, over their number.
 
-        At each instant they are the blocks of all that runs, at most ``sm_count``: whole numbers, added up
-        exactly. Of a kernel that runs alone they need no count instant by instant.
-        """
-        if not self.sm_count:
-            return np.zeros(len(times.edges) - 1)
-        reach = np.maximum.accumulate(self.end)
-        apart = self.start[1:] >= reach[:-1]
-        alone = sized & np.append(True, apart)[: len(sized)] & np.append(apart, True)[: len(sized)]
-        rest = np.flatnonzero(sized & ~alone)
-        found = times.sums(alone, np.minimum(self.blocks, self.sm_count))
-        found = found + _capped(
-            self.start[rest], self.end[rest], self.blocks[rest], self.sm_count, times.edges
+#: What is integrated; the rates have parts of kernels' time.
+_RATES: Final = ("achieved", "theoretical")
+_INTEGRALS: Final = (
+    *("kernel_busy", "kernel_time", "tensor_core_time", "tensor_core_undetermined_time"),
+    *("known", "occupied", "fitting", "sm_time", *_RATES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of kernels: by their launch configuration, and whether they use Tensor Cores."""
+
+    code: NDArray[np.int32]
+    blocks: Ints  # -1: not known
+    achieved: NDArray[np.float64]  # nan: not known
+    theoretical: NDArray[np.float64]
+    on_tensor_cores: pl.Series
+
+    @classmethod
+    def of(cls, kernels: pl.DataFrame, launched: Launches) -> _Known:
+        table = launched.table
+        blocks = table["blocks"].fill_null(NONE).to_numpy()
+        return cls(
+            launched.code,
+            np.where(table["blocks_per_sm"].is_null().to_numpy(), NONE, blocks),
+            table["achieved_occupancy"].fill_null(np.nan).to_numpy(),
+            table["theoretical_occupancy"].fill_null(np.nan).to_numpy(),
+            kernels["tensor_core"],
         )
-        share: NDArray[np.float64] = found / self.sm_count
-        return share
+
+    def tensor_core(self, rows: NDArray[np.int32]) -> NDArray[np.int8]:
+        """Return whether kernels use Tensor Cores: 1, 0, or -1 where that is not known."""
+        found: NDArray[np.int8] = (
+            self.on_tensor_cores.gather(rows).cast(pl.Int8).fill_null(NONE).to_numpy()
+        )
+        return found
+
+
+def _integrals(
+    segment: _Segment, edges: Ints, known: _Known, sm_count: int | None
+) -> dict[str, NDArray[Any]]:
+    """Return ``_INTEGRALS`` between each edge and the next, all within the segment."""
+    times = _Times.of(segment.start, segment.end, edges)
+    code, tensor_core = known.code[segment.rows], known.tensor_core(segment.rows)
+    blocks, achieved, theoretical = (
+        known.blocks[code],
+        known.achieved[code],
+        known.theoretical[code],
+    )
+    lasted = times.sums()
+    sized, rated, fits = blocks >= 0, ~np.isnan(achieved), ~np.isnan(theoretical)
+
+    def part(
+        chosen: NDArray[np.bool_], weight: NDArray[np.float64] | None = None
+    ) -> NDArray[np.generic]:
+        if not chosen.any():
+            return np.zeros(len(edges) - 1, np.int64)
+        return lasted if weight is None and chosen.all() else times.sums(chosen, weight)
+
+    return {
+        "kernel_busy": _Times.of(*merge(segment.start, segment.end), edges).sums(),
+        "kernel_time": lasted,
+        "tensor_core_time": part(tensor_core == 1),
+        "tensor_core_undetermined_time": part(tensor_core < 0),
+        "known": part(sized),
+        "occupied": part(rated),
+        "fitting": part(fits),
+        "sm_time": _occupying(segment, blocks, sm_count, times),
+        "achieved": part(rated, achieved),
+        "theoretical": part(fits, theoretical),
+    }
+
+
+def _occupying(segment: _Segment, blocks: Ints, sm_count: int | None, times: _Times) -> Ints:
+    """Return the time (ns) of multiprocessors that have a block.
+
+    At each instant they are the blocks of all that runs, at most ``sm_count``: whole numbers, added up
+    exactly. Of a kernel that runs alone they need no count instant by instant.
+    """
+    if not sm_count:
+        return np.zeros(len(times.edges) - 1, np.int64)
+    start, end, sized = segment.start, segment.end, blocks >= 0
+    apart = start[1:] >= np.maximum.accumulate(end)[:-1]
+    alone = sized & np.append(True, apart)[: len(sized)] & np.append(apart, True)[: len(sized)]
+    rest = np.flatnonzero(sized & ~alone)
+    found: Ints = times.sums(alone, np.minimum(blocks, sm_count))
+    return found + _capped(start[rest], end[rest], blocks[rest], sm_count, times.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,21 +442,24 @@ def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
     if kernels.is_empty():
         return
     windows = _windows(trace, kernels)
-    owner = [
-        kernels[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in ("process", "device")
-    ]
-    processes, devices, number = pairs(*owner)
+    keys, of = numbered_by(kernels, ("process", "device"))
     start, end = kernels["start"].to_numpy(), kernels["end"].to_numpy()
     launching = set(trace["calls"]["process"].unique().to_list())
-    for place, rows in grouped(number.astype(np.int64)):
-        process, device = int(processes[place]), int(devices[place])
+    found = {
+        keys[number]: in_order(start, rows).astype(np.int32)
+        for number, rows in rows_of(len(keys), of)
+    }
+    for process, device in sorted(
+        found, key=lambda key: [NONE if one is None else one for one in key]
+    ):
+        rows = found.pop((process, device))
         yield _Device(
-            None if process == NONE else process,
-            None if device == NONE else device,
+            process,
+            device,
             rows,
-            start[rows],
-            end[rows],
-            windows[process],
+            start,
+            end,
+            windows[NONE if process is None else process],
             process in launching,
         )
 
@@ -386,14 +481,14 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
         if len(mine):
             low, last = int(mine["start"].min()), int(mine["end"].max())  # type: ignore[arg-type]
             begun = (pl.col("call_start") >= low) & (pl.col("call_start") < last)
-            ended: Any = kernels.filter(own & begun)["end"].max()
+            ended: Any = kernels.select(pl.col("end").filter(own & begun).max()).item()
             high = last if ended is None else max(last, ended)
         whole = (np.array([low]), np.array([high]))
         captured = trace["windows"].filter(own & pl.col("source").is_not_null())
         if len(captured):
             parts = merge(captured["start"].to_numpy(), captured["end"].to_numpy())
             # kernels that were launched in a window may end after it
-            latest: Any = kernels.filter(own)["end"].max()
+            latest: Any = kernels.select(pl.col("end").filter(own).max()).item()
             parts = (parts[0], np.append(parts[1][:-1], max(int(parts[1][-1]), latest)))
             whole = intersect(parts, whole)
         if not len(whole[0]):

@@ -15,9 +15,10 @@ from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
-from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, spread
+from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, pieces, spread
 from opscope.core.tables.intervals import NONE
 
+_COSTS: Final = ("matrix_flops", "vector_flops", "bytes")
 #: The column ``flops`` of ``executed_kernels``: computed when needed, to save 8 bytes per kernel.
 ALL_FLOPS: Final = (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops")
 
@@ -30,31 +31,60 @@ def executed_kernels(ops: Ops) -> pl.DataFrame:
     ``launched`` is whether the kernel has a launch record.
     """
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
-    frame = _where(table, launched).with_columns(
-        table["name"],
-        *_named(ops, launched),
-        spread("reason", list(REASONS), launched.reason),
-    )
-    if matching(table["name"], GENERATED).any():
-        frame = name_fused(frame)
-    owners = _cost_owners(ops, launched.op)
-    sharing = Sharing(_executions(owners, launched.replay), frame["duration"].to_numpy())
-    frame = frame.with_columns(
-        sharing.split(cost_column(ops.costs, name, owners))
-        for name in ("matrix_flops", "vector_flops", "bytes")
-    )
-    frame = _as_the_compiler_wrote(frame, table["attrs"])
+    frame = _where(table, launched).with_columns(_whose(ops, table, launched).get_columns())
+    frame = frame.with_columns(kernel_costs(ops).get_columns())
     return frame.with_columns(
         _tensor_core(frame, no_matrix_units(ops.attribution.trace["devices"])),
     )
 
 
-def _as_the_compiler_wrote(frame: pl.DataFrame, attrs: pl.Series) -> pl.DataFrame:
+def kernel_costs(ops: Ops) -> pl.DataFrame:
+    """Return matrix_flops, vector_flops and bytes of each kernel, as in ``executed_kernels``."""
+    table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
+    owners = _cost_owners(ops, launched.op)
+    if owners.max(initial=NONE) == NONE:  # as in a trace without ops: one column of nulls is enough
+        nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(table))
+        return _as_the_compiler_wrote(pl.DataFrame([nothing.alias(name) for name in _COSTS]), table)
+    duration = table.select(pl.col("end") - pl.col("start")).to_series().to_numpy()
+    sharing = Sharing(_executions(owners, launched.replay), duration)
+    frame = pl.DataFrame(
+        [sharing.split(cost_column(ops.costs, name, owners)).alias(name) for name in _COSTS]
+    )
+    return _as_the_compiler_wrote(frame, table)
+
+
+def uses_tensor_cores(ops: Ops) -> pl.Series:
+    """Return whether each kernel computes on Tensor Cores, as in ``executed_kernels``; made piece by piece,
+    without the frame."""
+    table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
+    without = no_matrix_units(ops.attribution.trace["devices"])
+    return pl.concat(
+        _tensor_core(_whose(ops, table[part], launched.part(part)), without)
+        for part in pieces(len(table))
+    )
+
+
+def _whose(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
+    """Return name, op, op_type and reason of kernels."""
+    frame = pl.DataFrame(
+        [
+            table["name"],
+            *_named(ops, launched),
+            spread("reason", list(REASONS), launched.reason),
+        ]
+    )
+    return name_fused(frame) if matching(table["name"], GENERATED).any() else frame
+
+
+def _as_the_compiler_wrote(frame: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with the costs that Inductor wrote for its kernels (``kernel_flop``,
     ``kernel_num_gb``: 10^9 bytes).
 
     They replace the model's costs: the compiler knows what it fused.
     """
+    if table.select(pl.col("attrs").null_count()).item() == len(table):
+        return frame
+    attrs = table["attrs"]
     has_cost = attrs.str.contains('"kernel_(flop|num_gb)"').fill_null(False)
     if not has_cost.any():
         return frame

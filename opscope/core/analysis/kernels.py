@@ -10,12 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
-from opscope.core.analysis.executed import ALL_FLOPS
+from opscope.core.analysis.executed import ALL_FLOPS, kernel_costs
 from opscope.core.analysis.launches import shared_memory
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribution.attribute import REASONS, Launched
-from opscope.core.attribution.compiled_regions import GENERATED, region_as_layer
-from opscope.core.tables.columns import at, gather, matching, pieces, spread
+from opscope.core.attribution.compiled_regions import GENERATED, name_fused, region_as_layer
+from opscope.core.tables.columns import any_matches, at, gather, matching, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import range_ids
 
@@ -135,20 +135,76 @@ def memops_frame(ops: Ops) -> pl.DataFrame:
     return frame.select(MEMOP_COLUMNS)
 
 
-def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
-    """Return the launch's times and the op's columns, in the order of ``_ABOUT``; each op described once."""
-    ranges, calls = ops.attribution.trace["ranges"], ops.attribution.trace["calls"]
+class Told:
+    """Tells the op and the costs of any rows of ``kernels`` or ``memops``: what ``kernels_frame`` and
+    ``memops_frame`` have of them, in the memory of these rows alone."""
+
+    def __init__(self, ops: Ops, table: str, costs: pl.DataFrame | None = None) -> None:
+        """``costs``: matrix_flops, vector_flops and bytes of each kernel, where they are known already."""
+        self._ops, self._table = ops, ops.attribution.trace[table]
+        self._launched: Launched = getattr(ops.attribution, table)
+        self._generated = False
+        if table == "memops":
+            self._costs = {"bytes": self._table["bytes"]}
+            return
+        costs = kernel_costs(ops) if costs is None else costs
+        self._costs = {
+            name: column if column.null_count() < len(column) else column[:0]
+            for name, column in costs.select(ALL_FLOPS, "bytes").to_dict().items()
+        }
+        self._generated = any_matches(self._table["name"], GENERATED)
+
+    def of(self, rows: Ints) -> pl.DataFrame:
+        """Return op, layer, source, direction, inputs, reason, flops (of kernels), bytes and step of rows."""
+        ops, launched = self._ops, self._launched.part(rows)
+        distinct, code = _distinct_ops(launched)
+        about = ops.identify(distinct, inherit=True)
+        step = gather(ops.context.step(*ops.places(distinct)), code)
+        found = pl.DataFrame(
+            [
+                *(gather(about.call[name], code) for name in ("op", "op_type", "inputs")),
+                _layers(ops, launched, gather(about.layer, code)).alias("layer"),
+                gather(about.source, code),
+                gather(about.direction, code),
+                spread("reason", list(REASONS), launched.reason),
+                *(
+                    column.gather(rows) if len(column) else column.extend_constant(None, len(rows))
+                    for column in self._costs.values()
+                ),
+                _executed_in(ops, launched, step).alias("step"),
+            ]
+        )
+        if self._generated:
+            named = name_fused(found.with_columns(self._table["name"].gather(rows)))
+            found = named.with_columns(region_as_layer(named, found["op"])).drop("name")
+        return found.drop("op_type")
+
+
+def _distinct_ops(launched: Launched) -> tuple[Ints, NDArray[np.int32]]:
+    """Return the ops of kernels or copies, each once, and which of them each has (-1: none)."""
     distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
     code = np.full(len(launched.op), NONE, np.int32)
     code[launched.op >= 0] = place
-    about = ops.describe(distinct.astype(np.int64), inherit=True)
-    inside = first(launched_in(ops, launched.call), gather(about.range, code))
-    step = _executed_in(ops, launched, gather(about.step, code))
-    layer = gather(about.layer, code)
+    return distinct.astype(np.int64), code
+
+
+def _layers(ops: Ops, launched: Launched, layer: pl.Series) -> pl.Series:
+    """Return the layers of kernels or copies whose ops have the layers ``layer``."""
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
     if len(bare):  # without an op, the launch gives the layer
-        where = called(calls, launched.call[bare])
+        where = called(ops.attribution.trace["calls"], launched.call[bare])
         layer = layer.scatter(bare, ops.context.layer(*where))
+    return layer
+
+
+def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
+    """Return the launch's times and the op's columns, in the order of ``_ABOUT``; each op described once."""
+    ranges, calls = ops.attribution.trace["ranges"], ops.attribution.trace["calls"]
+    distinct, code = _distinct_ops(launched)
+    about = ops.describe(distinct, inherit=True)
+    inside = first(launched_in(ops, launched.call), gather(about.range, code))
+    step = _executed_in(ops, launched, gather(about.step, code))
+    layer = _layers(ops, launched, gather(about.layer, code))
     columns = [
         about.call["op"],
         about.call["op_type"],
@@ -170,10 +226,8 @@ def _described(ops: Ops, launched: Launched) -> list[pl.Series]:
 
 def kernel_steps(ops: Ops, launched: Launched) -> pl.Series:
     """Return the step of each kernel or copy, as in ``kernels_frame``; null if it is not known."""
-    distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
-    code = np.full(len(launched.op), NONE, np.int32)
-    code[launched.op >= 0] = place
-    steps = ops.context.step(*ops.places(distinct.astype(np.int64)))
+    distinct, code = _distinct_ops(launched)
+    steps = ops.context.step(*ops.places(distinct))
     return _executed_in(ops, launched, gather(steps, code))
 
 

@@ -103,9 +103,18 @@ class _Gpu:
     counts: bool = True
 
 
-def launches(trace: Trace) -> Launches:
-    """Return the distinct launch configurations of a trace's kernels, and which each kernel has."""
-    kernels = trace["kernels"]
+#: The columns of kernels that tell it.
+NEEDED: Final = (
+    *("process", "device", "grid", "block", "cluster", "registers"),
+    *("shared_static", "shared_dynamic", "attrs"),
+)
+
+
+def launches(trace: Trace, kernels: pl.DataFrame) -> Launches:
+    """Return the distinct launch configurations of a trace's kernels, and which each kernel has.
+
+    ``kernels``: the columns ``NEEDED`` of the trace's.
+    """
     rows, code = _distinct(kernels)
     if not len(rows):
         return Launches(pl.DataFrame(schema=SCHEMA), code)
@@ -129,18 +138,18 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
     number: NDArray[np.int32] = np.zeros(len(kernels), np.int32)
     if not len(kernels):
         return np.empty(0, np.int64), number
+    # a column without any value is never asked for: it would be made, of ten million kernels 80 MB
+    missing = kernels.null_count().row(0, named=True)
+    known = [name for name in kernels.columns if missing[name] < len(kernels)]
     for name in ("grid", "block", "cluster"):
-        if kernels[name].null_count() < len(kernels):
+        if name in known:
             number = pairs(number, compact(kernels[name])[0])[2]
     for name in ("process", "device", "registers", "shared_static", "shared_dynamic"):
-        column = kernels[name]
-        if column.null_count() < len(column) and column.n_unique() > 1:
+        if name in known and (column := kernels[name]).n_unique() > 1:
             number = pairs(number, column.cast(pl.Int64).fill_null(NONE).to_numpy())[2]
-    attrs = kernels["attrs"]
-    if (
-        attrs[:1].str.contains('"sgpr":', literal=True).any()
-    ):  # AMD's: few texts, the same for many kernels
-        number = pairs(number, compact(attrs.cast(pl.Categorical))[0])[2]
+    if kernels[:1]["attrs"].str.contains('"sgpr":', literal=True).any():
+        # AMD's: few texts, the same for many kernels
+        number = pairs(number, compact(kernels["attrs"].cast(pl.Categorical))[0])[2]
     rows = np.empty(int(number.max()) + 1, np.int64)
     rows[number] = np.arange(len(number))
     return rows, number

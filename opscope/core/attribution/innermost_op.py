@@ -12,7 +12,7 @@ import polars as pl
 from opscope.core.attribution.cuda_graphs import Replayed
 from opscope.core.attribution.known import Flags, Nests, Rows
 from opscope.core.tables.columns import at, hand_back
-from opscope.core.tables.intervals import NONE, Ints, Nest, nest
+from opscope.core.tables.intervals import NONE, Ints, Nest, apart, in_order, nest
 from opscope.core.tables.lanes import lanes
 from opscope.core.tables.pool import Pool
 
@@ -41,15 +41,31 @@ def open_ops(
     nests: dict[tuple[int, ...], tuple[Nest, Ints] | None] = {}
     launches = dict(lanes(calls).rows(used)) if used.any() else {}
 
+    start, end = (ranges[name].to_numpy() for name in ("start", "end"))
+
     def one(lane: tuple[tuple[int, int], Ints]) -> None:
         key, rows = lane
-        tree = nest(*(ranges[name].gather(rows).to_numpy() for name in ("start", "end")))
-        placed = rows[tree.order]
-        parent[placed] = at(placed, tree.parent)
-        nests[key] = (tree, rows) if keep else None
-        if key in launches:
-            time = calls["start"].gather(launches[key]).to_numpy()
-            call_op[launches[key]] = at(rows, tree.innermost(time))
+        rows = rows if keep else in_order(start, rows)
+        called = launches.get(key, np.empty(0, np.int64))
+        time = calls["start"].gather(called).to_numpy()
+        by_time = in_order(time, np.arange(len(called)))
+        called, time = called[by_time], time[by_time]
+        nests[key] = None
+        # what is open at a time began in its piece, and a piece is a small part of a thread
+        for some in [slice(0, len(rows))] if keep else apart(start, end, rows):
+            part = rows[some]
+            tree = nest(start[part], end[part])
+            placed = part[tree.order]
+            parent[placed] = at(placed, tree.parent)
+            if keep:
+                nests[key] = (tree, rows)
+            first = np.searchsorted(time, start[part[0]]) if some.start else 0
+            last = (
+                len(time)
+                if some.stop == len(rows)
+                else np.searchsorted(time, start[rows[some.stop]])
+            )
+            call_op[called[first:last]] = at(part, tree.innermost(time[first:last]))
 
     if ops.any():
         with Pool(min(_WORKERS, os.cpu_count() or 1)) as pool:  # NumPy releases the GIL

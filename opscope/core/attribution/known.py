@@ -47,8 +47,8 @@ class Launched:
     inferred: Flags
     replay: Rows
 
-    def part(self, rows: slice) -> Launched:
-        """Return the same for the slice ``rows``."""
+    def part(self, rows: slice | Ints) -> Launched:
+        """Return the same for some rows: a slice, or their numbers."""
         return Launched(
             self.call[rows],
             self.op[rows],

@@ -128,8 +128,13 @@ class Trace:
 
     def replace(self, **tables: pl.DataFrame) -> Trace:
         """Return the same trace with some tables replaced."""
-        unchanged = {name: self.tables[name] for name in self.present}
-        return Trace.of({**unchanged, **tables}, self.origin)
+        changed = Trace.of(tables, self.origin)
+        kept = {name: self.tables[name] for name in self.tables.keys() - tables.keys()}
+        return Trace(
+            {name: kept.get(name, changed.tables[name]) for name in TABLES},
+            self.present | changed.present,
+            changed.origin,
+        )
 
     def note(self, severity: str, what: str, how_many: int = 1) -> None:
         """Add a row to ``notes``: something that the user must know."""

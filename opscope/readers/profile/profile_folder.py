@@ -45,10 +45,17 @@ class Tables(dict[str, pl.DataFrame]):
     """
 
     def __init__(
-        self, path: Path, files: Mapping[str, list[Path]], rows: Mapping[str, int], own: bool
+        self,
+        path: Path,
+        files: Mapping[str, list[Path]],
+        rows: Mapping[str, int],
+        own: bool,
+        only: Mapping[str, Collection[str]] | None = None,
     ) -> None:
+        """``only``: the columns that tables of a trace have; of other tables all."""
         super().__init__()
         self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
+        self._only = dict(only or {})
         for name in files:
             super().__setitem__(name, pl.DataFrame())
 
@@ -57,6 +64,16 @@ class Tables(dict[str, pl.DataFrame]):
         more = {name: [file] for name, file in files.items()}
         rows = {name: many for name, many in self._rows.items() if name not in files}
         return Tables(self._path, {**self._files, **more}, rows, self._own)
+
+    def narrowed(self, only: Mapping[str, Collection[str]]) -> Tables | None:
+        """Return the trace's tables, of which those in ``only`` have these columns alone: to ask for another
+        is an error. None if any table was read already or changed."""
+        if any(name not in self._files for name in only):
+            return None
+        found = Tables(self._path, self._files, self._rows, self._own, only)
+        for name in self.keys() - self._files.keys():
+            found[name] = self[name]
+        return found
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         with lock_of(self, "files"):
@@ -101,11 +118,24 @@ class Tables(dict[str, pl.DataFrame]):
     def _read(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
         if files is not None:
-            frame = self._sized(name)
+            wanted = self._only.get(name)
+            if wanted is not None and files:
+                frame = self._narrow(name, wanted)
+            else:
+                frame = self._sized(name)
             if not self._own:
                 return frame
             self[name] = self._sound(name, frame)
         return super().__getitem__(name)
+
+    def _narrow(self, name: str, wanted: Collection[str]) -> pl.DataFrame:
+        """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
+        they are asked for. One that no file has takes no memory until it is asked for."""
+        held = set.intersection(*_columns(self._path, self._files[name]))
+        frame, _ = self.part(name, wanted)
+        for column in held.intersection(wanted):
+            frame = frame.with_columns(frame[column].rechunk())
+        return frame.select(one for one in TABLES[name] if one in wanted)
 
     def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if it has not as many rows as it had."""

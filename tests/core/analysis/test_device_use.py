@@ -206,7 +206,7 @@ def test_figures_equal_a_count_instant_by_instant_and_curves_add_up(rows, bucket
         pl.lit(None, pl.Int64).alias("call_start"),
         pl.Series("tensor_core", [on_tensor_cores[e["name"]] for e in kernels], pl.Boolean),
     )
-    row = device_use(trace, frame, launches(trace)).row(0, named=True)
+    row = device_use(trace, frame, launches(trace, trace["kernels"])).row(0, named=True)
     open_at = [
         [each for each in kernels if each["start"] <= time < each["end"]]
         for time in range(low, high)
