@@ -12,7 +12,10 @@ from opscope.viewer.timeline.lanes_said import said
 
 
 def _answer(asked: Asked) -> dict[str, Any]:
-    return said(given.timeline(asked), asked.text("part", DEVICE, most=20))
+    held, part = given.timeline(asked), asked.text("part", DEVICE, most=20)
+    if part == DEVICE and held.first is not None:
+        return held.first.lanes
+    return said(held, part)
 
 
 QUESTION = Question(name="timeline_lanes", answer=_answer)
