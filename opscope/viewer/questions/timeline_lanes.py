@@ -14,6 +14,7 @@ from opscope.viewer.timeline.lanes_said import said
 def _answer(asked: Asked) -> dict[str, Any]:
     held, part = given.timeline(asked), asked.text("part", DEVICE, most=20)
     if part == DEVICE and held.first is not None:
+        held.begin()
         return held.first.lanes
     return said(held, part)
 
