@@ -68,7 +68,6 @@ def view(
     from opscope.viewer import serve
     from opscope.viewer.bundle import NotBuilt, static_files
     from opscope.viewer.viewed import Viewed
-    from opscope.viewer.work import THREAD_NAME
 
     if host not in serve.LOOPBACK:
         common.fail(
@@ -100,7 +99,7 @@ def view(
             editor,
         )
         serve.serve(viewed, listening, common.say, browse=not no_browser)
-    if any(thread.name == THREAD_NAME for thread in threading.enumerate()):
+    if any(thread.name == "opscope-answer" for thread in threading.enumerate()):
         sys.stdout.flush()
         os._exit(0)  # an answer that nobody waits for any more is still being made
 

@@ -26,8 +26,6 @@ class GivenUp(BaseException):
     """Nobody waits for the answer, and others need its turn. What catches faults does not catch this."""
 
 
-#: The name of threads that make answers. Whoever ends the server does not wait for them.
-THREAD_NAME: Final = "opscope-answer"
 #: Answers at one time: a page asks a few questions, and Polars uses all processors for each.
 _AT_ONCE: Final = 4
 #: Questions that wait for their turn.
@@ -138,7 +136,7 @@ class Work:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(finish, value, failed)
 
-        threading.Thread(target=run, name=THREAD_NAME, daemon=True).start()
+        threading.Thread(target=run, name="opscope-answer", daemon=True).start()
         return result
 
     async def _turn(self, name: str) -> _Answer:

@@ -501,11 +501,14 @@ def test_the_first_picture_of_a_saved_profile_is_kept_and_no_lane_is_made_for_it
         return device_lanes.device_lanes(*given)
 
     with mock.patch.object(index, "device_lanes", late):
-        assert drawn(again) == before
+        lanes, *others = drawn(again)
+        assert lanes.pop("kept") is True
+        assert [lanes, *others] == list(before)
         held = timeline_of(again)
         assert not {"device", "host"} & vars(held).keys()
         wait.set()
-        assert held.lane("d0").slices == 250  # whoever asks meanwhile waits for the lanes
+        assert ask(again, timeline_lanes, part="device", made="1") == before[0]
+        assert "device" in vars(held)
     # another size, and another window: as exact as if nothing was kept, and the names keep their numbers
     plain = Profile(again.trace)
     for size in ("120", "77"):

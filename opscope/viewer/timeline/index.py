@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,9 +11,7 @@ from opscope.core.once import lock_of, once
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.intervals import merge as merged
-from opscope.readers.errors import BadInput
 from opscope.viewer.question import BadParameter
-from opscope.viewer.work import THREAD_NAME
 
 from .device_lanes import device_lanes
 from .first_pictures import kept
@@ -42,7 +38,6 @@ class Timeline:
         #: The pictures that were kept when the profile was looked at before; None if there are none.
         self.first = kept(profile)
         self.names = Names([] if self.first is None else self.first.names)
-        self._begun = False
         told = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
         self._titles: dict[int, str] = {}
         for row in told.to_dicts():
@@ -58,21 +53,9 @@ class Timeline:
         hand_back()
         return found
 
-    def begin(self) -> None:
-        """Have the lanes of devices made in a thread: kept pictures of them are shown, and a zoom needs them."""
-        if "device" not in vars(self) and not self._begun:
-            self._begun = True
-            threading.Thread(target=self._make_device, name=THREAD_NAME, daemon=True).start()
-
-    def _make_device(self) -> None:
-        with suppress(BadInput):  # whoever asks for a lane is told
-            _ = self.device
-
     @once
     def host(self) -> list[Lane]:
         """The lanes of the host."""
-        if self.first is not None:  # the lanes that are on the page already come first: a zoom needs them
-            _ = self.device
         found = host_lanes(self.profile, self.names, self._title)
         hand_back()
         return found
