@@ -3,11 +3,17 @@
 Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--times N] [--chromium PATH] [--lanes]
 
 Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread, unless one is
-given. Starts the server and opens the page N times (3), and zooms to random windows. Prints medians, with the least
-and the most: from the page's first request to its first picture (that of all kernels), to that of everything,
-threads and curves included; from the new window to its picture; bytes; the server's CPU time and memory; and the
-ratios to the limits. On a busy machine the times are too high. With --lanes it makes the lanes of kernels and the
-pictures in its own process instead, without a browser, and prints their CPU time.
+given, of which a copy without what opscope keeps in it is looked at. N times (3) it starts the server and opens the
+page twice: cold, as somebody who opens a profile that was saved and never looked at, and warm, as somebody who looks
+again in a window of the same size, after another start of the server. Each time the page is new to the browser, which
+runs already; the files are in the system's memory, cold or warm.
+
+Prints medians, with the least and the most: from the page's first request to its first picture (that of all
+kernels), and from the command to it, the browser's start left out; warm, from a zoom that is asked for at once to its
+picture; cold, to that of everything, threads and curves included; from a new window to its picture once all is there;
+bytes; the server's CPU time and memory; and the ratios to the limits. On a busy machine the times are too high. With
+--lanes it makes the lanes of kernels and the pictures in its own process instead, without a browser, and prints their
+CPU time.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,6 +36,8 @@ import polars as pl
 #: The limits: seconds, ms, kB, kB, MB.
 FIRST, REDRAW, BYTES, PAGE, MEMORY = 1.5, 50, 150, 400, 2_000
 STREAMS, STEPS = 8, 1_000
+#: What opscope keeps in a profile's folder.
+KEPT = "kept.*"
 NAMES = (
     *(
         "ampere_fp16_s16816gemm_fp16_128x128",
@@ -126,7 +135,7 @@ FIRST_DRAWN = """new MutationObserver((_, seen) => {
 class Look:
     """The page in a browser: when its first picture was there, and what each window took."""
 
-    def __init__(self, browser: Any, address: str, pid: int) -> None:
+    def __init__(self, browser: Any, address: str, pid: int, at_once: bool = False) -> None:
         self.page, self.sent = browser.new_page(viewport={"width": 1400, "height": 900}), 0
         self.pictures: list[int] = []
         self.asking, self.last = 0, time.perf_counter()
@@ -140,6 +149,7 @@ class Look:
         self.page.locator(".tl-board[data-drawn]").wait_for(timeout=120_000)
         self.first = self.page.evaluate("window.firstDrawn") / 1e3 - epoch
         self.before_data, self.used = self.sent, used(pid)
+        self.at_once = self._zoom_to(0.4, 0.1) if at_once else None
         # then the threads' lanes and the curves
         while self.asking or time.perf_counter() - self.last < 0.7:
             self.page.wait_for_timeout(50)
@@ -155,6 +165,14 @@ class Look:
             self.pictures.append(size)
         elif "/api/" not in response.url:
             self.sent += size
+
+    def _zoom_to(self, part: float, wide: float) -> float:
+        """Zoom to a part of the whole, so wide; return the seconds to its picture."""
+        whole = self.page.locator(".tl-board").get_attribute("data-window")
+        low, high = (int(one) for one in str(whole).split(" "))
+        start, end = (low + int((high - low) * one) for one in (part, part + wide))
+        address = f"#/timeline?start={start}&end={end}"
+        return float(self.page.evaluate(ZOOM, [address, f"{start} {end}"]))
 
     def zoom(self, windows: int) -> tuple[list[float], list[int]]:
         """Zoom to random windows: seconds and bytes of each."""
@@ -242,12 +260,16 @@ def main() -> None:
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--lanes", action="store_true")
     asked = parser.parse_args()
-    looks: list[Look] = []
-    ready, taken, sizes = [], [], []
+    cold: list[Look] = []
+    warm: list[Look] = []
+    ready: list[float] = []
+    taken: list[float] = []
+    sizes: list[int] = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
-        profile = asked.file
-        if profile is None:
-            profile = Path(folder) / "run.opscope"
+        profile = Path(folder) / "run.opscope"
+        if asked.file is not None:
+            shutil.copytree(asked.file, profile, ignore=shutil.ignore_patterns(KEPT))
+        else:
             code = "import sys; from pathlib import Path; import timeline; timeline.make(Path(sys.argv[1]), int(sys.argv[2]))"
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             command = [sys.executable, "-c", code, str(profile), str(asked.kernels)]
@@ -257,23 +279,32 @@ def main() -> None:
             return
         browser = running.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox"])
         for _ in range(asked.times):
-            with Server(profile) as server:
-                look = Look(browser, server.address, server.process.pid)
-                seconds, bytes_of = look.zoom(-(-asked.windows // asked.times))
-                ready.append(server.ready)
-                looks.append(look)
-                taken += seconds
-                sizes += bytes_of
-                look.page.close()
+            for one in profile.glob(KEPT):
+                one.unlink()
+            for looks in (cold, warm):
+                with Server(profile) as server:
+                    at_once = looks is warm
+                    look = Look(browser, server.address, server.process.pid, at_once)
+                    if at_once:
+                        seconds, bytes_of = look.zoom(-(-asked.windows // asked.times))
+                        taken += seconds
+                        sizes += bytes_of
+                    ready.append(server.ready)
+                    looks.append(look)
+                    look.page.close()
         browser.close()
+    row("page before data", [one.before_data / 1e3 for one in cold], "kB", PAGE)
     row("server ready", ready, "s")
-    row("page before data", [one.before_data / 1e3 for one in looks], "kB", PAGE)
-    row("first picture", [one.first for one in looks], "s", FIRST)
-    row("  server until then", [one.used[0] for one in looks], "CPU s")
-    row("  its memory, peak", [one.used[1] for one in looks], "MB")
-    row("threads and curves as well", [one.all for one in looks], "s")
-    row("  server until then", [one.used_all[0] for one in looks], "CPU s")
-    row("  its memory, peak", [one.used_all[1] for one in looks], "MB", MEMORY)
+    for what, looks, started in (("cold", cold, ready[::2]), ("warm", warm, ready[1::2])):
+        row(f"first picture, {what}", [one.first for one in looks], "s", FIRST)
+        whole = [one.first + before for one, before in zip(looks, started, strict=True)]
+        row("  from the command on", whole, "s")
+        row("  server until then", [one.used[0] for one in looks], "CPU s")
+        row("  its memory, peak", [one.used[1] for one in looks], "MB")
+    row("warm, a zoom at once", [one.at_once or 0 for one in warm], "s")
+    row("cold, threads and curves too", [one.all for one in cold], "s")
+    row("  server until then", [one.used_all[0] for one in cold], "CPU s")
+    row("  its memory, peak", [one.used_all[1] for one in cold], "MB", MEMORY)
     row(f"zoom to redraw, {len(taken)} windows", [one * 1e3 for one in taken], "ms", REDRAW)
     print(f"{'  95 of 100 within':30}{sorted(taken)[int(len(taken) * 0.95)] * 1e3:10,.4g} ms")
     row("picture of a window", [one / 1e3 for one in sizes], "kB")

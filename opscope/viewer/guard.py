@@ -12,13 +12,15 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from . import early
+
 #: Bytes of path and query together.
 ADDRESS: Final = 16_384
 #: Parameters of one question.
 PARAMETERS: Final = 32
 #: A page may load its own script and style and ask its own server; nothing may hold it in a frame.
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    f"default-src 'none'; script-src 'self' {early.SOURCE}; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from opscope.core.not_merged import NotMerged
 from opscope.readers.errors import BadInput
 
+from . import early
 from .bundle import STATIC, NotBuilt, static
 from .guard import Guard, parameters
 from .question import Asked, BadParameter, Question, Unanswered, whole
@@ -47,6 +48,7 @@ def page(names: tuple[str, ...]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'<title>{title} – opscope</title>\n<link rel="icon" href="{_ICON}">\n'
+        f"<script>{early.SCRIPT}</script>\n"
         '<link rel="stylesheet" href="viewer.css">\n<script src="viewer.js" defer></script>\n'
         '</head>\n<body>\n<div id="viewer"></div>\n'
         "<noscript>These pages are drawn by JavaScript; opscope report shows the same as text.</noscript>\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,8 +28,8 @@ from opscope.viewer.questions import (
     timeline_slice,
     timeline_sum,
 )
+from opscope.viewer.timeline import device_lanes, first_pictures, index, op_kinds, whole
 from opscope.viewer.timeline import strip as strip_module
-from opscope.viewer.timeline import whole
 from opscope.viewer.timeline.curves import curves
 from opscope.viewer.timeline.find import Place, find, sums
 from opscope.viewer.timeline.index import Timeline, timeline_of
@@ -408,6 +409,160 @@ def test_a_saved_profile_has_the_same_lanes_though_only_their_columns_are_read(
             assert table not in saved._frames
             expected = whole_frame.select(columns)[row]
             assert found.select(columns).cast(pl.String).equals(expected.cast(pl.String))
+
+
+def test_a_kernels_colour_is_that_of_its_op_whether_or_not_the_table_of_kernels_was_made(
+    real: Timeline,
+) -> None:
+    profile, many = real.profile, len(real.profile.trace["kernels"])
+
+    def every(told: op_kinds.Kinds | None) -> Any:
+        return np.full(many, op_kinds.UNTOLD) if told is None else told(0, many)
+
+    assert np.array_equal(
+        every(op_kinds._by_attribution(profile)), every(op_kinds._by_columns(profile))
+    )
+    fresh = Profile(profile.trace)
+    told = op_kinds.kind_of_ops(fresh)
+    assert "kernels" not in fresh._frames  # of ten million, it takes 5 s to make
+    assert np.array_equal(every(told), every(op_kinds._by_columns(profile)))
+
+
+def test_the_kernels_that_a_compiler_wrote_have_the_kind_of_their_own_names() -> None:
+    calls = {"start": [10, 30, 50], "end": [20, 40, 60], "correlation": [1, 2, 3]}
+    ranges = {"start": [0], "end": [70], "text": ["Torch-Compiled Region: 0/0"], "id": [1]}
+    frames = {
+        "kernels": pl.DataFrame(
+            {
+                "start": [100, 200, 300], "end": [150, 250, 350], "correlation": [1, 2, 3],
+                "name": ["triton_per_fused_native_layer_norm_0", "triton_poi_fused_add_1", "gemm"],
+                "device": [0, 0, 0], "stream": [7, 7, 7],
+            }
+        ),
+        "calls": pl.DataFrame(calls).with_columns(
+            pl.lit("cudaLaunchKernel").alias("name"), pl.lit(1, pl.Int64).alias("thread")
+        ),
+        "ranges": pl.DataFrame(ranges).with_columns(
+            pl.lit("opscope.torch").alias("domain"), pl.lit(1, pl.Int64).alias("thread")
+        ),
+    }  # fmt: skip
+    trace = Trace.of({name: one.with_columns(process=0) for name, one in frames.items()})
+    profile = Profile(trace)
+    told = op_kinds._by_attribution(profile)
+    table = op_kinds._by_columns(profile)
+    assert told is not None and table is not None
+    assert profile.kernels()["op_type"].to_list()[:2] == ["fused", "fused"]
+    assert told(0, 3).tolist() == table(0, 3).tolist()
+    assert op_kinds.CATEGORY["normalisation"] == told(0, 3)[0] != told(0, 3)[1]
+
+
+def test_kernels_without_calls_have_no_op_and_nothing_is_read_to_find_that_out(
+    tmp_path: Path,
+) -> None:
+    saved = saved_kernels(tmp_path / "run.opscope")
+    assert op_kinds.kind_of_ops(saved) is None
+    assert "attribution" not in vars(saved) and "kernels" in saved.trace.tables._files  # type: ignore[attr-defined]
+    assert op_kinds._by_attribution(saved) is None
+
+
+def saved_kernels(path: Path, many: int = 500) -> Profile:
+    """A saved profile of kernels on two streams, with a range and no calls."""
+    start = np.arange(many) * 1_000 + 5
+    frame = pl.DataFrame({"start": start, "end": start + 100 + start % 1_700}).with_columns(
+        pl.Series("name", [f"kernel_{n % 7}" for n in range(many)]),
+        pl.Series("stream", np.arange(many) % 2 + 7),
+        pl.lit(0).alias("process"), pl.lit(0).alias("device"),
+    )  # fmt: skip
+    ranges = pl.DataFrame({"process": [0], "thread": [1], "start": [0], "end": [900], "text": ["a"]})
+    Profile(Trace.of({"kernels": frame, "ranges": ranges})).save(path, force=True)
+    return opscope.load(path)
+
+
+def drawn(profile: Profile, columns: str = "300") -> tuple[Any, Any, bytes]:
+    """The first that a page asks of the timeline: lanes of devices, names, the picture of all."""
+    lanes = ask(profile, timeline_lanes, part="device")
+    asked = ",".join(f"{one['id']}:{one['levels']}" for one in lanes["lanes"])
+    low, high = lanes["span"]
+    made = ask(profile, timeline, lanes=asked, start=low, end=high, columns=columns)
+    ids = ",".join(map(str, range(7)))
+    return lanes, ask(profile, timeline_names, ids=ids), made
+
+
+def test_the_first_picture_of_a_saved_profile_is_kept_and_no_lane_is_made_for_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.opscope"
+    before = drawn(saved_kernels(path))
+    again = opscope.load(path)
+    wait = threading.Event()
+
+    def late(*given: Any) -> Any:
+        assert wait.wait(60)
+        return device_lanes.device_lanes(*given)
+
+    with mock.patch.object(index, "device_lanes", late):
+        lanes, *others = drawn(again)
+        assert lanes.pop("kept") is True
+        assert [lanes, *others] == list(before)
+        held = timeline_of(again)
+        assert not {"device", "host"} & vars(held).keys()
+        wait.set()
+        assert ask(again, timeline_lanes, part="device", made="1") == before[0]
+        assert "device" in vars(held)
+    # another size, and another window: as exact as if nothing was kept, and the names keep their numbers
+    plain = Profile(again.trace)
+    for size in ("120", "77"):
+        assert drawn(again, size)[2] == drawn(plain, size)[2]
+    low, high = map(int, before[0]["span"])
+    for window in ((low + 5, high - 7), (low, low + 9_000)):
+        asked = {"start": str(window[0]), "end": str(window[1]), "columns": "90"}
+        assert ask(again, timeline, **asked) == ask(plain, timeline, **asked)
+    assert drawn(again)[1] == drawn(plain)[1] == before[1]
+    # the sizes of three pages are kept now; of five, the last four
+    for size in ("50", "60"):
+        drawn(again, size)
+    last = first_pictures.kept(opscope.load(path))
+    assert last is not None
+    assert [asked.columns for asked, _ in last.pictures] == [120, 77, 50, 60]
+
+
+def test_only_a_picture_of_all_that_ran_on_devices_is_kept_and_none_of_a_selection(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.opscope"
+    profile = saved_kernels(path)
+    ask(profile, timeline, lanes="d0", start="5", end="700", columns="20")
+    ask(profile, timeline, start="0", end="700000", columns="20")
+    drawn(profile.select(device=0))
+    assert first_pictures.kept(opscope.load(path)) is None
+    before = drawn(profile)
+    part = opscope.load(path).select(device=0)
+    assert first_pictures.kept(part) is None
+    assert drawn(part)[2] == before[2]
+
+
+@pytest.mark.parametrize("harm", ["cut", "other bytes", "another form", "no bytes"])
+def test_kept_pictures_that_are_damaged_or_of_another_version_are_made_again(
+    tmp_path: Path, harm: str
+) -> None:
+    path = tmp_path / "run.opscope"
+    before = drawn(saved_kernels(path))
+    file = path / "kept.first_pictures.parquet"
+    label, frame = pl.read_parquet_metadata(file)["opscope"], pl.read_parquet(file)
+    if harm == "cut":
+        file.write_bytes(file.read_bytes()[:-40])
+    else:
+        other = {
+            "other bytes": frame[::-1],
+            "another form": frame.with_columns(
+                byte=pl.when(pl.int_range(pl.len()) == 2).then(pl.lit(7, pl.UInt8)).otherwise("byte")
+            ),
+            "no bytes": pl.DataFrame({"byte": ["x"]}),
+        }[harm]
+        other.write_parquet(file, metadata={"opscope": label})
+    again = opscope.load(path)
+    assert timeline_of(again).first is None
+    assert drawn(again) == before
 
 
 def test_a_hint_is_what_the_lane_knows(real: Timeline) -> None:

@@ -41,8 +41,23 @@ export class ServerSource implements Source {
       if (value !== undefined) given.set(key, String(value));
     }
     given.sort();
-    const answer = await fetch(`api/${question}?${given}`, { signal: signal ?? null });
+    const url = `api/${question}?${given}`;
+    const answer = await (early(url) ?? fetch(url, { signal: signal ?? null }));
     if (!answer.ok) throw new Refused(answer.status, await answer.text());
     return answer;
   }
+}
+
+declare global {
+  interface Window {
+    /** What the page's head asked while this script was read (opscope/viewer/early.py). */
+    opscopeEarly?: { url: string; answer: Promise<Response> };
+  }
+}
+
+/** Takes the answer that was asked for early, once and only for the same question. */
+function early(url: string): Promise<Response> | undefined {
+  const held = window.opscopeEarly;
+  window.opscopeEarly = undefined;
+  return held?.url === url ? held.answer : undefined;
 }

@@ -107,6 +107,8 @@ class Tables(dict[str, pl.DataFrame]):
         if self._own:
             held &= set(TABLES[name])
         read = sorted(held.intersection(wanted))
+        if row is None and not read and self._own and wanted:
+            return _only_nulls(name, held, wanted, self.unread(name) or 0)
         if row is None:
             frame = self._sized(name, read)
         else:
@@ -188,6 +190,16 @@ def _with_nulls(
     lacking = [one for one in schema if one not in held and one not in TIMES]
     nulls = (pl.lit(None, schema[one]).alias(one) for one in lacking if one in wanted)
     return frame.with_columns(nulls), held.union(lacking)
+
+
+def _only_nulls(
+    name: str, held: set[str], wanted: Collection[str], many: int
+) -> tuple[pl.DataFrame, set[str]]:
+    """Like ``_with_nulls`` where the files have none of the columns: so many rows of those that may lack."""
+    schema = table_schema(name)
+    lacking = [one for one in schema if one not in held and one not in TIMES]
+    nulls = [pl.Series(one, [None], schema[one]) for one in lacking if one in wanted]
+    return pl.DataFrame([one.new_from_index(0, many) for one in nulls]), held.union(lacking)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Trace, Tables, dict[str, Any]]:

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.timeline import asked as given
+from opscope.viewer.timeline import first_pictures
 from opscope.viewer.timeline.window import picture
 
 
 def _answer(asked: Asked) -> bytes:
-    return picture(given.lanes(asked), *given.window(asked), given.columns(asked))
+    held, (low, high), columns = given.timeline(asked), given.window(asked), given.columns(asked)
+    question = first_pictures.Question(given.lane_names(asked), low, high, columns)
+    before = None if held.first is None else held.first.of(question)
+    if before is not None:
+        return before
+    made = picture(given.lanes(asked), low, high, columns)
+    first_pictures.keep(held, question, made)
+    return made
 
 
 QUESTION = Question(name="timeline", answer=_answer)

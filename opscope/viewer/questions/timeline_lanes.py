@@ -1,5 +1,6 @@
 """The lanes of the timeline, by ``part``: ``device`` or ``host``. ``viewer/timeline/lanes_said.py`` describes
-the answer."""
+the answer. ``kept`` is true in it if the lanes are told from what is kept beside the profile and were not made;
+with ``made=1`` they are made first, so that a picture of any window is there in ms."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from opscope.viewer.timeline.lanes_said import said
 
 
 def _answer(asked: Asked) -> dict[str, Any]:
-    return said(given.timeline(asked), asked.text("part", DEVICE, most=20))
+    held, part = given.timeline(asked), asked.text("part", DEVICE, most=20)
+    made = asked.text("made", "", most=1) == "1" or DEVICE in vars(held)
+    if part == DEVICE and held.first is not None and not made:
+        return {**held.first.lanes, "kept": True}
+    return said(held, part)
 
 
 QUESTION = Question(name="timeline_lanes", answer=_answer)

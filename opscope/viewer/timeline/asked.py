@@ -26,10 +26,15 @@ def timeline(asked: Asked) -> Timeline:
     return timeline_of(profile)
 
 
+def lane_names(asked: Asked) -> str:
+    """Return ``lanes`` as it was given; "" means all."""
+    return asked.text("lanes", "", most=10 * _LANES)
+
+
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:
     """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2``: its first two strips."""
     held = timeline(asked)
-    ids = asked.text("lanes", "", most=10 * _LANES)
+    ids = lane_names(asked)
     if not ids:
         return held.all_lanes()
     wanted = ids.split(",")

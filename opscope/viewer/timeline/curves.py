@@ -20,8 +20,8 @@ from opscope.core.once import lock_of
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import NONE, Ints
 
-from .device_lanes import own_columns
 from .index import Timeline
+from .op_kinds import own_columns
 from .strip import busy_before, edges_of
 from .window import Buffers
 

@@ -11,9 +11,9 @@ from opscope.core.analysis.op_frame import ops_frame
 from opscope.core.tables.trace import range_ids
 from opscope.viewer.question import BadParameter
 
-from .device_lanes import own_columns
 from .index import Timeline
 from .lane import CALLS, CATEGORIES, STREAM, THREAD, Lane
+from .op_kinds import own_columns
 
 if TYPE_CHECKING:
     from opscope.profile import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -17,24 +17,14 @@ from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
 from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
+from .op_kinds import UNTOLD, Kinds, kind_of_ops, own_columns
 from .parted import numbered, parted
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 _PLACE: Final = ("process", "device", "context", "stream")
-_WORK: Final = ("op", "op_type", "direction", "params")
 _THREADS: Final = 2
-#: The category of a kernel whose op does not tell it.
-_UNTOLD: Final = 255
-_Kinds: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
-#: Families of which the op's name or parameters tell the kind.
-_TOLD_BY_CALL: Final = ("fused", "fusion")
-
-
-def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame:
-    """Return columns of a trace table; if a saved profile's table was not read yet, only these are read."""
-    return profile._own_columns(table, wanted)[0]
 
 
 def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
@@ -44,9 +34,9 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
     """
     with Pool(_THREADS) as pool:
         named_kernels = pool.submit(_kernel_names, profile)
-        kind_of_ops = pool.submit(_kind_of_ops, profile)
+        told = pool.submit(kind_of_ops, profile)
         numbering = pool.submit(_numbered, profile)
-        whole = _rows(profile, names, named_kernels, kind_of_ops)
+        whole = _rows(profile, names, named_kernels, told)
         many = whole[0].many
         by_place: dict[tuple[int, ...], list[Slices]] = {}
         for code, keys in numbering.result():
@@ -117,7 +107,7 @@ def _rows(
     profile: Profile,
     names: Names,
     named_kernels: Future[tuple[pl.Series, pl.Series]],
-    kind_of_ops: Future[_Kinds | None],
+    kind_of_kernels: Future[Kinds | None],
 ) -> list[_Rows]:
     """Return the kernels, and the copies and sets."""
     kernels = own_columns(profile, "kernels", ["start", "end"])
@@ -133,13 +123,13 @@ def _rows(
     as_copies = np.full(len(kinds_of_copies), CATEGORY[kinds.COPIES], np.uint8)
     small = np.min_scalar_type(len(names))
     types = (np.int64, np.int64, small, np.uint8)
-    by_op = kind_of_ops.result()
+    by_op = kind_of_kernels.result()
 
     def rows(
         frame: pl.DataFrame,
         first_row: int,
         named: tuple[pl.Series, pl.Series, int, NDArray[np.uint8]],
-        told: _Kinds | None,
+        told: Kinds | None,
     ) -> _Rows:
         column, distinct, first, kind_of_name = named
         numbers = numbers_of(distinct)
@@ -151,7 +141,7 @@ def _rows(
             kind = kind_of_name.take(number)
             if told is not None:
                 of_op = told(low, high)
-                np.copyto(kind, of_op, where=of_op != _UNTOLD)
+                np.copyto(kind, of_op, where=of_op != UNTOLD)
             return (
                 np.asarray(start[low:high]),
                 np.asarray(end[low:high]),
@@ -191,53 +181,3 @@ def _heading(process: str, device: int, name: str | None) -> str:
 def _device_names(profile: Profile) -> dict[tuple[int, int], str]:
     told = profile.trace["devices"].select("process", "device", pl.col("name").cast(pl.String))
     return {(process, device): name for process, device, name in told.rows() if name}
-
-
-def _kind_of_ops(profile: Profile) -> _Kinds | None:
-    """Return a function that gives the categories of the kernels ``[low, high)`` by their ops, _UNTOLD where
-    only a kernel's name may show one; None if no kernel has an op."""
-    frame = profile._passing("kernels", ("op_type", "direction"))
-    if frame["op_type"].null_count() == len(frame):
-        return None
-    columns = [frame[name].cast(pl.Categorical) for name in ("op_type", "direction")]
-    distinct = [distinct_values(column) for column in columns]
-    family, direction = (values.cast(pl.String).to_list() for values in distinct)
-    numbers = [numbers_of(values) for values in distinct]
-    table = np.array(
-        [_category(kinds.of_op(None, one, other, None)) for one in family for other in direction],
-        np.uint8,
-    )
-
-    def of_rows(low: int, high: int) -> NDArray[np.uint8]:
-        place = numbers[0](columns[0][low:high]) * np.int32(len(direction))
-        place += numbers[1](columns[1][low:high])
-        found: NDArray[np.uint8] = table.take(place)
-        return found
-
-    special = columns[0].is_in([one for one in family if one in _TOLD_BY_CALL])
-    rows = np.flatnonzero(special.fill_null(False).to_numpy())
-    if not len(rows):
-        return of_rows
-    calls = profile._passing("kernels", _WORK).select(_WORK)[rows].cast(pl.String)
-    told = calls.unique()
-    kind = [_category(kinds.of_op(*row)) for row in told.select(_WORK).rows()]
-    joined = calls.join(
-        told.with_columns(pl.Series("kind", kind, pl.UInt8)),
-        on=_WORK,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    by_call = joined["kind"].to_numpy()
-
-    def with_calls(low: int, high: int) -> NDArray[np.uint8]:
-        found = of_rows(low, high)
-        first, after = np.searchsorted(rows, (low, high)).tolist()
-        found[rows[first:after] - low] = by_call[first:after]
-        return found
-
-    return with_calls
-
-
-def _category(kind: str | None) -> int:
-    return _UNTOLD if kind is None else CATEGORY[kind]

@@ -14,6 +14,7 @@ from opscope.core.tables.intervals import merge as merged
 from opscope.viewer.question import BadParameter
 
 from .device_lanes import device_lanes
+from .first_pictures import kept
 from .host_lanes import host_lanes
 from .lane import Lane, Names
 
@@ -34,7 +35,9 @@ class Timeline:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self.names = Names()
+        #: The pictures that were kept when the profile was looked at before; None if there are none.
+        self.first = kept(profile)
+        self.names = Names([] if self.first is None else self.first.names)
         told = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
         self._titles: dict[int, str] = {}
         for row in told.to_dicts():

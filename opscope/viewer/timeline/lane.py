@@ -23,18 +23,34 @@ CATEGORY: Final = {name: place for place, name in enumerate(CATEGORIES)}
 
 
 class Names:
-    """The distinct names of slices by number; a name keeps its number as long as the timeline lives."""
+    """The distinct names of slices by number; a name keeps its number as long as the timeline lives.
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
+    ``before``: names that have numbers already, of pictures that were made earlier.
+    """
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        self._texts = list(before)
+        #: So many of those before were added again.
+        self._again = 0
+        self._before = len(self._texts)
         self._adding = threading.Lock()
 
     def add(self, texts: Sequence[str | None], otherwise: str) -> int:
         """Add names; return the number of the first. A missing one is called ``otherwise``."""
         with self._adding:
+            added = [text or otherwise for text in texts]
+            last = self._again + len(added)
+            if last <= self._before and self._texts[self._again : last] == added:
+                first, self._again = self._again, last
+                return first
             first = len(self._texts)
-            self._texts.extend(text or otherwise for text in texts)
+            self._texts.extend(added)
             return first
+
+    def all(self) -> list[str]:
+        """Return the names in the order of their numbers."""
+        with self._adding:
+            return list(self._texts)
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .index import Timeline
 from .lane import CATEGORIES
+
+if TYPE_CHECKING:
+    from .index import Timeline
 
 
 def said(timeline: Timeline, part: str) -> dict[str, Any]:

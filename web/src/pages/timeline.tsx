@@ -52,10 +52,10 @@ function TimelinePage({ source, params, shown }: PageProps) {
     const made = new Board(canvas.current!, data, (told) => {
       if (told.failed !== undefined) {
         setFailed(told.failed);
-        rest();
+        void rest();
       } else if (told.drawn) {
         setFailed(undefined);
-        rest();
+        void rest();
       }
       redraw((one) => one + 1);
     });
@@ -74,18 +74,21 @@ function TimelinePage({ source, params, shown }: PageProps) {
         // a span that the address names is added up over all lanes
         if (made.mark && made.complete) add(made.mark);
         made.askCurves();
-        if (!said.lanes.length) rest();
+        if (!said.lanes.length) void rest();
       } catch (failure) {
         if (abort.signal.aborted) return;
         setFailed(wordsFor(failure));
-        rest();
+        void rest();
       }
     };
     // What ran on devices is drawn first: the threads' lanes need the whole trace
     let asked = false;
-    const rest = () => {
+    const rest = async () => {
       if (asked) return;
       asked = true;
+      // A kept picture is there before its lanes: these come before all else, as a zoom needs them
+      if (got.device?.kept) await data.lanes("device", abort.signal, true).catch(() => undefined);
+      if (abort.signal.aborted) return;
       shown?.();
       void ask("host");
     };

@@ -23,6 +23,8 @@ export interface Said {
   span: [string, string] | null;
   categories: string[];
   lanes: LaneSaid[];
+  /** The lanes are not made yet: the server knew them, and the first picture, from an earlier look. */
+  kept?: boolean;
 }
 
 export interface SliceAt {
@@ -70,7 +72,8 @@ export interface Sums {
 export interface Timeline {
   /** What the timeline does not show, in words; "" if it shows everything. */
   left(): string;
-  lanes(part: "host" | "device", signal?: AbortSignal): Promise<Said>;
+  /** `made`: only once the lanes are made, so that any window's picture is there at once. */
+  lanes(part: "host" | "device", signal?: AbortSignal, made?: boolean): Promise<Said>;
   /** `lanes`: ids, each with how many of its strips are wanted (`h1:2`). */
   picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture>;
   curves(of: string, start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<CurvePicture>;
@@ -88,8 +91,8 @@ class Asked implements Timeline {
   left(): string {
     return "";
   }
-  lanes(part: "host" | "device", signal?: AbortSignal): Promise<Said> {
-    return this.source.ask<Said>("timeline_lanes", given({ part }), signal);
+  lanes(part: "host" | "device", signal?: AbortSignal, made?: boolean): Promise<Said> {
+    return this.source.ask<Said>("timeline_lanes", given({ part, made: made ? 1 : undefined }), signal);
   }
   async picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture> {
     const params = { lanes: lanes.join(","), start: String(start), end: String(end), columns };
