@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.exports import chrome, perfetto, speedscope, stacks
+from opscope.core.tables import intervals
+from opscope.exports import chrome, perfetto, speedscope
 from opscope.exports.timeline import Timeline
 from tests.exports.test_exports import decoded, written
 
@@ -261,7 +262,7 @@ def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
     """Long tracks are written part by part, between which nothing is open: here parts of some 50 slices."""
     profile = opscope.load(shared / name)
     whole = {one: written(one, profile) for one in (perfetto, chrome, speedscope)}
-    monkeypatch.setattr(stacks, "_APART", 50)
+    monkeypatch.setattr(intervals, "_APART", 50)
     parts = sum(1 for _ in Timeline(profile).slices())
     pieced = {one: written(one, profile) for one in whole}
     assert {one: counts for one, (_, counts) in pieced.items()} == {

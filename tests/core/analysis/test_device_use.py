@@ -233,7 +233,7 @@ def test_figures_equal_a_count_instant_by_instant_and_curves_add_up(rows, bucket
         assert row["achieved_occupancy"] <= row["theoretical_occupancy"] + 1e-12
     tensor = sum(on_tensor_cores[e["name"]] is True for now in open_at for e in now)
     assert row["tensor_core_time"] in (tensor, None)
-    curve = device_curve(trace, frame, launches(trace), buckets)
+    curve = device_curve(trace, frame, launches(trace, trace["kernels"]), buckets)
     assert (curve["start"][0], curve["end"][-1]) == (low, high)
     assert curve["start"][1:].to_list() == curve["end"][:-1].to_list()
     for name in ("kernel_busy", "kernel_time", "tensor_core_undetermined_time", "tensor_core_time"):
