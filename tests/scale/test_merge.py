@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -304,7 +305,46 @@ def test_any_bit_of_a_partial_may_be_damaged(tmp_path):
             found = packed.read(Path(made), made)
         except BadInput:
             continue
-        assert set(found.tables) <= set(wanted.tables)
+        assert found.about == wanted.about
+        assert set(found.tables) == set(wanted.tables)
+        assert all(frame.equals(wanted.tables[name]) for name, frame in found.tables.items())
+
+
+@pytest.mark.parametrize("what", ["about", "kernel_sums", "digest", "order", "count"])
+def test_an_edited_partial_is_left_out_and_named(tmp_path, what):
+    """Its rows are all as this version writes them, and not those that were written."""
+    made = partials(rank_files(tmp_path, 3), tmp_path / "parts")
+    rows = pl.read_parquet(made[1])
+    if what == "about":
+        about = json.loads(rows["data"][0])
+        about["summary"]["steps"] += 1
+        changed = rows.with_columns(_at(rows, "data", 0, json.dumps(about).encode()))
+    elif what == "kernel_sums":
+        place = rows["name"].to_list().index("kernel_sums")
+        frame = pl.read_ipc_stream(io.BytesIO(rows["data"][place]))
+        frame = frame.with_columns(pl.col("total") + 1)
+        changed = rows.with_columns(_at(rows, "data", place, packed._packed(frame)))
+    elif what == "digest":
+        changed = rows[:-1]
+    elif what == "order":
+        changed = pl.concat([rows[:1], rows[2:3], rows[1:2], rows[3:]])
+    else:
+        changed = rows.with_columns(_at(rows, "rows", 0, None))
+    changed.write_parquet(made[1])
+    merged = merge(tmp_path / "parts")
+    assert merged.merged_of == "2 of 3 ranks"
+    [lost] = merged.manifest["failed"]
+    assert lost["path"] == made[1]
+    assert "its digest differs" in lost["what"]
+    with pytest.raises(BadInput, match="its digest differs"):
+        merge(tmp_path / "parts", strict=True)
+
+
+def _at(rows: pl.DataFrame, column: str, place: int, value: object) -> pl.Series:
+    """The column with ``value`` in one place."""
+    values = rows[column].to_list()
+    values[place] = value
+    return pl.Series(column, values, rows.schema[column])
 
 
 def test_a_partial_of_another_analysis_is_refused(tmp_path, monkeypatch):
@@ -352,9 +392,10 @@ def test_facts_of_a_partial_that_nobody_writes_are_refused(tmp_path, name, value
     (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
     rows = pl.read_parquet(made)
     about = json.loads(rows["data"][0]) | {name: value}
-    forged = pl.Series([json.dumps(about).encode(), *rows["data"][1:]], dtype=pl.Binary)
-    rows.with_columns(forged.alias("data")).write_parquet(made)
-    with pytest.raises(BadInput, match="damaged"):
+    forged = rows.with_columns(_at(rows, "data", 0, json.dumps(about).encode()))
+    digest = packed._digest(forged[:-1].rows())
+    forged.with_columns(_at(forged, "data", -1, digest)).write_parquet(made)
+    with pytest.raises(BadInput, match="damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 
@@ -374,7 +415,7 @@ def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
         far = pl.lit(2_000_000_000, pl.Int32).alias("process")
         tables[name] = tables[name].with_columns(far)
     packed.write(Path(made), held.about, tables)
-    with pytest.raises(BadInput, match="damaged"):
+    with pytest.raises(BadInput, match="damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 
