@@ -140,8 +140,9 @@ def _refuse(about: Mapping[str, Any], shown: str) -> None:
         return
     raise OtherAnalysis(
         shown,
-        f"made by opscope {about.get('opscope')} (analysis {about.get('analysis')}), and this is opscope"
-        f" {__version__} (analysis {ANALYSIS}): make it again with this version (opscope partial)",
+        f"made by opscope {about.get('opscope')} (analysis {about.get('analysis')}, layout"
+        f" {about.get('layout')}), and this is opscope {__version__} (analysis {ANALYSIS}, layout {LAYOUT}):"
+        " make it again with this version (opscope partial)",
     )
 
 

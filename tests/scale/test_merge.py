@@ -133,6 +133,54 @@ def test_the_order_of_adding_changes_nothing(tmp_path, monkeypatch):
     assert_same(merge(made), files)
 
 
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Make a piece of each partial, as the rows of many ranks come in pieces."""
+    monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
+    monkeypatch.setattr("opscope.core.tables.narrow.MOST", 1)
+    monkeypatch.setattr("opscope.core.analysis.distributed.MOST", 1)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_of_real_traces_in_pieces(name, shared, tmp_path, small_pieces):
+    test_of_real_traces(name, shared, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        test_hosts_whose_clocks_are_50_ms_apart,
+        test_sibling_groups_of_one_name,
+        test_a_pipeline_without_collectives,
+    ],
+)
+def test_of_unlike_jobs_in_pieces(of, tmp_path, small_pieces):
+    of(tmp_path)
+
+
+def test_counts_that_begin_apart_in_pieces(tmp_path, small_pieces):
+    """Without numbers collectives are counted, and rank 2 recorded the first three of them not."""
+    traces = [rank_trace(rank, 4, slow=1) for rank in range(4)]
+    for rank, trace in enumerate(traces):
+        first: list[float] = []
+        for event in trace["traceEvents"]:
+            event["args"].pop("Seq", None)
+            if "Collective name" in event["args"] and event["cat"] == "kernel":
+                first.append(event["ts"])
+        if rank == 2:
+            after = sorted(first)[2]
+            trace["traceEvents"] = [
+                one for one in trace["traceEvents"] if one["ts"] > after or one["ph"] != "X"
+            ]
+    files = of_job(tmp_path, traces)
+    merged = merge(partials(files, tmp_path / "parts"))
+    assert_same(merged, files)
+    numbers = merged._exchanged.group_by("process").agg(pl.col("number").min()).sort("process")
+    assert numbers["number"].to_list() == [0, 0, 3, 0]
+    merged.save(tmp_path / "job.opscope")
+    assert_same(opscope.load(tmp_path / "job.opscope"), files)
+
+
 def test_a_merged_profile_is_saved_and_opened(tmp_path):
     files = rank_files(tmp_path, 3)
     merged = merge(partials(files, tmp_path / "parts"))
@@ -395,7 +443,7 @@ def test_facts_of_a_partial_that_nobody_writes_are_refused(tmp_path, name, value
     forged = rows.with_columns(_at(rows, "data", 0, json.dumps(about).encode()))
     digest = packed._digest(forged[:-1].rows())
     forged.with_columns(_at(forged, "data", -1, digest)).write_parquet(made)
-    with pytest.raises(BadInput, match="damaged: (?!its content)"):
+    with pytest.raises(BadInput, match=r"damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 
@@ -415,7 +463,7 @@ def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
         far = pl.lit(2_000_000_000, pl.Int32).alias("process")
         tables[name] = tables[name].with_columns(far)
     packed.write(Path(made), held.about, tables)
-    with pytest.raises(BadInput, match="damaged: (?!its content)"):
+    with pytest.raises(BadInput, match=r"damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 
