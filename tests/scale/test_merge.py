@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ from polars.testing import assert_frame_equal
 import opscope
 from opscope.errors import BadInput, NotMerged
 from opscope.reports import console
+from opscope.reports.registry import reports
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge
@@ -218,6 +220,21 @@ def test_what_needs_events_is_refused_and_never_empty(name, tmp_path):
         NotMerged, match=r"made from partials, which hold no .*open the rank's own file"
     ):
         getattr(merged, name)()
+
+
+def test_the_documentation_lists_each_report_that_is_not_merged_with_its_reason(tmp_path):
+    merged = merge(partials(rank_files(tmp_path, 2), tmp_path / "parts"))
+    refused = set()
+    for name, report in reports().items():
+        try:
+            report.frame(merged)
+        except NotMerged:
+            refused.add(name)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
+    table = page.partition("**Not merged**")[2].partition("Most advice")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed) == sorted(refused)
 
 
 def test_every_other_method_answers_or_refuses(tmp_path):
