@@ -3,8 +3,8 @@
     python benchmarks/partial_size.py TRACE.json[.gz] [--megabytes 50] [--unlike 0.1]
 
 TRACE is a Kineto trace. Its events are repeated, each time later and under other ids, until the trace has
-``--megabytes`` when it is compressed; then it is read plain and compressed. ``--unlike``: of the texts of each
-repeat (names, shapes, stacks) that share is made unlike those of all others. Prints the sizes, the partial's share of
+``--megabytes`` when it is compressed; then it is read plain and compressed. ``--unlike``: of the ops and kernels of
+each repeat that share gets names of its own. Prints the sizes, the partial's share of
 each, and its largest tables.
 """
 
@@ -28,6 +28,8 @@ from opscope.scale.partial import write_partial
 
 #: Keys of ids that are of one event, or of one call and what it launched.
 _IDS = ("External id", "correlation", "Ev Idx", "Sequence number", "Python id", "Python parent id")
+#: What ops and kernels are called, of old and new versions of PyTorch.
+_NAMED = ("cpu_op", "operator", "kernel")
 
 
 def repeats(trace: dict, unlike: float) -> Iterator[bytes]:
@@ -40,7 +42,9 @@ def repeats(trace: dict, unlike: float) -> Iterator[bytes]:
         (int(value) for one in timed for key, value in one.get("args", {}).items()
          if key in _IDS and str(value).isdigit()), default=0,
     )  # fmt: skip
-    most = max(most, 1 + max((int(one["id"]) for one in timed if str(one.get("id")).isdigit()), default=0))
+    most = max(
+        most, 1 + max((int(one["id"]) for one in timed if str(one.get("id")).isdigit()), default=0)
+    )
     number = 0
     while True:
         made = [one for one in events if one.get("ph") == "M"] if not number else []
@@ -50,13 +54,19 @@ def repeats(trace: dict, unlike: float) -> Iterator[bytes]:
                 more["id"] = int(one["id"]) + number * most
             if "args" in one:
                 more["args"] = {
-                    key: int(value) + number * most if key in _IDS and str(value).isdigit() else value
+                    key: int(value) + number * most
+                    if key in _IDS and str(value).isdigit()
+                    else value
                     for key, value in one["args"].items()
                 }
             name = str(one.get("name", ""))
             if name.startswith("ProfilerStep#"):
                 more["name"] = f"ProfilerStep#{int(name[13:]) + number * 1000}"
-            elif number and one.get("cat") in ("cpu_op", "kernel") and (place * 2654435761) % 1000 < unlike * 1000:
+            elif (
+                number
+                and one.get("cat", "").lower() in _NAMED
+                and place * 761 % 1000 < unlike * 1000
+            ):
                 more["name"] = f"{name}_{number}"
             made.append(more)
         yield json.dumps(made, separators=(",", ":")).encode()[1:-1]
@@ -104,7 +114,9 @@ def main() -> None:
         sizes = []
         for table, count, data in rows.rows():
             held = io.BytesIO()
-            pl.DataFrame({"data": [data]}).write_parquet(held, compression="zstd", compression_level=6)
+            pl.DataFrame({"data": [data]}).write_parquet(
+                held, compression="zstd", compression_level=6
+            )
             sizes.append((len(held.getvalue()), table, count))
         for size, table, count in sorted(sizes, reverse=True)[:10]:
             print(f"  {table}: {size / 1e3:.1f} kB alone, {count:,} rows")

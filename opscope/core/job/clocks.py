@@ -103,7 +103,7 @@ def aligned(trace: Trace) -> Trace:
     """
 
     def found() -> Pieces:
-        made = exchanges(attribute(trace))
+        made = exchanges(attribute(trace, infer_steps=False))
         return lambda: iter((made,))
 
     where = placed(trace, found)
