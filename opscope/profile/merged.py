@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from os import PathLike
 from pathlib import Path as FilePath
@@ -25,6 +25,7 @@ from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
+from opscope.core.tables.narrow import Frames
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile import profile_writing
@@ -240,9 +241,14 @@ class Answers(Diagnosed, Saved):
         """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path."""
         present = self.trace.present & set(HELD)
         held = Trace(dict(self.trace.tables), present, self.trace.origin)
-        frames = {name: as_text(self._given_frames[name]) for name in self._given_frames}
+        frames = {name: self._in_pieces(name) for name in self._given_frames}
         about = {"analysis": ANALYSIS, MERGED: self._about}
         return profile_writing.write(path, held, frames, about, force, others, scratch)
+
+    def _in_pieces(self, name: str) -> Iterator[pl.DataFrame]:
+        given = self._given_frames
+        pieces = given.pieces(name) if isinstance(given, Frames) else (given[name],)
+        return (as_text(piece) for piece in pieces)
 
     def __repr__(self) -> str:
         return f"<Profile merged from partials of {self.merged_of}>"

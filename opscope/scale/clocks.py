@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.job import clocks as job
+from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
 
@@ -46,10 +47,11 @@ class Moves:
         return frame.with_columns(columns)
 
 
-def placed(trace: Trace, found: pl.DataFrame) -> tuple[Trace, Moves]:
+def placed(trace: Trace, found: Pieces) -> tuple[Trace, Moves]:
     """Return the trace on the clock of its lowest rank's machine, and how the times of each process move.
 
-    ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all processes.
+    ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all
+    processes, in pieces.
     """
     where = job.placed(trace, lambda: found)
     many = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]

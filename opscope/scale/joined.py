@@ -22,6 +22,7 @@ from opscope.core.analysis.regions import added_regions
 from opscope.core.analysis.short_kernels import added_lengths
 from opscope.core.analysis.summary import added
 from opscope.core.analysis.totals import added_kernels, added_unattributed
+from opscope.core.tables.narrow import Narrow
 
 from .packed import Partial
 
@@ -61,7 +62,7 @@ class Joined:
         self._sums: dict[str, list[pl.DataFrame]] = {}
         #: Of each table that is kept row by row: large parts that are numbered, and small ones since, each
         #: with what is added to its numbers of processes and clocks.
-        self._whole: dict[str, list[pl.DataFrame]] = {}
+        self._whole: dict[str, Narrow] = {}
         self._since: dict[str, list[tuple[pl.DataFrame, int, int]]] = {}
         self._next = (0, 0)
         self._summed: dict[str, int | None] = {}
@@ -99,7 +100,7 @@ class Joined:
         for name in list(self._sums):
             self._sums[name] = [self.sums(name)]
         for name in list(self._since):
-            self._whole.setdefault(name, []).append(_numbered(name, self._since.pop(name)))
+            self._whole.setdefault(name, Narrow()).add(_numbered(name, self._since.pop(name)))
 
     @property
     def summary(self) -> dict[str, int | None]:
@@ -117,12 +118,16 @@ class Joined:
             pl.concat(one if one.columns == columns else one.select(columns) for one in parts)
         )
 
-    def rows(self, name: str) -> pl.DataFrame:
+    def narrow(self, name: str) -> Narrow:
         """Return the rows of a table of all partials, in their order; and give them up."""
-        parts = self._whole.pop(name, [])
+        made = self._whole.pop(name, Narrow())
         if name in self._since:
-            parts.append(_numbered(name, self._since.pop(name)))
-        return pl.concat(parts) if parts else pl.DataFrame()
+            made.add(_numbered(name, self._since.pop(name)))
+        return made
+
+    def rows(self, name: str) -> pl.DataFrame:
+        """Return ``narrow`` as one frame; one without columns if no partial has the table."""
+        return self.narrow(name).frame()
 
     def held(self) -> list[str]:
         """Return the names of the tables that are kept row by row."""

@@ -15,11 +15,11 @@ import polars as pl
 from opscope.core.analysis.by_range import range_totals
 from opscope.core.analysis.coverage import missing_costs
 from opscope.core.analysis.distributed import (
-    collectives,
-    communication,
-    lacking,
+    collectives_in,
+    communication_in,
+    lacking_in,
     one_clock,
-    timed,
+    timed_in,
 )
 from opscope.core.analysis.gaps import gaps
 from opscope.core.analysis.kinds import kinds_of
@@ -30,6 +30,7 @@ from opscope.core.analysis.summary import summary_of, unattributed_on_cpu
 from opscope.core.analysis.totals import kernel_totals, unattributed
 from opscope.core.job.clocks import machines
 from opscope.core.tables.intervals import union_length
+from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
 from opscope.core.tables.trace import Trace
 from opscope.profile import Merged
 from opscope.readers.errors import BadInput, NoneReadable
@@ -194,20 +195,21 @@ def _merged(
         if name.startswith("trace.")
     }
     trace = Trace.of(held, _origin(abouts, failed))
-    found = joined.rows("exchanges")
+    found = _together(joined.narrow("exchanges"))
     trace, moves = placed(trace, found)
     which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))
     whole = Trace(trace.tables, present, trace.origin)
-    found = moves.moved(found, ("called", "start", "end"))
-    frames = _frames(joined, whole, found, moves, on_cpu)
+    exchanged = timed_in(_moved(found, moves), one_clock(whole))
+    frames = _frames(joined, whole, exchanged, moves, on_cpu)
+    pieces = _pieces(joined, trace, moves, exchanged)
     if len(abouts) > 1 and (frames["unattributed"]["reason"] == _CAPTURED).any():
         trace.note(
             "info",
             "kernels were replayed from CUDA graphs that their own file does not capture: if another file"
             " does, load of both finds their ops, and a merge does not",
         )
-    _note(trace, abouts, moves, which, frames["exchanged"])
+    _note(trace, abouts, moves, which, exchanged)
     about = {
         "present": sorted(present),
         "cpu_only": on_cpu,
@@ -217,7 +219,9 @@ def _merged(
         "calls": sorted(set().union(*(about["calls"] for about in abouts))),
         "manifest": which.as_json(),
     }
-    return Merged(Trace(trace.tables, present | {"notes"}, trace.origin), frames, about)
+    return Merged(
+        Trace(trace.tables, present | {"notes"}, trace.origin), Frames(frames, pieces), about
+    )
 
 
 def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -> dict[str, Any]:
@@ -245,10 +249,48 @@ def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -
     return origin
 
 
+def _together(rows: Narrow) -> Pieces:
+    """Return the rows in pieces, each process in one: all in one where some are of no known process."""
+    if all(not piece["process"].has_nulls() for piece in rows.pieces()):
+        return rows.pieces
+    return lambda: iter((rows.frame(),))
+
+
+def _moved(found: Pieces, moves: Moves) -> Pieces:
+    """Return collectives on the common clock; the ops that called them are not there."""
+    nothing = pl.lit(None, pl.Int64).alias("op")
+    return each(
+        found, lambda piece: moves.moved(piece.with_columns(nothing), ("called", "start", "end"))
+    )
+
+
+def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> dict[str, Pieces]:
+    """Return the frames of most rows: those of each collective, step or device of each rank."""
+    steps, phases = joined.narrow("step_table").pieces, joined.narrow("step_phases").pieces
+    if any(piece["step"].is_not_null().any() for piece in steps()):
+        # a process without steps has a row only where none has any
+        steps, phases = (
+            each(one, lambda piece: piece.filter(pl.col("step").is_not_null()))
+            for one in (steps, phases)
+        )
+    memory = joined.narrow("memory").pieces
+    own = set(LISTED) - {"step_phases", "memory"}
+    if trace["devices"].select("name", "cc", "sm_count").n_unique() > 1:
+        own.remove("utilization")  # ``load`` compares all steps with the peak of one device
+    own |= {"arrivals", "kernel_speeds", "medians_of_samples", "moved"}
+    return {
+        "exchanged": exchanged,
+        "calls_made": _moved(joined.narrow("calls_made").pieces, moves),
+        "step_table": each(steps, lambda piece: moves.moved(piece, ("start", "end"))),
+        "step_phases": phases,
+        "memory": each(memory, lambda piece: moves.moved(piece, ("peak_time",))),
+        **{name.replace(" ", "_"): joined.narrow(name).pieces for name in sorted(own)},
+    }
+
+
 def _frames(
-    joined: Joined, trace: Trace, found: pl.DataFrame, moves: Moves, on_cpu: bool
+    joined: Joined, trace: Trace, exchanged: Pieces, moves: Moves, on_cpu: bool
 ) -> dict[str, pl.DataFrame]:
-    exchanged = timed(found.with_columns(pl.lit(None, pl.Int64).alias("op")), one_clock(trace))
     whole, busy = _devices(joined, trace, moves)
     bounds = moves.moved(joined.rows("bounds"), ("start", "end"))
     wall = int(bounds["end"].max() - bounds["start"].min()) if len(bounds) else None  # type: ignore[operator, arg-type]
@@ -262,16 +304,6 @@ def _frames(
         without = unattributed(joined.sums("unattributed"), device_time)
     of = "launched" if trace.has("calls") else "all"
     lacking_of = sum(int(about["missing_of"][of]) for about in joined.abouts)
-    steps = moves.moved(joined.rows("step_table"), ("start", "end"))
-    listed = {name: joined.rows(name) for name in LISTED}
-    listed["memory"] = moves.moved(listed["memory"], ("peak_time",))
-    if steps["step"].is_not_null().any():
-        # a process without steps has a row only where none has any
-        steps, listed["step_phases"] = (
-            one.filter(pl.col("step").is_not_null()) for one in (steps, listed["step_phases"])
-        )
-    if trace["devices"].select("name", "cc", "sm_count").n_unique() > 1:
-        del listed["utilization"]  # ``load`` compares all steps with the peak of one device
     return {
         "summary": summary,
         "op_totals": totals,
@@ -285,23 +317,12 @@ def _frames(
         "range_totals": range_totals(joined.sums("ranges")),
         "missing_costs": missing_costs(joined.sums("missing"), lacking_of),
         "compiled": compiled_regions(joined.sums("regions")),
-        "communication": communication(joined.rows("communication"), exchanged),
-        "collectives": collectives(exchanged),
-        "exchanged": exchanged,
-        "step_table": steps,
+        "communication": communication_in(joined.rows("communication"), exchanged),
+        "collectives": collectives_in(exchanged),
         "bounds": bounds,
-        "calls_made": moves.moved(
-            joined.rows("calls_made").with_columns(pl.lit(None, pl.Int64).alias("op")),
-            ("called", "start", "end"),
-        ),
-        **{
-            name: joined.rows(name)
-            for name in ("arrivals", "kernel_speeds", "medians_of_samples", "moved")
-        },
         **{name: joined.rows(name) for name in ("groups", "meshes")},
         # only partials that were asked for it hold advice
         **({"rank_advice": joined.rows("rank_advice")} if "rank_advice" in joined.held() else {}),
-        **{name.replace(" ", "_"): frame for name, frame in listed.items()},
     }
 
 
@@ -351,7 +372,7 @@ def _note(
     abouts: Sequence[Mapping[str, Any]],
     moves: Moves,
     which: Manifest,
-    exchanged: pl.DataFrame,
+    exchanged: Pieces,
 ) -> None:
     """Add notes on what the merge cannot know as ``load`` of all files would."""
     for one in which.failed:
@@ -394,9 +415,9 @@ def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(sorted(set.union(*recorded) - set.intersection(*recorded)))
 
 
-def _incomplete(exchanged: pl.DataFrame) -> Iterator[tuple[str, int]]:
+def _incomplete(exchanged: Pieces) -> Iterator[tuple[str, int]]:
     """Yield a note on the collectives that lack members, if there are any."""
-    many = len(lacking(exchanged))
+    many = len(lacking_in(exchanged))
     if many:
         yield (
             "collectives are partial, as not all of their members were read: their waiting is that of the"

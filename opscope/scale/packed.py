@@ -1,7 +1,7 @@
 """A partial as a file: one Parquet table with a row per table of statistics, each packed as an Arrow stream.
 
 One file, not one a table: footers took more room than the numbers. The first row, ``about``, says what the
-partial is of and which analysis made it.
+partial is of and which analysis made it; the last, ``digest``, is that of all rows before it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,8 @@ from opscope.version import __version__
 from .sound import check
 
 #: The layout's version; a reader refuses every other.
-LAYOUT: Final = 1
-_ABOUT: Final = "about"
+LAYOUT: Final = 2
+_ABOUT, _DIGEST = "about", "digest"
 _MAGIC: Final = "opscope partial"
 _SCHEMA: Final = {"name": pl.String, "rows": pl.Int64, "data": pl.Binary}
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -57,9 +57,19 @@ def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     }
     rows = [(_ABOUT, 1, json.dumps(head).encode())]
     rows += [(name, len(frame), data[name]) for name, frame in tables.items()]
+    rows.append((_DIGEST, 1, _digest(rows)))
     pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
+
+
+def _digest(rows: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """Return the digest of the rows: their names, how many each stands for, and what is in them."""
+    held = hashlib.sha256()
+    for name, many, data in rows:
+        held.update(json.dumps([name, many, len(data)]).encode())
+        held.update(data)
+    return held.digest()
 
 
 def _packed(frame: pl.DataFrame) -> bytes:
@@ -101,7 +111,7 @@ def read_all(files: Mapping[str, Path], told: Callable[[BadInput], None]) -> Ite
 def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
     if rows.schema != _SCHEMA or not len(rows):
         raise BadInput(shown, "not a partial")
-    names, data = rows["name"].to_list(), rows["data"].to_list()
+    names, counts, data = (rows[name].to_list() for name in _SCHEMA)
     try:
         about = json.loads(data[0]) if names[0] == _ABOUT else None
     except (ValueError, TypeError, RecursionError) as error:
@@ -109,8 +119,11 @@ def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
     if not isinstance(about, dict) or about.get("format") != _MAGIC:
         raise BadInput(shown, "not a partial")
     _refuse(about, shown)
+    whole = [*zip(names, counts, data, strict=True)]
+    if names[-1] != _DIGEST or None in names + counts + data or data[-1] != _digest(whole[:-1]):
+        raise BadInput(shown, "damaged: its content is not what was written (its digest differs)")
     tables = {}
-    for name, many, packed in zip(names[1:], rows["rows"].to_list()[1:], data[1:], strict=True):
+    for name, many, packed in whole[1:-1]:
         try:
             tables[name] = pl.read_ipc_stream(io.BytesIO(packed))
         except (*_DAMAGE, TypeError) as error:
@@ -127,8 +140,9 @@ def _refuse(about: Mapping[str, Any], shown: str) -> None:
         return
     raise OtherAnalysis(
         shown,
-        f"made by opscope {about.get('opscope')} (analysis {about.get('analysis')}), and this is opscope"
-        f" {__version__} (analysis {ANALYSIS}): make it again with this version (opscope partial)",
+        f"made by opscope {about.get('opscope')} (analysis {about.get('analysis')}, layout"
+        f" {about.get('layout')}), and this is opscope {__version__} (analysis {ANALYSIS}, layout {LAYOUT}):"
+        " make it again with this version (opscope partial)",
     )
 
 

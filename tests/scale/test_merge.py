@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +14,7 @@ from polars.testing import assert_frame_equal
 import opscope
 from opscope.errors import BadInput, NotMerged
 from opscope.reports import console
+from opscope.reports.registry import reports
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge
@@ -132,6 +135,54 @@ def test_the_order_of_adding_changes_nothing(tmp_path, monkeypatch):
     assert_same(merge(made), files)
 
 
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Make a piece of each partial, as the rows of many ranks come in pieces."""
+    monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
+    monkeypatch.setattr("opscope.core.tables.narrow.MOST", 1)
+    monkeypatch.setattr("opscope.core.analysis.distributed.MOST", 1)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_of_real_traces_in_pieces(name, shared, tmp_path, small_pieces):
+    test_of_real_traces(name, shared, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        test_hosts_whose_clocks_are_50_ms_apart,
+        test_sibling_groups_of_one_name,
+        test_a_pipeline_without_collectives,
+    ],
+)
+def test_of_unlike_jobs_in_pieces(of, tmp_path, small_pieces):
+    of(tmp_path)
+
+
+def test_counts_that_begin_apart_in_pieces(tmp_path, small_pieces):
+    """Without numbers collectives are counted, and rank 2 recorded the first three of them not."""
+    traces = [rank_trace(rank, 4, slow=1) for rank in range(4)]
+    for rank, trace in enumerate(traces):
+        first: list[float] = []
+        for event in trace["traceEvents"]:
+            event["args"].pop("Seq", None)
+            if "Collective name" in event["args"] and event["cat"] == "kernel":
+                first.append(event["ts"])
+        if rank == 2:
+            after = sorted(first)[2]
+            trace["traceEvents"] = [
+                one for one in trace["traceEvents"] if one["ts"] > after or one["ph"] != "X"
+            ]
+    files = of_job(tmp_path, traces)
+    merged = merge(partials(files, tmp_path / "parts"))
+    assert_same(merged, files)
+    numbers = merged._exchanged.group_by("process").agg(pl.col("number").min()).sort("process")
+    assert numbers["number"].to_list() == [0, 0, 3, 0]
+    merged.save(tmp_path / "job.opscope")
+    assert_same(opscope.load(tmp_path / "job.opscope"), files)
+
+
 def test_a_merged_profile_is_saved_and_opened(tmp_path):
     files = rank_files(tmp_path, 3)
     merged = merge(partials(files, tmp_path / "parts"))
@@ -169,6 +220,21 @@ def test_what_needs_events_is_refused_and_never_empty(name, tmp_path):
         NotMerged, match=r"made from partials, which hold no .*open the rank's own file"
     ):
         getattr(merged, name)()
+
+
+def test_the_documentation_lists_each_report_that_is_not_merged_with_its_reason(tmp_path):
+    merged = merge(partials(rank_files(tmp_path, 2), tmp_path / "parts"))
+    refused = set()
+    for name, report in reports().items():
+        try:
+            report.frame(merged)
+        except NotMerged:
+            refused.add(name)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
+    table = page.partition("**Not merged**")[2].partition("Most advice")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed) == sorted(refused)
 
 
 def test_every_other_method_answers_or_refuses(tmp_path):
@@ -304,7 +370,46 @@ def test_any_bit_of_a_partial_may_be_damaged(tmp_path):
             found = packed.read(Path(made), made)
         except BadInput:
             continue
-        assert set(found.tables) <= set(wanted.tables)
+        assert found.about == wanted.about
+        assert set(found.tables) == set(wanted.tables)
+        assert all(frame.equals(wanted.tables[name]) for name, frame in found.tables.items())
+
+
+@pytest.mark.parametrize("what", ["about", "kernel_sums", "digest", "order", "count"])
+def test_an_edited_partial_is_left_out_and_named(tmp_path, what):
+    """Its rows are all as this version writes them, and not those that were written."""
+    made = partials(rank_files(tmp_path, 3), tmp_path / "parts")
+    rows = pl.read_parquet(made[1])
+    if what == "about":
+        about = json.loads(rows["data"][0])
+        about["summary"]["steps"] += 1
+        changed = rows.with_columns(_at(rows, "data", 0, json.dumps(about).encode()))
+    elif what == "kernel_sums":
+        place = rows["name"].to_list().index("kernel_sums")
+        frame = pl.read_ipc_stream(io.BytesIO(rows["data"][place]))
+        frame = frame.with_columns(pl.col("total") + 1)
+        changed = rows.with_columns(_at(rows, "data", place, packed._packed(frame)))
+    elif what == "digest":
+        changed = rows[:-1]
+    elif what == "order":
+        changed = pl.concat([rows[:1], rows[2:3], rows[1:2], rows[3:]])
+    else:
+        changed = rows.with_columns(_at(rows, "rows", 0, None))
+    changed.write_parquet(made[1])
+    merged = merge(tmp_path / "parts")
+    assert merged.merged_of == "2 of 3 ranks"
+    [lost] = merged.manifest["failed"]
+    assert lost["path"] == made[1]
+    assert "its digest differs" in lost["what"]
+    with pytest.raises(BadInput, match="its digest differs"):
+        merge(tmp_path / "parts", strict=True)
+
+
+def _at(rows: pl.DataFrame, column: str, place: int, value: object) -> pl.Series:
+    """The column with ``value`` in one place."""
+    values = rows[column].to_list()
+    values[place] = value
+    return pl.Series(column, values, rows.schema[column])
 
 
 def test_a_partial_of_another_analysis_is_refused(tmp_path, monkeypatch):
@@ -352,9 +457,10 @@ def test_facts_of_a_partial_that_nobody_writes_are_refused(tmp_path, name, value
     (made,) = partials(rank_files(tmp_path, 1), tmp_path / "parts")
     rows = pl.read_parquet(made)
     about = json.loads(rows["data"][0]) | {name: value}
-    forged = pl.Series([json.dumps(about).encode(), *rows["data"][1:]], dtype=pl.Binary)
-    rows.with_columns(forged.alias("data")).write_parquet(made)
-    with pytest.raises(BadInput, match="damaged"):
+    forged = rows.with_columns(_at(rows, "data", 0, json.dumps(about).encode()))
+    digest = packed._digest(forged[:-1].rows())
+    forged.with_columns(_at(forged, "data", -1, digest)).write_parquet(made)
+    with pytest.raises(BadInput, match=r"damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 
@@ -374,7 +480,7 @@ def test_tables_of_a_partial_that_nobody_writes_are_refused(tmp_path, how):
         far = pl.lit(2_000_000_000, pl.Int32).alias("process")
         tables[name] = tables[name].with_columns(far)
     packed.write(Path(made), held.about, tables)
-    with pytest.raises(BadInput, match="damaged"):
+    with pytest.raises(BadInput, match=r"damaged: (?!its content)"):
         merge(tmp_path / "parts")
 
 

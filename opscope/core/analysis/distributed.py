@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -12,10 +13,11 @@ from opscope.core.analysis.windows import captured_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
 from opscope.core.job.exchanges import GROUP, communicating, exchanges
-from opscope.core.job.numbering import matched
+from opscope.core.job.numbering import numbers
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
+from opscope.core.tables.narrow import MOST, Narrow, Pieces, whole
 from opscope.core.tables.trace import Trace
 
 _WITHIN: Final = (*GROUP, "number")
@@ -88,14 +90,58 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 
 
 def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``exchanges`` (of parts of a job, joined) as ``exchanged`` does."""
-    found = matched(found, same_clock)
+    """Return ``exchanges`` as ``exchanged`` does."""
+    return whole(timed_in(lambda: iter((found,)), same_clock))
+
+
+def timed_in(found: Pieces, same_clock: bool) -> Pieces:
+    """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
+    one = ["whole", "number"]
     duration = pl.col("end") - pl.col("start")
-    several = pl.col("number").is_not_null() & (pl.col("duration").count().over(_WITHIN) > 1)
-    shortest = pl.when(several).then(pl.col("duration").min().over(_WITHIN))
-    return found.with_columns(duration.alias("duration")).with_columns(
-        shortest.alias("shortest"), (pl.col("duration") - shortest).alias("waiting")
-    )
+    told, sums = Narrow(), _Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
+    for piece, numbered in zip(found(), numbers(found, same_clock), strict=True):
+        told.add(numbered)
+        times = numbered.with_columns(piece.select(duration.alias("duration"))["duration"])
+        sums.add(
+            times.filter(pl.col("number").is_not_null())
+            .group_by(one)
+            .agg(
+                pl.col("duration").count().cast(pl.Int64).alias("many"),
+                pl.col("duration").min().alias("shortest"),
+            )
+        )
+    shortest = sums.all().filter(pl.col("many") > 1).drop("many")
+
+    def made() -> Iterator[pl.DataFrame]:
+        for piece, numbered in zip(found(), told.parts(), strict=True):
+            least = numbered.join(shortest, on=one, how="left", maintain_order="left")
+            yield piece.with_columns(
+                numbered["number"], duration.alias("duration"), least["shortest"]
+            ).with_columns((pl.col("duration") - pl.col("shortest")).alias("waiting"))
+
+    return made
+
+
+class _Gathered:
+    """Sums by ``key`` of pieces of a table; those of several pieces are added up as they come."""
+
+    def __init__(self, key: list[str], *sums: pl.Expr) -> None:
+        self._key, self._sums = key, sums
+        self._parts: list[pl.DataFrame] = []
+        self._rows = 0
+
+    def add(self, part: pl.DataFrame) -> None:
+        self._parts.append(part)
+        self._rows += len(part)
+        if self._rows > MOST and len(self._parts) > 1:
+            self._parts = [self.all()]
+            self._rows = len(self._parts[0]) // 2  # what cannot be added up is not tried each time
+
+    def all(self) -> pl.DataFrame:
+        """Return the sums of all pieces, in the order in which the keys came."""
+        columns = self._parts[0].columns
+        sums = pl.concat(self._parts).group_by(self._key, maintain_order=True).agg(*self._sums)
+        return sums.select(columns)
 
 
 def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
@@ -103,12 +149,20 @@ def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
     ``exchanged``; ``message_bytes`` and ``waiting_time`` are its sums.
     """
-    sums = found.group_by("process").agg(
-        pl.len().cast(pl.Int64).alias("collectives"),
-        pl.when(pl.col("bytes").is_not_null().all())
-        .then(pl.col("bytes").sum())
-        .alias("message_bytes"),
-        known_sum("waiting").alias("waiting_time"),
+    return communication_in(rows, lambda: iter((found,)))
+
+
+def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
+    """Return ``communication``, of a table in pieces."""
+    sums = pl.concat(
+        piece.group_by("process").agg(
+            pl.len().cast(pl.Int64).alias("collectives"),
+            pl.when(pl.col("bytes").is_not_null().all())
+            .then(pl.col("bytes").sum())
+            .alias("message_bytes"),
+            known_sum("waiting").alias("waiting_time"),
+        )
+        for piece in found()
     )
     none = {"collectives": 0, "message_bytes": 0}
     return (
@@ -209,8 +263,44 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
     that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
     rank, over the collectives of which several ranks are known; null if there are none.
     """
-    if found.is_empty():
-        return pl.DataFrame(schema=_COLLECTIVES)
+    return collectives_in(lambda: iter((found,)))
+
+
+def collectives_in(found: Pieces) -> pl.DataFrame:
+    """Return ``collectives``, of a table in pieces."""
+    key = ["kind", "group", "members", "size", "dtype", "reduction"]
+    incomplete = lacking_in(found)
+    sums = _Gathered(
+        key,
+        pl.col("calls", "present", "moved", "least").sum(),
+        pl.col("told").any(),
+        *(known_sum(name) for name in ("message_bytes", "time", "waiting_time")),
+    )
+    partial = _Gathered([*key, "number"])
+    for piece in found():
+        sums.add(_collective_sums(piece, key))
+        partial.add(
+            piece.join(incomplete, on=list(_WITHIN), how="semi", nulls_equal=True)
+            .select(*key, "number")
+            .unique()
+        )
+    lacks = partial.all().group_by(key).agg(pl.len().cast(pl.Int64).alias("partial"))
+    table = (
+        sums.all()
+        .with_columns(
+            pl.when(pl.col("least") > 0)
+            .then(pl.col("moved") / pl.col("least") * 1e9)
+            .alias("bus_bandwidth")
+        )
+        .join(lacks, on=key, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.when("told").then(pl.col("partial").fill_null(0)).alias("partial"))
+        .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)
+    )
+    return table.select(pl.col(name).cast(kind) for name, kind in _COLLECTIVES.items())
+
+
+def _collective_sums(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Return the sums of ``collectives``. ``moved`` (bytes) and ``least`` (ns) are those of the bandwidth."""
     sized = found.select("kind", "bytes", "size").unique().drop_nulls()
     wire = [
         wire_bytes(kind, size, ranks) or None
@@ -222,40 +312,33 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     ).with_columns(pl.when(pl.col("shortest") > 0).then("wire").alias("wire"))
-    key = ["kind", "group", "members", "size", "dtype", "reduction"]
-    shortest = pl.when(pl.col("wire").is_not_null()).then("shortest").sum()
-    moved = pl.col("wire").sum()
-
-    table = (
-        rated.group_by(key, maintain_order=True)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("process").n_unique().cast(pl.Int64).alias("present"),
-            (pl.col("number").is_not_null() & pl.col("size").is_not_null()).any().alias("told"),
-            known_sum("bytes").alias("message_bytes"),
-            known_sum("duration").alias("time"),
-            known_sum("waiting").alias("waiting_time"),
-            pl.when(shortest > 0).then(moved / shortest * 1e9).alias("bus_bandwidth"),
-        )
-        .join(_partial(found, key), on=key, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(pl.when("told").then(pl.col("partial").fill_null(0)).alias("partial"))
-        .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)
+    return rated.group_by(key, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("process").n_unique().cast(pl.Int64).alias("present"),
+        (pl.col("number").is_not_null() & pl.col("size").is_not_null()).any().alias("told"),
+        known_sum("bytes").alias("message_bytes"),
+        known_sum("duration").alias("time"),
+        known_sum("waiting").alias("waiting_time"),
+        pl.when(pl.col("wire").is_not_null()).then("shortest").sum().alias("least"),
+        pl.col("wire").sum().alias("moved"),
     )
-    return table.select(*_COLLECTIVES)
 
 
 def lacking(found: pl.DataFrame) -> pl.DataFrame:
     """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
     in than its group has ranks: it is partial. ``found`` is the result of ``exchanged``."""
-    known = found.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
-    there = known.group_by(*_WITHIN).agg(pl.col("process").n_unique().alias("there"))
-    return there.filter(pl.col("there") < pl.col("size")).select(*_WITHIN)
+    return lacking_in(lambda: iter((found,)))
 
 
-def _partial(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Return ``key`` and ``partial``, how many collectives lack members, where any does."""
-    rows = found.join(lacking(found), on=list(_WITHIN), how="semi", nulls_equal=True)
-    return rows.group_by(key).agg(pl.col("number").n_unique().cast(pl.Int64).alias("partial"))
+def lacking_in(found: Pieces) -> pl.DataFrame:
+    """Return ``lacking``, of a table in pieces."""
+    there = _Gathered(list(_WITHIN), pl.col("there").sum())
+    for piece in found():
+        known = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
+        there.add(
+            known.group_by(*_WITHIN).agg(pl.col("process").n_unique().cast(pl.Int64).alias("there"))
+        )
+    return there.all().filter(pl.col("there") < pl.col("size")).select(*_WITHIN)
 
 
 def clocks(trace: Trace) -> pl.DataFrame:

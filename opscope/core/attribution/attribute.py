@@ -106,14 +106,19 @@ class Attribution:
         return marked
 
 
-def attribute(trace: Trace, found: Found | None = None) -> Attribution:
+def attribute(
+    trace: Trace, found: Found | None = None, *, infer_steps: bool = True
+) -> Attribution:
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
     ``found``: what an attribution of the same trace found; the result is the same, in less time. Raises Unfit
-    if it cannot be of this trace.
+    if it cannot be of this trace. Without ``infer_steps`` a program that marks no steps has none: what asks
+    for ops alone saves half of the time where many processes have few events each.
     """
-    rules = RULES if found is None else [rule for rule in RULES if not rule.stored]
+    rules = list(RULES) if found is None else [rule for rule in RULES if not rule.stored]
+    if not infer_steps:
+        rules = [rule for rule in rules if rule.number != "steps"]
     known = Known.of(trace) if found is None else _with(Known.of(trace), found)
     learned: dict[str, Any] = {}
     with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
@@ -125,7 +130,7 @@ def attribute(trace: Trace, found: Found | None = None) -> Attribution:
                 learned |= {name: getattr(known, name) for name in _LEARNED if name in rule.gives}
             stage.add(rule.weight)
     if found is None:
-        found = Found(**learned, notes=known.notes)
+        found = Found(**{"steps": None, **learned}, notes=known.notes)
     add_notes(trace, found.notes)
     return Attribution(
         known.trace,

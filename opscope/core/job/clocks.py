@@ -9,7 +9,7 @@ chooses the pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,13 +18,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import attribute
-from opscope.core.job.exchanges import GROUP, SYNCHRONISING, exchanges
+from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, SYNCHRONISING, exchanges
 from opscope.core.job.linking_hosts import BY_COLLECTIVES, BY_MESSAGES, Met, solved
 from opscope.core.job.messages import messages
-from opscope.core.job.numbering import matched
+from opscope.core.job.numbering import numbers
 from opscope.core.job.offsets import Offset, estimate
 from opscope.core.schema import TABLES
 from opscope.core.tables.intervals import Ints
+from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
 __all__ = [
@@ -100,15 +101,20 @@ def aligned(trace: Trace) -> Trace:
     without either in common with another is aligned by its Unix clock, with an unknown error. An offset
     within its error is taken to be 0.
     """
-    where = placed(trace, lambda: exchanges(attribute(trace)))
+
+    def found() -> Pieces:
+        made = exchanges(attribute(trace, infer_steps=False))
+        return lambda: iter((made,))
+
+    where = placed(trace, found)
     return trace if where is None else moved(trace, where)
 
 
-def placed(trace: Trace, found: Callable[[], pl.DataFrame]) -> Placed | None:
+def placed(trace: Trace, found: Callable[[], Pieces]) -> Placed | None:
     """Return how the clocks of the trace's machines lie to that of its lowest rank; None if they are one, or
     were aligned before. What is doubtful is noted in the trace.
 
-    ``found`` returns the ``exchanges`` of all processes.
+    ``found`` returns the ``exchanges`` of all processes, in pieces.
     """
     on = machines(trace)
     names = on["machine"].unique(maintain_order=True).to_list()
@@ -138,17 +144,28 @@ def placed(trace: Trace, found: Callable[[], pl.DataFrame]) -> Placed | None:
     return Placed(on, at, how)
 
 
-def _met(found: pl.DataFrame, on: pl.DataFrame, names: list[str]) -> Met:
+def _met(found: Pieces, on: pl.DataFrame, names: list[str]) -> Met:
     """Return what the machines, numbered as in ``names``, did together."""
-    key = [*GROUP, "number"]
-    found = found.drop_nulls(["start", "end"])
-    numbered = matched(found, same_clock=False).filter(
-        pl.col("number").is_not_null() & pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
-    )
+
+    def ran() -> Iterator[pl.DataFrame]:
+        return (piece.drop_nulls(["start", "end"]) for piece in found())
+
     place = pl.DataFrame({"machine": names}).with_row_index("node").cast({"node": pl.Int64})
     hosts = on.join(place, on="machine").select("process", "rank", "node").unique("process")
+    key = [*GROUP, "number"]
+    met, sent = [], []
+    for piece, told in zip(ran(), numbers(ran, same_clock=False), strict=True):
+        kind = pl.col("kind").cast(pl.String)
+        sent.append(piece.filter(kind.is_in(POINT_TO_POINT)))
+        met.append(
+            piece.with_columns(told["number"])
+            .filter(pl.col("number").is_not_null() & kind.is_in(SYNCHRONISING))
+            .join(hosts, on="process")
+            .group_by("node", *key)
+            .agg(pl.col("start").max(), pl.col("end").min())
+        )
     ends = (
-        numbered.join(hosts, on="process")
+        pl.concat(met)
         .with_columns(
             pl.struct(key).rank("dense").cast(pl.Int64).alias("one"),
             pl.struct(*GROUP).rank("dense").cast(pl.Int64).alias("group"),
@@ -156,13 +173,13 @@ def _met(found: pl.DataFrame, on: pl.DataFrame, names: list[str]) -> Met:
         .group_by("node", "group", "one")
         .agg(pl.col("start").max(), pl.col("end").min())
     )
-    sent = messages(found, hosts, same_clock=False)
+    exchanged = messages(pl.concat(sent), hosts, same_clock=False)
     for name in ("sender", "receiver"):
-        sent = sent.join(
+        exchanged = exchanged.join(
             hosts.select(pl.col("process").alias(name), pl.col("node").alias(f"{name}_node")),
             on=name,
         )
-    return Met(ends, sent.filter(pl.col("sender_node") != pl.col("receiver_node")))
+    return Met(ends, exchanged.filter(pl.col("sender_node") != pl.col("receiver_node")))
 
 
 def _shifted(times: Ints, by: Offset) -> Ints:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT
 from opscope.core.tables.intervals import Ints
+from opscope.core.tables.narrow import Pieces
 
 #: The windows of two ranks may begin up to this many collectives apart.
 _MOST_APART: Final = 256
@@ -32,37 +34,156 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
     there are more processes than it has ranks: several groups share the name, and nothing separates them.
     """
+    [told] = numbers(lambda: iter((found,)), same_clock)
+    return found.with_columns(told["number"])
+
+
+def numbers(found: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
+    """Yield for each piece of ``found`` what ``matched`` says of its rows: ``number``, and ``whole``, the
+    number of its group."""
+    groups, comms = _groups(found)
+    counted = groups.filter(_COUNTED)["whole"]
+    shifted = _Shifts(found, groups, comms, same_clock) if len(counted) else None
+    for piece in found():
+        told = _first_numbers(piece, groups, comms)
+        number = told["number"] if shifted is None else told["number"] + shifted.of(piece, told)
+        yield told.select("whole", number.alias("number"))
+
+
+#: A group's collectives are counted: nothing that was recorded numbers them.
+_COUNTED: Final = pl.col("of_one") & ~pl.col("has_comms") & ~pl.col("has_seq")
+
+
+def _groups(found: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Return per group its number ``whole``, whether all its records have ``comms`` and ``seq``, and whether
+    it is one group that is known (``of_one``); and the numbers by ``comms``, if any are by them."""
     group = list(GROUP)
-    pair = pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
-    has_comms, has_seq = (pl.col(name).is_not_null().all().over(group) for name in ("comms", "seq"))
-    alone = pl.col("process").n_unique().over(group) <= pl.col("size")
-    known = pl.col("group").is_not_null() & ~pair.fill_null(False)
-    known &= has_comms | alone.fill_null(True)
-    found = found.with_columns(known.alias("known"), (has_comms | has_seq).alias("recorded"))
+    parts = [
+        piece.group_by(group).agg(
+            pl.col("comms").is_not_null().all().alias("has_comms"),
+            pl.col("seq").is_not_null().all().alias("has_seq"),
+            pl.col("process").n_unique().cast(pl.Int64).alias("there"),
+        )
+        for piece in found()
+    ]
+    alone = (pl.col("there") <= pl.col("size")).fill_null(True)
+    groups = (
+        pl.concat(parts)
+        .group_by(group)
+        .agg(pl.col("has_comms", "has_seq").all(), pl.col("there").sum())
+        .with_columns(
+            (pl.col("group").is_not_null() & (pl.col("has_comms") | alone)).alias("of_one")
+        )
+        .drop("there")
+        .with_row_index("whole")
+    )
+    if groups.filter("of_one", "has_comms").is_empty():
+        return groups, None
+    texts = pl.concat(piece.select("comms").unique() for piece in found())
+    texts = texts.drop_nulls().unique().sort("comms").with_row_index("place", 1)
+    return groups, texts.with_columns(pl.col("place").cast(pl.Int64))
+
+
+def _first_numbers(
+    piece: pl.DataFrame, groups: pl.DataFrame, comms: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Return ``whole``, ``number`` before any shift, and whether it was ``counted``, of each row."""
+    pair = pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False)
+    told = piece.select("process", *GROUP, "comms", "seq", (~pair).alias("known")).join(
+        groups, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left"
+    )
+    told = told.with_columns(pl.col("known") & pl.col("of_one"))
+    place = pl.lit(None, pl.Int64)
+    if comms is not None:
+        told = told.join(comms, on="comms", how="left", maintain_order="left")
+        place = pl.col("place")
     known = pl.col("known")
-    found = found.with_columns(
-        pl.when(known & has_comms)
-        .then(pl.col("comms").rank("dense").cast(pl.Int64))
-        .when(known & has_seq)
+    return told.select(
+        "process",
+        "whole",
+        pl.when(known & pl.col("has_comms"))
+        .then(place)
+        .when(known & pl.col("has_seq"))
         .then(pl.col("seq"))
         .when(known)
-        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", *group, known))
-        .alias("number")
+        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", "whole", known))
+        .alias("number"),
+        (known & _COUNTED).alias("counted"),
     )
-    counted = found.with_row_index("row").with_columns(
-        pl.struct("kind", "bytes").rank("dense").cast(pl.Int64).alias("token"),
-        pl.struct(*group).rank("dense").cast(pl.Int64).alias("whole"),
-    )
-    counted = counted.filter(known & ~pl.col("recorded"))
-    found = found.drop("known", "recorded")
-    columns = (counted[name] for name in ("whole", "process", "token", "end"))
-    whole, process, token, end = columns
-    moved = shifts(whole, process, token, end, same_clock)
-    if not moved.any():
-        return found
-    by = np.zeros(len(found), np.int64)
-    by[counted["row"].to_numpy()] = moved
-    return found.with_columns(pl.col("number") + pl.Series(by))
+
+
+class _Shifts:
+    """What is added to the counts of each process, as ``shifts`` says, of a table in pieces."""
+
+    def __init__(
+        self, found: Pieces, groups: pl.DataFrame, comms: pl.DataFrame | None, same_clock: bool
+    ) -> None:
+        counts, tokens = [], []
+        for piece in found():
+            told = _first_numbers(piece, groups, comms)
+            counts.append(told.filter("counted").group_by("whole", "process").len())
+            tokens.append(piece.filter(told["counted"]).select("kind", "bytes").unique())
+        self._tokens = pl.concat(tokens).unique().with_row_index("token")
+        most = ("whole", "len", "process")
+        first = (
+            pl.concat(counts)
+            .filter(pl.len().over("whole") > 1)
+            .sort(most, descending=[False, True, False], nulls_last=False)
+            .unique("whole", keep="first", maintain_order=True)
+        )
+        whole, process = _integers(first["whole"]), _integers(first["process"])
+        self._first = dict(zip(whole.tolist(), process.tolist(), strict=True))
+        self._references: dict[int, _Others] = {}
+        for piece in found() if self._first else ():
+            told = _first_numbers(piece, groups, comms)
+            for one, side, rows, token, end in self._sides(piece, told):
+                if self._first.get(one) == side:
+                    self._references[one] = _Others(token[rows], end[rows], same_clock)
+
+    def _sides(
+        self, piece: pl.DataFrame, told: pl.DataFrame
+    ) -> Iterator[tuple[int, int, Ints, Ints, NDArray[np.float64]]]:
+        """Yield each group and process of the piece: its rows among those that were counted, and of all of
+        these the tokens and ends."""
+        rows = piece.select("kind", "bytes", "end").filter(told["counted"])
+        token = rows.join(
+            self._tokens, on=["kind", "bytes"], how="left", nulls_equal=True, maintain_order="left"
+        )["token"]
+        counted = told.filter("counted")
+        of = _by_side(_integers(counted["whole"]), _integers(counted["process"]))
+        tokens, ends = _integers(token), _ends(rows["end"])
+        for one, side, mine in of:
+            yield one, side, mine, tokens, ends
+
+    def of(self, piece: pl.DataFrame, told: pl.DataFrame) -> pl.Series:
+        """Return what is added to each row's number."""
+        counted = np.flatnonzero(told["counted"].to_numpy())
+        by = np.zeros(len(piece), np.int64)
+        for one, side, rows, token, end in self._sides(piece, told) if self._references else ():
+            reference = self._references.get(one)
+            if reference is not None and self._first[one] != side:
+                by[counted[rows]] = reference.shift(token[rows], end[rows])
+        return pl.Series("number", by)
+
+
+def _integers(column: pl.Series) -> Ints:
+    """The numbers of a column; of a null the least there is."""
+    made: Ints = column.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
+    return made
+
+
+def _ends(column: pl.Series) -> NDArray[np.float64]:
+    made: NDArray[np.float64] = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return made
+
+
+def _by_side(wholes: Ints, sides: Ints) -> Iterator[tuple[int, int, Ints]]:
+    """Yield each whole and side, and its rows, in order."""
+    order = np.lexsort((sides, wholes))
+    new = (np.diff(wholes[order]) != 0) | (np.diff(sides[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(new) + 1):
+        if len(rows):
+            yield int(wholes[rows[0]]), int(sides[rows[0]]), rows
 
 
 def shifts(
@@ -73,16 +194,12 @@ def shifts(
     ``side``: who counted; the rows of each are in the order of its counts. The side with most rows is not
     moved. ``token``: what all sides of one must share. ``end`` (ns; null if not known).
     """
-    wholes, sides = (one.to_numpy().astype(np.int64) for one in (whole, side))
-    tokens = token.to_numpy()
-    ends = end.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    wholes, sides, tokens = _integers(whole), _integers(side), _integers(token)
+    ends = _ends(end)
     made = np.zeros(len(wholes), np.int64)
-    order = np.lexsort((sides, wholes))
-    parts: dict[int, list[NDArray[Any]]] = {}
-    new = (np.diff(wholes[order]) != 0) | (np.diff(sides[order]) != 0)
-    for rows in np.split(order, np.flatnonzero(new) + 1):
-        if len(rows):
-            parts.setdefault(int(wholes[rows[0]]), []).append(rows)
+    parts: dict[int, list[Ints]] = {}
+    for one, _, rows in _by_side(wholes, sides):
+        parts.setdefault(one, []).append(rows)
     for group in parts.values():
         first, *others = sorted(group, key=len, reverse=True)
         if others:
