@@ -1,10 +1,12 @@
 """Measure ``opscope export`` of a saved profile, per format, beside saving a copy of the profile.
 
-Usage: python benchmarks/export.py [--kernels N] [--file PROFILE]
+Usage: python benchmarks/export.py [--kernels N] [--file PROFILE] [--growth]
 
 Makes an nvprof database of N kernels and saves its profile, unless one is given. Each command has its own
 process: wall and CPU seconds and peak memory are the system's, sizes those of the files. The limit is to read the
-profile and write it again, ``opscope.load(…).save(…)``. On a busy machine compare CPU seconds.
+profile and write it again, ``opscope.load(…).save(…)``. On a busy machine compare CPU seconds. With --growth it
+writes Perfetto's file of 1, 3 and 10 million kernels without calls (``timeline.py``'s) instead, and prints the peak
+and how it grows beside the number of kernels.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from pathlib import Path
 
 from make_nvprof import make
 from pyprof import Used, shown, timed
+from timeline import make as make_kernels
 
 FORMATS = ("perfetto", "chrome", "speedscope", "flamegraph", "prometheus")
+SIZES = (1_000_000, 3_000_000, 10_000_000)
 SAVE = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
 
 
@@ -29,11 +33,32 @@ def size(path: Path) -> float:
     return sum(one.stat().st_size for one in files if one.is_file()) / 1e6
 
 
+def growth() -> None:
+    """Print the peak of Perfetto's export by the number of kernels."""
+    before: tuple[int, float] | None = None
+    for kernels in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            profile, target = Path(folder) / "run.opscope", Path(folder) / "out.pftrace"
+            make_kernels(profile, kernels)
+            command = [sys.executable, "-m", "opscope", "export", str(profile), "--to", "perfetto"]
+            used = timed([*command, "-o", str(target)], Path(os.devnull))
+            shown(f"perfetto, {kernels:,} kernels", used)
+            line = f"{'':38}{size(target):9.1f} MB"
+        if before is not None:
+            line += f"{used.peak / before[1]:8.2f} times the peak, {kernels / before[0]:.2f} the kernels"
+        print(line)
+        before = kernels, used.peak
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, default=200_000)
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--growth", action="store_true")
     asked = parser.parse_args()
+    if asked.growth:
+        growth()
+        return
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         profile = asked.file
