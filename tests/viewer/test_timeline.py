@@ -473,7 +473,9 @@ def saved_kernels(path: Path, many: int = 500) -> Profile:
         pl.Series("stream", np.arange(many) % 2 + 7),
         pl.lit(0).alias("process"), pl.lit(0).alias("device"),
     )  # fmt: skip
-    ranges = pl.DataFrame({"process": [0], "thread": [1], "start": [0], "end": [900], "text": ["a"]})
+    ranges = pl.DataFrame(
+        {"process": [0], "thread": [1], "start": [0], "end": [900], "text": ["a"]}
+    )
     Profile(Trace.of({"kernels": frame, "ranges": ranges})).save(path, force=True)
     return opscope.load(path)
 
@@ -555,7 +557,9 @@ def test_kept_pictures_that_are_damaged_or_of_another_version_are_made_again(
         other = {
             "other bytes": frame[::-1],
             "another form": frame.with_columns(
-                byte=pl.when(pl.int_range(pl.len()) == 2).then(pl.lit(7, pl.UInt8)).otherwise("byte")
+                byte=pl.when(pl.int_range(pl.len()) == 2)
+                .then(pl.lit(7, pl.UInt8))
+                .otherwise("byte")
             ),
             "no bytes": pl.DataFrame({"byte": ["x"]}),
         }[harm]
