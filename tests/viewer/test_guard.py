@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+
 import pytest
 
 from tests.viewer.asking import AT, COOKIE, PORT, TOKEN
@@ -31,6 +35,16 @@ def test_a_click_in_another_page_that_has_the_token_opens_the_page_by_a_page_of_
     assert 'http-equiv="refresh"' in answer.text
     given["sec_fetch_mode"] = "no-cors"
     assert app.send("GET", f"/?token={TOKEN}", **given).status_code == 403
+
+
+def test_the_policy_allows_the_one_script_that_stands_in_the_page(app):
+    page = app.page("/")
+    scripts = re.findall(r"<script>(.*?)</script>", page.text)
+    sources = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
+    policy = page.headers["content-security-policy"]
+    allowed = policy.partition("script-src ")[2].partition(";")[0].split(" ")
+    assert allowed == ["'self'", *(f"'sha256-{one}'" for one in sources)]
+    assert len(scripts) == 1
 
 
 @pytest.mark.parametrize(

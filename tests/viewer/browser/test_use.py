@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from urllib.parse import parse_qs
@@ -132,6 +133,29 @@ def test_the_timeline_moves_by_keys_and_its_window_is_in_the_address(look, viewe
     assert asked(again.place)["start"] == asked(seen.place)["start"]
     again.fine()
     seen.fine()
+
+
+def test_the_timeline_is_asked_for_once_and_a_kept_picture_is_drawn_before_its_lanes_are_made(
+    look, viewing, made, tmp_path
+):
+    copy = tmp_path / "run.opscope"
+    shutil.copytree(made("training"), copy, ignore=shutil.ignore_patterns("kept.*"))
+    drawn, lanes = [], "api/timeline_lanes?"
+    for _ in range(2):
+        seen = look(viewing(copy), "timeline")
+        seen.asked.clear()
+        seen.page.reload()  # the page's head has the address of the timeline, as if it was sent
+        seen.settle()
+        of_lanes = [url.partition(lanes)[2] for url in seen.asked if lanes in url]
+        assert of_lanes == ["part=device", "part=host"]
+        drawn.append(seen.page.locator("button.tl-title").all_inner_texts())
+        other = look(viewing(copy), "timeline")
+        asked_first = [url.partition(lanes)[2] for url in other.asked if lanes in url]
+        assert asked_first == ["part=device", "made=1&part=device", "part=host"]
+        drawn.append(other.page.locator("button.tl-title").all_inner_texts())
+        other.fine()
+        seen.fine()
+    assert all(one == drawn[0] for one in drawn) and len(drawn[0]) > 2
 
 
 def test_a_span_in_the_address_is_added_up_over_threads_and_streams(look, viewer):
