@@ -106,9 +106,7 @@ class Attribution:
         return marked
 
 
-def attribute(
-    trace: Trace, found: Found | None = None, *, infer_steps: bool = True
-) -> Attribution:
+def attribute(trace: Trace, found: Found | None = None, *, infer_steps: bool = True) -> Attribution:
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
