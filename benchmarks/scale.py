@@ -1,10 +1,11 @@
 """Partials and their merge: CPU time beside the map's, memory for 1,000 and 100,000 ranks, and size.
 
-    python benchmarks/scale.py [--ranks 1000] [--mapped 24] [--many 100000] [--collectives 50]
+    python benchmarks/scale.py [--ranks 1000] [--mapped 24] [--many 100000] [--collectives 500]
 
 One run prints ratios: the merge of 1,000 partials against the reading of 1,000 ranks (of which ``--mapped``
 are read, and their mean is taken; the partials of the others are copies under other ranks), the peak of
-memory of each merge, and a partial's share of its trace. The ranks of the second merge are made in memory.
+memory of each merge until its profile is written, and a partial's share of its trace. The ranks of the second merge
+are made in memory.
 """
 
 from __future__ import annotations
@@ -170,6 +171,8 @@ def merged(what: str) -> dict[str, float]:
 
 def merge_one(what: str) -> None:
     """Merge a folder, or ``FILE:RANKS:COLLECTIVES`` made in memory of one partial; print CPU and peak."""
+    import polars as pl
+
     from opscope.scale import packed
     from opscope.scale.merge import merge, merged_of
 
@@ -195,11 +198,16 @@ def merge_one(what: str) -> None:
         before = cpu()
         profile = merged_of(made())
         spent = cpu() - before - making
-    late = profile.stragglers().height
+    with tempfile.TemporaryDirectory(prefix="opscope-scale-") as name:
+        before = cpu()
+        profile.save(Path(name, "job.opscope"))
+        saved = cpu() - before
+        files = sorted(Path(name).rglob("extra.exchanged*/*.parquet"))
+        files += sorted(Path(name).rglob("extra.exchanged.parquet"))
+        rows = pl.scan_parquet(files).select(pl.len())
+        calls = rows.collect().item()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(
-        json.dumps({"cpu": spent, "peak": peak, "ranks": late, "calls": profile._exchanged.height})
-    )
+    print(json.dumps({"cpu": spent, "saved": saved, "peak": peak, "calls": calls}))
 
 
 def main() -> None:
@@ -207,7 +215,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1000)
     parser.add_argument("--mapped", type=int, default=24)
     parser.add_argument("--many", type=int, default=100_000)
-    parser.add_argument("--collectives", type=int, default=50)
+    parser.add_argument("--collectives", type=int, default=500)
     parser.add_argument("--merge", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.merge:
@@ -225,14 +233,14 @@ def main() -> None:
         )
         print(
             f"merge of {asked.ranks:,} ranks: {few['cpu']:.2f} CPU s = {few['cpu'] / whole:.2%} of the map's"
-            f" {whole:.0f}; peak {few['peak']:.2f} GB"
+            f" {whole:.0f}; {few['saved']:.2f} to write the profile; peak {few['peak']:.2f} GB"
         )  # fmt: skip
         if asked.many:
             place = folder / "parts" / names[0]
             many = merged(f"{place}:{asked.many}:{asked.collectives}")
             print(
                 f"merge of {asked.many:,} made ranks × {asked.collectives} collectives ({many['calls']:,} rows):"
-                f" {many['cpu']:.0f} CPU s, peak {many['peak']:.2f} GB"
+                f" {many['cpu']:.0f} CPU s, {many['saved']:.0f} to write the profile; peak {many['peak']:.2f} GB"
             )  # fmt: skip
     print(f"({time.perf_counter() - begin:.0f} s in all)")
 
