@@ -29,7 +29,7 @@ def kernel(**more: object) -> dict:
 
 def rated(trace_of, device: dict | None = A100, **more: object) -> dict:
     trace = trace_of(kernels=[kernel(**more)], devices=[device] if device else [])
-    found = launches(trace)
+    found = launches(trace, trace["kernels"])
     assert found.code.tolist() == [0]
     return found.table.row(0, named=True)
 
@@ -119,7 +119,7 @@ def test_a_cluster_makes_the_occupancy_a_bound(trace_of):
     trace = trace_of(
         kernels=[kernel(cluster="2,1,1"), kernel(), kernel(cluster="1,1,1")], devices=[h100]
     )
-    found = launches(trace)
+    found = launches(trace, trace["kernels"])
     assert found.of_kernels("clustered").to_list() == [True, False, False]
     # where no kernel has one, a source may not record them; before Hopper there are none
     assert rated(trace_of, h100)["clustered"] is None
@@ -132,7 +132,7 @@ def test_kernels_of_one_configuration_share_a_row_and_devices_do_not(trace_of):
         kernels=[kernel(), kernel(start=20, end=30), kernel(device=1), kernel(registers=33)],
         devices=[A100, other],
     )
-    found = launches(trace)
+    found = launches(trace, trace["kernels"])
     assert len(found.table) == 3
     assert found.code[0] == found.code[1]
     assert found.of_kernels("sm_count").to_list() == [108, 108, 80, 108]
@@ -168,7 +168,7 @@ def test_achieved_is_at_most_theoretical_and_both_are_shares(rows):
             ),
         }
     )
-    found = launches(trace)
+    found = launches(trace, trace["kernels"])
     for place, row in enumerate(found.table[found.code].rows(named=True)):
         assert (row["grid"], row["block"]) == rows[place][:2]
         assert (row["achieved_occupancy"] is None) == (row["occupancy_reason"] is not None)
