@@ -20,7 +20,8 @@ ADDRESS: Final = 16_384
 PARAMETERS: Final = 32
 #: A page may load its own script and style and ask its own server; nothing may hold it in a frame.
 POLICY: Final = (
-    f"default-src 'none'; script-src 'self' {early.SOURCE}; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    f"default-src 'none'; script-src 'self' {early.SOURCE}; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Final = {

@@ -28,7 +28,8 @@ from opscope.viewer.questions import (
     timeline_slice,
     timeline_sum,
 )
-from opscope.viewer.timeline import device_lanes, first_pictures, index, op_kinds, whole
+from opscope.viewer.timeline import device_lanes, first_pictures, op_kinds, whole
+from opscope.viewer.timeline import index as index_module
 from opscope.viewer.timeline import strip as strip_module
 from opscope.viewer.timeline.curves import curves
 from opscope.viewer.timeline.find import Place, find, sums
@@ -450,7 +451,8 @@ def test_the_kernels_that_a_compiler_wrote_have_the_kind_of_their_own_names() ->
     profile = Profile(trace)
     told = op_kinds._by_attribution(profile)
     table = op_kinds._by_columns(profile)
-    assert told is not None and table is not None
+    assert told is not None
+    assert table is not None
     assert profile.kernels()["op_type"].to_list()[:2] == ["fused", "fused"]
     assert told(0, 3).tolist() == table(0, 3).tolist()
     assert op_kinds.CATEGORY["normalisation"] == told(0, 3)[0] != told(0, 3)[1]
@@ -461,7 +463,8 @@ def test_kernels_without_calls_have_no_op_and_nothing_is_read_to_find_that_out(
 ) -> None:
     saved = saved_kernels(tmp_path / "run.opscope")
     assert op_kinds.kind_of_ops(saved) is None
-    assert "attribution" not in vars(saved) and "kernels" in saved.trace.tables._files  # type: ignore[attr-defined]
+    assert "attribution" not in vars(saved)
+    assert "kernels" in saved.trace.tables._files  # type: ignore[attr-defined]
     assert op_kinds._by_attribution(saved) is None
 
 
@@ -502,7 +505,7 @@ def test_the_first_picture_of_a_saved_profile_is_kept_and_no_lane_is_made_for_it
         assert wait.wait(60)
         return device_lanes.device_lanes(*given)
 
-    with mock.patch.object(index, "device_lanes", late):
+    with mock.patch.object(index_module, "device_lanes", late):
         lanes, *others = drawn(again)
         assert lanes.pop("kept") is True
         assert [lanes, *others] == list(before)

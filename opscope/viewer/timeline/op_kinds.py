@@ -1,4 +1,4 @@
-"""The kind of work of each kernel by its op: what its lane's colours show before the kernel's name is asked."""
+"""The kind of work of each kernel by its op, which its colour shows; its name decides where no op does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import at, distinct_values, gather, matching, numbers_of
+from opscope.core.tables.columns import distinct_values, gather, matching, numbers_of
 
 from .lane import CATEGORY
 
