@@ -113,7 +113,9 @@ def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]
 
 def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
     """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
-    found = tried(url, lambda: known.find(path) if known.exists(path) else [])
+    held = tried(url, lambda: known.find(path, detail=True) if known.exists(path) else {})
+    # of an empty folder, which SeaweedFS keeps when its files are gone, the folder itself is listed
+    found = [one for one, told in held.items() if told.get("type") != "directory"]
     names = [str(one).strip("/").removeprefix(path.strip("/")).strip("/") for one in found]
     if names and not force:
         raise FileExistsError(f"{shown(url)}: already exists")
