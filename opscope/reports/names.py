@@ -64,9 +64,12 @@ def shortened(
     by_short: dict[str, list[str]] = {}
     for text in distinct:
         by_short.setdefault(made[text], []).append(text)
+    # what others show already: a name that fits, and one that no other name was shortened to
+    taken = {text for text in distinct if len(text) <= width}
+    taken.update(short for short, group in by_short.items() if len(group) == 1)
     for group in by_short.values():
         if len(group) > 1:
-            made |= _apart(group, width)
+            made |= _apart(group, width, taken)
     return [made[text] for text in texts]
 
 
@@ -175,8 +178,11 @@ def _without(
     return text if any(included) else _plain("".join(words), room, cut)
 
 
-def _apart(texts: list[str], width: int) -> dict[str, str]:
-    """Distinguish texts that were shortened to the same: show where they differ, else number them."""
+def _apart(texts: list[str], width: int, taken: set[str]) -> dict[str, str]:
+    """Distinguish texts that were shortened to the same: show where they differ, else number them.
+
+    No result is one of ``taken``, to which the results are added; a text that fits stays.
+    """
     part = 0
     while all(len(text) > part for text in texts) and len({text[part] for text in texts}) == 1:
         part += 1
@@ -184,14 +190,19 @@ def _apart(texts: list[str], width: int) -> dict[str, str]:
     made: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for text in texts:
+        if len(text) <= width:
+            made[text] = text
+            continue
         rest = text[part:]
         short = text[: width - 1] + "…" if part <= head else f"{text[:head]}…{rest}"
         if len(short) > width:
             short = short[: width - 1] + "…"
-        seen[short] += 1
-        if seen[short] > 1:
-            number = f" #{seen[short]}"
-            short = short[: width - len(number) - 1].rstrip("…") + "…" + number
+        plain = short
+        while short in taken:
+            seen[plain] += 1
+            number = f" #{seen[plain] + 1}"
+            short = plain[: width - len(number) - 1].rstrip("…") + "…" + number
+        taken.add(short)
         made[text] = short
     return made
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opscope.reports.names import kernel, layer_patterns, shortened
@@ -72,6 +72,7 @@ def test_760_real_kernels_stay_apart_in_any_column(width):
 
 @pytest.mark.parametrize("parts", ["text", "words", "arguments", "frames"])
 @given(texts=st.lists(name | st.text(max_size=60), max_size=6), width=st.integers(8, 60))
+@example(texts=["_________", "__a___::_::_::_", "_______::_::_::_"], width=8)
 def test_names_fit_and_those_that_differ_are_shown_as_different(parts, texts, width):
     for cut in ("end", "start"):
         short = shortened(texts, width, cut, parts)
