@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from opscope.core.schema import STEP, UNENDED
 
-from . import process, suspendable
+from . import interrupted_end, process, suspendable
 from .emit import Emitter, forked
 from .light import Clock, turn_ns
 from .recorder_sink import Recorder
@@ -649,6 +649,7 @@ def finish(wait_s: float = -1) -> None:
         leave_step()  # this thread's; the steps of other threads end with the trace
     finally:
         lock.release()
+        interrupted_end.keep()
 
 
 def note_missing_kernels(left: Recorder) -> None:
