@@ -18,7 +18,10 @@ from opscope.profile import Profile, saved
 from opscope.profile.base import STORED
 
 #: Methods whose frames are stored; what reading alone is asked of them too.
-FRAMES = [name for name in STORED if name not in ("op_sums", "linking_notes")]
+FRAMES = [name for name in STORED if name not in ("op_sums", "linking_notes", "detected_steps")]
+ALL = [*FRAMES, "iterations"]
+#: What is kept once ``ALL`` were asked for.
+KEPT = {*STORED, *LINKED} - {"op_sums"}
 
 
 def tables() -> dict[str, list[dict]]:
@@ -66,9 +69,8 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def ask_all(profile: Profile) -> None:
-    for name in FRAMES:
+    for name in (*ALL, "notes"):
         getattr(profile, name)()
-    profile.notes()
 
 
 def assert_answers(profile: Profile, whole: Profile, frames: list[str] = FRAMES) -> None:
@@ -89,7 +91,7 @@ def test_saving_writes_what_was_computed(whole, tmp_path):
     ask_all(whole)
     whole.save(tmp_path / "p.opscope")
     head = json.loads((tmp_path / "p.opscope" / "meta.json").read_text())
-    assert set(head["extra"]) == {*STORED, *LINKED} - {"op_sums"}
+    assert set(head["extra"]) == KEPT
     again = opscope.load(tmp_path / "p.opscope")
     assert_answers(again, whole)
     assert "attribution" not in vars(again)
@@ -99,8 +101,8 @@ def test_saving_writes_what_was_computed(whole, tmp_path):
 def test_what_was_saved_answers_the_same_before_and_after_results_are_kept(path, whole):
     before = contents(path)
     first = opscope.load(path)
-    assert_answers(first, whole)
-    assert {f"kept.{name}.parquet" for name in {*FRAMES, *LINKED}} <= kept(path)
+    assert_answers(first, whole, ALL)
+    assert {f"kept.{name}.parquet" for name in KEPT} <= kept(path)
     assert {name: data for name, data in contents(path).items() if name in before} == before
     after = opscope.load(path)
     assert_answers(after, whole)
@@ -139,7 +141,7 @@ def test_a_saved_copy_has_what_was_kept(path, whole, tmp_path):
     ask_all(opscope.load(path))
     opscope.load(path).save(tmp_path / "copy.opscope")
     head = json.loads((tmp_path / "copy.opscope" / "meta.json").read_text())
-    assert {*FRAMES, *LINKED} <= set(head["extra"])
+    assert set(head["extra"]) >= KEPT
     assert_answers(opscope.load(tmp_path / "copy.opscope"), whole)
 
 
@@ -265,11 +267,12 @@ def test_a_kept_file_that_is_not_right_is_computed_anew_and_replaced(harm, path,
     if harm is _pipe and not hasattr(os, "mkfifo"):
         pytest.skip("no pipes here")
     ask_all(opscope.load(path))
-    harmed = ("summary", "kernels", "op_totals", "kinds", "launched_kernels", "enclosing_ops")
+    harmed = ("summary", "kernels", "op_totals", "kinds", "launched_kernels", "enclosing_ops",
+              "detected_steps")  # fmt: skip
     for name in harmed:
         harm(path / f"kept.{name}.parquet", tmp_path)
     broken = opscope.load(path)
-    assert_answers(broken, whole)
+    assert_answers(broken, whole, ALL)
     assert broken.attribution.kernels.op.tolist() == whole.attribution.kernels.op.tolist()
     assert broken.ops().equals(whole.ops())
     mended = opscope.load(path)
@@ -278,6 +281,58 @@ def test_a_kept_file_that_is_not_right_is_computed_anew_and_replaced(harm, path,
     assert_answers(mended, whole)
     assert mended._kept >= set(harmed)
     assert not list(path.glob(".*"))
+
+
+@pytest.fixture
+def repeating(trace_of, tmp_path: Path) -> Path:
+    """A profile of a process that marks no steps and repeats five ops, and of one without ops."""
+    place = {
+        "process": 0,
+        "thread": 1,
+        "domain": "opscope.torch",
+        "category": "forward",
+        "kind": "pushpop",
+    }
+    ranges = [
+        {**place, "text": f"aten::{'abcde'[n % 5]}(f32[2])", "start": 100 * n, "end": 100 * n + 90}
+        for n in range(200)
+    ]
+    kernel = {"process": 1, "device": 0, "stream": 7, "start": 0, "end": 9, "name": "k"}
+    path = tmp_path / "repeating.opscope"
+    Profile(trace_of(ranges=ranges, kernels=[kernel])).save(path)
+    return path
+
+
+def test_detected_iterations_are_detected_once(repeating, monkeypatch):
+    whole = opscope.load(repeating)
+    found = whole.iterations()
+    assert len(found.filter(pl.col("process") == 0)) > 30
+    assert found.filter(pl.col("process") == 1)["reason"].is_not_null().all()
+    monkeypatch.setattr("opscope.profile.base.detected", None)  # nobody asks for it
+    assert_frame_equal(opscope.load(repeating).iterations(), found)
+    assert_frame_equal(opscope.diff(repeating, repeating), whole.diff(whole))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pl.lit(7, pl.Int32).alias("process"),
+        pl.lit(None, pl.Int64).alias("start"),
+        pl.col("start").alias("end"),
+        pl.lit(None, pl.String).alias("doubt"),
+        pl.lit(float("nan")).alias("confidence"),
+        pl.when(pl.col("step") < 1).then(None).otherwise("step").alias("step"),
+    ],
+    ids=lambda one: one.meta.output_name(),
+)
+def test_detected_iterations_that_cannot_be_are_detected_again(repeating, wrong):
+    found = opscope.load(repeating).iterations()
+    file = repeating / "kept.detected_steps.parquet"
+    label = {
+        name: text for name, text in pl.read_parquet_metadata(file).items() if name == "opscope"
+    }
+    pl.read_parquet(file).with_columns(wrong).write_parquet(file, metadata=label)
+    assert_frame_equal(opscope.load(repeating).iterations(), found)
 
 
 def test_results_of_another_profile_are_not_used(path, trace_of, whole, tmp_path):
@@ -314,8 +369,8 @@ def test_a_result_of_another_version_is_replaced(path, whole, monkeypatch):
     monkeypatch.setattr(saved, "ANALYSIS", saved.ANALYSIS + 1)
     newer = opscope.load(path)
     assert not newer._kept
-    assert_answers(newer, whole)
-    assert opscope.load(path)._kept >= {*FRAMES, *LINKED}
+    assert_answers(newer, whole, ALL)
+    assert opscope.load(path)._kept >= KEPT
 
 
 def test_a_selection_and_another_gpu_keep_nothing(path):

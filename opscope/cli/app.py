@@ -29,6 +29,7 @@ from . import (
 )
 from . import run as run_command
 from .dlprof import command as dlprof_command
+from .kept_pages import with_kept_pages
 from .progress_bar import with_bar
 
 app = typer.Typer(
@@ -59,14 +60,14 @@ def _options(
 app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
 app.command("dlprof", cls=dlprof_command.Command, add_help_option=False)(dlprof_command.dlprof)
 app.command("attach")(attach_command.attach)
-app.command("report", cls=report.Command)(with_bar(report.report))
-app.command("advise")(with_bar(advise_command.advise))
-app.command("ops")(with_bar(ops.ops))
-app.command("iterations")(with_bar(iterations.iterations))
-app.command("kernels")(with_bar(kernels.kernels))
-app.command("counters")(with_bar(counters.counters))
-app.command("diff")(with_bar(diff.diff))
-app.command("whatif")(with_bar(whatif.whatif))
+app.command("report", cls=report.Command)(with_bar(with_kept_pages(report.report)))
+app.command("advise")(with_bar(with_kept_pages(advise_command.advise)))
+app.command("ops")(with_bar(with_kept_pages(ops.ops)))
+app.command("iterations")(with_bar(with_kept_pages(iterations.iterations)))
+app.command("kernels")(with_bar(with_kept_pages(kernels.kernels)))
+app.command("counters")(with_bar(with_kept_pages(counters.counters)))
+app.command("diff")(with_bar(with_kept_pages(diff.diff)))
+app.command("whatif")(with_bar(with_kept_pages(whatif.whatif)))
 app.command("export")(with_bar(export.export))
 app.command("partial")(with_bar(partial.partial))
 app.command("merge")(with_bar(merge.merge))

@@ -72,7 +72,7 @@ def diff(
     Exit code 1: a limit of --fail-on was exceeded.
     """
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
-    from opscope.core.analysis.diff.reduced import Reduced
+    from opscope.core.analysis.diff.reduced import Ending
     from opscope.core.analysis.diff.tables import compare
     from opscope.profile.difference import give_up
     from opscope.reports import difference as shown
@@ -106,9 +106,9 @@ def diff(
         profile = common.load([path], gpu, strict)
         return common.select(profile, iter_start, iter_stop, device, rank, layer, range_)
 
-    def reduced(path: str, begun: list[Future[Profile]], how: str) -> Reduced:
-        profile = begun.pop().result() if begun else opened(path)
-        found = profile._reduced(how)
+    def begun(path: str, beside: list[Future[Profile]], how: str) -> Ending:
+        profile = beside.pop().result() if beside else opened(path)
+        found = profile._reducing(how)
         del profile
         give_up()
         return found
@@ -116,7 +116,7 @@ def diff(
     with ThreadPoolExecutor(1) as beside:
         # the second is opened while the first is reduced, which alone leaves one of two processors half idle
         second = [beside.submit(lambda: opened(b)._begun())]
-        difference = compare(partial(reduced, a, []), partial(reduced, b, second))
+        difference = compare(partial(begun, a, []), partial(begun, b, second))
     if table is None and not csv:
         difference.make()
     try:

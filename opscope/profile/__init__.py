@@ -18,7 +18,7 @@ import polars as pl
 
 from opscope import readers
 from opscope.core import progress as progress_of
-from opscope.core.analysis.diff.reduced import Reduced
+from opscope.core.analysis.diff.reduced import Ending
 from opscope.core.analysis.diff.tables import compare
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
@@ -257,11 +257,11 @@ def diff(
     if by not in differences.BY:
         raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
 
-    def reduced(one: Profile | Path | Sequence[Path], how: str) -> Reduced:
+    def begun(one: Profile | Path | Sequence[Path], how: str) -> Ending:
         profile = one if isinstance(one, Profile) else load(one, gpu=gpu)
-        found = profile.select(**where)._reduced(how)
+        found = profile.select(**where)._reducing(how)
         del profile
         differences.give_up()  # before the other is read
         return found
 
-    return differences.table(compare(partial(reduced, a), partial(reduced, b)), by)
+    return differences.table(compare(partial(begun, a), partial(begun, b)), by)

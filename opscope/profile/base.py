@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected
+from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected, fits
 from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.executed import executed_kernels, executed_memops
 from opscope.core.analysis.key_ops import Key, key_ops, unknown_key
@@ -24,6 +24,7 @@ from opscope.core.analysis.windows import bounds
 from opscope.core.attribution.attribute import Attribution, add_notes, attribute
 from opscope.core.attribution.found import NAMES as LINKED
 from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of, notes_table
+from opscope.core.attribution.inferred_steps import SCHEMA
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
@@ -56,6 +57,7 @@ STORED: Final[Mapping[str, str | None]] = {
     "communication": None,
     "collectives": None,
     "diagnosis": None,
+    "detected_steps": None,
     NOTES: None,
 }
 #: The schemas of the stored frames that were asked for so far.
@@ -282,24 +284,36 @@ class Base:
         return bool(self._found_steps["step"].is_not_null().any())
 
     @once
-    def _iterated(self) -> tuple[Any, dict[int, bool], dict[int, str]]:
-        """This profile with the iterations of processes that have no steps; per process, whether they are
-        steps by themselves, and what is in doubt or why there are none."""
+    def _stepping(self) -> tuple[set[int], list[int]]:
+        """The processes that have steps, and those that have none."""
         stepping = set(self._found_steps.filter(pl.col("step").is_not_null())["process"])
         there: set[int] = set()
         for name in ("ranges", "kernels"):
             there |= set(self.trace[name]["process"].drop_nulls().unique())
-        is_step = dict.fromkeys(stepping, True)
-        doubts, parts = {}, []
-        for process, found, doubt in detected(self._ops, sorted(there - stepping)):
-            if doubt is not None:
-                doubts[process] = doubt
-            if found is not None:
-                is_step[process] = False
-                parts.append(found)
-        if not parts:
+        return stepping, sorted(there - stepping)
+
+    def _make_detected_steps(self) -> pl.DataFrame:
+        return detected(self._ops, self._stepping[1])
+
+    @once
+    def _iterated(self) -> tuple[Any, dict[int, bool], dict[int, str]]:
+        """This profile with the iterations of processes that have no steps; per process, whether they are
+        steps by themselves, and what is in doubt or why there are none."""
+        stepping, others = self._stepping
+        found = self._cached("detected_steps")
+        if not fits(found, others):  # a stored table of another hand
+            found = self._make_detected_steps()
+        doubtful = found.filter(pl.col("doubt").is_not_null()).unique(
+            "process", maintain_order=True
+        )
+        doubts = dict(doubtful.select("process", pl.col("doubt").cast(pl.String)).rows())
+        every = found.filter(pl.col("step").is_not_null()).select(
+            pl.col(name).cast(kind) for name, kind in SCHEMA.items()
+        )
+        iterating = every["process"].unique().sort().to_list()
+        is_step = {**dict.fromkeys(stepping, True), **dict.fromkeys(iterating, False)}
+        if not iterating:
             return self, is_step, doubts
-        every = pl.concat(parts)
         by = ", ".join(every["by"].unique().sort())
         note = UNSURE.format(by=by, confidence=float(every["confidence"].min()))  # type: ignore[arg-type]
         return self._with_steps(every, note, True), is_step, doubts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -11,7 +12,7 @@ import polars as pl
 from opscope.core.analysis import input_waits, light
 from opscope.core.analysis.diff import about, rankwise, tables
 from opscope.core.analysis.diff.light import reduce_light
-from opscope.core.analysis.diff.reduced import STEP, STEPS, TOTALS, WHOLE, Reduced, reduce
+from opscope.core.analysis.diff.reduced import STEP, STEPS, TOTALS, WHOLE, Ending, Reduced, begin
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.once import once
 from opscope.core.tables.columns import hand_back
@@ -51,11 +52,14 @@ class Diff(Steps, Host):
             raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
         return table(difference_of(self.select(**where), other.select(**where)), by)
 
-    def _reduced(self, how: str = STEPS) -> Reduced:
+    def _reducing(self, how: str = STEPS) -> Ending:
+        """Return what ends reducing the profile, once this has taken from it what that needs."""
         if light.is_light(self.trace):
-            return reduce_light(self.trace, how)
+            found = reduce_light(self.trace, how)
+            return lambda: found
         if how == TOTALS:
-            return replace(self._steps_reduced, totals=self._totals_of_all, has_ops=False)
+            steps, totals = self._steps_reduced, self._totals_of_all
+            return lambda: replace(steps(), totals=totals, has_ops=False)
         return self._whole_reduced if how == WHOLE else self._steps_reduced
 
     def _begun(self) -> Self:
@@ -65,17 +69,17 @@ class Diff(Steps, Host):
         return self
 
     @once
-    def _steps_reduced(self) -> Reduced:
+    def _steps_reduced(self) -> Ending:
         part = self if self._has_steps else self._iterated[0]
-        return part._made_reduced(part is not self, False)
+        return part._begin_reducing(part is not self, False)
 
     @once
-    def _whole_reduced(self) -> Reduced:
-        return self._made_reduced(False, True)
+    def _whole_reduced(self) -> Ending:
+        return self._begin_reducing(False, True)
 
-    def _made_reduced(self, inferred: bool, whole: bool) -> Reduced:
+    def _begin_reducing(self, inferred: bool, whole: bool) -> Ending:
         waited = input_waits.input_waits(*self._read, self._waits)
-        found = reduce(
+        unit, ending = begin(
             self._ops,
             self._found_steps,
             lambda: self._exchanged,
@@ -83,15 +87,22 @@ class Diff(Steps, Host):
             inferred=inferred,
             whole=whole,
         )
-        if found.unit == STEP and len(self.trace["processes"]) > 1:
-            found = replace(found, ranked=rankwise.ranked(self._step_table, self._exchanged))
-        hand_back()
-        return found
+        ranked = pl.DataFrame(schema=rankwise.RANKED)
+        if unit == STEP and len(self.trace["processes"]) > 1:
+            ranked = rankwise.ranked(self._step_table, self._exchanged)
+
+        @cache
+        def ended() -> Reduced:
+            found = replace(ending(), ranked=ranked)
+            hand_back()
+            return found
+
+        return ended
 
 
 def difference_of(a: Diff, b: Diff) -> Difference:
     """Return the difference of two profiles; whole runs are compared if only one of them has steps."""
-    return tables.compare(a._reduced, b._reduced)
+    return tables.compare(a._reducing, b._reducing)
 
 
 def table(difference: Difference, by: str) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.merged_job import reduce_merged
 from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
-from opscope.core.analysis.diff.reduced import Reduced
+from opscope.core.analysis.diff.reduced import Ending
 from opscope.core.analysis.step_times import STEPS, processes_of, step_at
 from opscope.core.analysis.stragglers import stragglers
 from opscope.core.not_merged import NotMerged
@@ -136,18 +136,20 @@ class Answers(Diagnosed, Saved):
     def _make_diagnosis(self) -> pl.DataFrame:
         return light_diagnosis.diagnosis(self.trace) if self.is_light else self._diagnosed
 
-    def _reduced(self, how: str = BY_STEPS) -> Reduced:
+    def _reducing(self, how: str = BY_STEPS) -> Ending:
         if self.is_light:
-            return reduce_light(self.trace, how)
-        return reduce_merged(
-            self.trace,
-            self._step_table,
-            self._exchanged,
-            self.spans,
-            self._totals_of_all,
-            how,
-            bool(self._about.get("on_gpu")),
-        )
+            found = reduce_light(self.trace, how)
+        else:
+            found = reduce_merged(
+                self.trace,
+                self._step_table,
+                self._exchanged,
+                self.spans,
+                self._totals_of_all,
+                how,
+                bool(self._about.get("on_gpu")),
+            )
+        return lambda: found
 
     @once
     def spans(self) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 from opscope.core.analysis.kernels import called
 from opscope.core.analysis.key_ops import Key, lanes, stop_times
 from opscope.core.analysis.ops import Ops
-from opscope.core.attribution.inferred_steps import HIGH, Found, frame_of, trains
+from opscope.core.attribution.inferred_steps import HIGH, SCHEMA, Found, frame_of, trains
 from opscope.core.attribution.op_periods import Period, period
 from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_steps
 from opscope.core.tables.columns import compact
@@ -34,12 +34,41 @@ UNSURE: Final = (
 )
 #: Threads that look at a process each: NumPy and Polars release the GIL.
 _THREADS: Final = 2
+#: Iterations: rows of ``inferred_steps``, and what is in doubt. A process without any has one row that says
+#: why, with nulls.
+DETECTED: Final = {**SCHEMA, "doubt": pl.String}
 #: process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt or why there are none.
-Detected = tuple[int, pl.DataFrame | None, str | None]
+_Found = tuple[int, pl.DataFrame | None, str | None]
 
 
-def detected(ops: Ops, processes: list[int]) -> Iterator[Detected]:
-    """Yield what repeats in each of the processes, which have no steps."""
+def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
+    """Return what repeats (``DETECTED``) in each of the processes, which have no steps."""
+    parts = [pl.DataFrame(schema=DETECTED)]
+    for process, found, doubt in _detected(ops, processes):
+        if found is None:
+            rows = pl.DataFrame([{"process": process, "doubt": doubt}], schema=DETECTED)
+        else:
+            rows = found.with_columns(pl.lit(doubt, pl.String).alias("doubt"))
+        parts.append(rows)
+    return pl.concat(parts)
+
+
+def fits(found: pl.DataFrame, processes: list[int]) -> bool:
+    """Whether a table (``DETECTED``) that was stored can be one of these processes."""
+    steps = found.filter(pl.col("step").is_not_null())
+    none = found.filter(pl.col("step").is_null())
+    return (
+        sorted(found["process"].unique().to_list()) == processes
+        and not any(steps.drop("doubt").null_count().row(0))
+        and not none["process"].is_duplicated().any()
+        and none["doubt"].is_not_null().all()
+        and not set(none["process"]) & set(steps["process"])
+        and bool((steps["start"] < steps["end"]).all())
+        and bool(steps["confidence"].is_between(0, 1).all())
+    )
+
+
+def _detected(ops: Ops, processes: list[int]) -> Iterator[_Found]:
     attribution = ops.attribution
     trace, meaning = attribution.trace, attribution.meaning
     if not processes:
@@ -51,7 +80,7 @@ def detected(ops: Ops, processes: list[int]) -> Iterator[Detected]:
         yield from ((number, None, MADE_UP) for number in processes)
         return
 
-    def found_in(number: int) -> Detected:
+    def found_in(number: int) -> _Found:
         mine = of == number
         found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"

@@ -34,14 +34,13 @@ def about(
     unit: str,
     units: pl.DataFrame,
     left_out: int,
-    keys: pl.DataFrame,
     waits: pl.DataFrame,
     on_gpu: bool | None = None,
 ) -> pl.DataFrame:
     """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
 
-    ``keys`` have the time of each; ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used,
-    of a job whose events are not known.
+    ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used, of a job whose events are not
+    known. ``dtypes`` are told by its ops.
     """
     rows = [
         *_source(trace),
@@ -50,7 +49,6 @@ def about(
         *_ranks(trace),
         *_counted(unit, units, left_out),
         *_input(waits),
-        *_dtypes(keys),
     ]
     return pl.DataFrame(rows, schema=ABOUT, orient="row")
 
@@ -152,7 +150,8 @@ def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(map(str, values))
 
 
-def _dtypes(keys: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def dtypes(keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the property that tells the dtypes of ops (``keys`` with the time of each): a row or none."""
     timed = (
         keys.filter(pl.col("dtypes").is_not_null() & ~pl.col("named"))
         .group_by("dtypes")
@@ -165,5 +164,5 @@ def _dtypes(keys: pl.DataFrame) -> Iterator[tuple[str, str]]:
     )
     whole = int(keys["time"].sum() or 0)
     named = timed.filter(pl.col("time") > LEAST * whole)["dtypes"].to_list()
-    if named:
-        yield "dtypes (1 % of the time or more)", ", ".join(named)
+    told = [("dtypes (1 % of the time or more)", ", ".join(named))] if named else []
+    return pl.DataFrame(told, schema=ABOUT, orient="row")

@@ -24,7 +24,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 class Keys:
-    """Gives a label to each event of a trace; ``numbered`` then gives equal labels one key."""
+    """Gives a label to each event of a trace; ``numbered`` then gives equal ``labels`` one key."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
@@ -160,23 +160,27 @@ class Keys:
         self._many += len(frame)
         return self._many - len(frame)
 
-    def numbered(self) -> tuple[pl.DataFrame, Ints]:
-        """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
-        every = pl.concat([pl.DataFrame(schema=_SCHEMA), *self._parts])
-        if every.is_empty():
-            return every.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS), np.empty(0, np.int64)
-        many, number = combinations(*(codes(every[name]) for name in COLUMNS))
-        first = np.full(many, _NEVER, np.int64)
-        np.minimum.at(first, number, every["first"].to_numpy())
-        label = np.empty(many, np.int64)
-        label[number[::-1]] = np.arange(len(every) - 1, -1, -1)  # of equal ones the first stays
-        by_label = np.argsort(label)
-        order = by_label[np.argsort(first[by_label], kind="stable")]
-        place = np.empty(many, np.int64)
-        place[order] = np.arange(many)
-        distinct = every.select(COLUMNS)[label[order]]
-        key = pl.Series("key", np.arange(many, dtype=np.int64))
-        return distinct.insert_column(0, key), place[number]
+    def labels(self) -> pl.DataFrame:
+        """Return what each label stands for, a row a label."""
+        return pl.concat([pl.DataFrame(schema=_SCHEMA), *self._parts])
+
+
+def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
+    if labels.is_empty():
+        return labels.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS), np.empty(0, np.int64)
+    many, number = combinations(*(codes(labels[name]) for name in COLUMNS))
+    first = np.full(many, _NEVER, np.int64)
+    np.minimum.at(first, number, labels["first"].to_numpy())
+    label = np.empty(many, np.int64)
+    label[number[::-1]] = np.arange(len(labels) - 1, -1, -1)  # of equal ones the first stays
+    by_label = np.argsort(label)
+    order = by_label[np.argsort(first[by_label], kind="stable")]
+    place = np.empty(many, np.int64)
+    place[order] = np.arange(many)
+    distinct = labels.select(COLUMNS)[label[order]]
+    key = pl.Series("key", np.arange(many, dtype=np.int64))
+    return distinct.insert_column(0, key), place[number]
 
 
 def codes(column: pl.Series) -> NDArray[np.int64]:

@@ -76,7 +76,6 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
         unit,
         units,
         left_out,
-        keys.with_columns(pl.lit(0, pl.Int64).alias("time")),
         pl.DataFrame(schema=WAITS),
     )
     return Reduced(

@@ -76,7 +76,6 @@ def reduce_merged(
             unit,
             units,
             left_out,
-            nothing.with_columns(pl.lit(0, pl.Int64).alias("time")),
             pl.DataFrame(schema=WAITS),
             on_gpu,
         ),

@@ -6,16 +6,17 @@ A reduced profile no longer needs its trace, so two large profiles need not be i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.diff.about import about
+from opscope.core.analysis.diff.about import about, dtypes
 from opscope.core.analysis.diff.exclusive import Cut, Events, cut, labelled
-from opscope.core.analysis.diff.keys import Keys
+from opscope.core.analysis.diff.keys import Keys, numbered
 from opscope.core.analysis.diff.rankwise import RANKED
 from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.diff.whole_job import Totals
@@ -103,7 +104,11 @@ class Reduced:
         return max(int(self.units["steps"].sum()), 1)
 
 
-def reduce(
+#: Ends reducing a profile, which is needed no longer.
+Ending = Callable[[], Reduced]
+
+
+def begin(
     ops: Ops,
     found: pl.DataFrame,
     exchanged: Callable[[], pl.DataFrame],
@@ -111,8 +116,8 @@ def reduce(
     *,
     inferred: bool = False,
     whole: bool = False,
-) -> Reduced:
-    """Return the reduced profile.
+) -> tuple[str, Ending]:
+    """Return what the unit is, and what ends reducing the profile: a third of the time, on one thread.
 
     ``found`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
     ``whole`` they are not looked at. ``exchanged`` returns ``distributed.exchanged``. ``waits``: those for
@@ -136,31 +141,44 @@ def reduce(
         spent, known = _spent(*cutting.result())
     units, spent, work, known, bare = _recorded(units, spent, work, known)
     units = sampled(units)
-    distinct, number = keys.numbered()
-    spent = _by_key(spent, number, "unit", "part")
-    work = _by_key(work, number, "unit")
-    kernels = _by_key(kernels, number, "name")
+    left_out += bare
+    begun = Reduced(
+        unit,
+        units,
+        left_out,
+        reason,
+        pl.DataFrame(),
+        spent,
+        work,
+        kernels,
+        known,
+        about(trace, unit, units, left_out, waits[0]),
+        tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
+        waiting=waiting_in(trace, units, exchanged),
+        ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
+    )
+    return unit, partial(_ended, begun, keys.labels())
+
+
+def _ended(begun: Reduced, labels: pl.DataFrame) -> Reduced:
+    """Return the reduced profile of one whose tables still have a ``label`` in place of a key."""
+    distinct, number = numbered(labels)
+    spent = _by_key(begun.spent, number, "unit", "part")
+    work = _by_key(begun.work, number, "unit")
+    kernels = _by_key(begun.kernels, number, "name")
     used, time = np.zeros(len(distinct), bool), np.zeros(len(distinct), np.int64)
     for one in (spent, work, kernels):
         key = one["key"].to_numpy()
         used[key[key >= 0]] = True  # -1: the rest, which is of no key
     np.add.at(time, work["key"].to_numpy(), work["time"].to_numpy())
     timed = distinct.with_columns(pl.Series("time", time)).filter(pl.Series(used, dtype=pl.Boolean))
-    distinct = timed.drop("time")
-    return Reduced(
-        unit,
-        units,
-        left_out + bare,
-        reason,
-        distinct,
-        spent.cast(dict(SPENT.items())),
-        work.cast(dict(WORK.items())),
-        kernels.cast(dict(KERNELS.items())),
-        known,
-        about(trace, unit, units, left_out + bare, timed, waits[0]),
-        tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
-        waiting=waiting_in(trace, units, exchanged),
-        ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
+    return replace(
+        begun,
+        keys=timed.drop("time"),
+        spent=spent.cast(dict(SPENT.items())),
+        work=work.cast(dict(WORK.items())),
+        kernels=kernels.cast(dict(KERNELS.items())),
+        about=pl.concat([begun.about, dtypes(timed)]),
     )
 
 

@@ -32,6 +32,7 @@ from opscope.core.analysis.diff.reduced import (
     STEPS,
     TOTALS,
     WHOLE,
+    Ending,
     Reduced,
 )
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited, waited
@@ -520,23 +521,27 @@ class Difference:
         return judged(frame, held if not self.whole else None, (there[0], there[1]))
 
 
-def compare(a: Callable[[str], Reduced], b: Callable[[str], Reduced]) -> Difference:
-    """Return the difference of two profiles; asked for each, they reduce it in a way (``reduced.STEPS`` …).
+def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Difference:
+    """Return the difference of two profiles; asked for each, they begin to reduce it in a way
+    (``reduced.STEPS`` …).
 
     Whole runs are compared if only one of the two has steps.
     """
-    one, other = a(STEPS), b(STEPS)
+    with Pool(1) as pool:  # while one thread ends the first, the second begins
+        ending = pool.submit(a(STEPS))
+        other = b(STEPS)()
+        one = ending.result()
     if (one.unit == RUN) != (other.unit == RUN):
         told = Difference.unlike(one, other)
-        return Difference(a(WHOLE), b(WHOLE), told)
+        return Difference(a(WHOLE)(), b(WHOLE)(), told)
     if one.parts != other.parts:
         told = LIGHT.format(one="A" if other.parts == PART_NAMES else "B")
-        return Difference(a(BY_PART), b(BY_PART), told)
+        return Difference(a(BY_PART)(), b(BY_PART)(), told)
     if (one.totals is None) != (other.totals is None) and one.parts == PART_NAMES:
         if one.totals is None:
-            one = a(TOTALS)
+            one = a(TOTALS)()
         else:
-            other = b(TOTALS)
+            other = b(TOTALS)()
     return Difference(one, other)
 
 
