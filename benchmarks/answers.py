@@ -58,7 +58,7 @@ def saved(texts: str, kernels: int, folder: Path) -> Path:
         code = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
         children.run([sys.executable, "-c", code, str(path), str(profile)])
         children.run(children.report(profile))
-        code = "import opscope, sys; opscope.load(sys.argv[1])._keep_kernels()"
+        code = "import opscope, sys; opscope.load(sys.argv[1])._keep_more()"
         children.run([sys.executable, "-c", code, str(profile)])
     return profile
 

@@ -165,6 +165,6 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
             write(made, sys.stderr, width)
         common.say(f"more: opscope report {target}")
         if not profile.is_light:
-            profile._keep_kernels()
+            profile._keep_more()
     except OSError:  # nobody can read it, and the exit status is the program's
         common.discard(sys.stderr)
