@@ -1,9 +1,12 @@
 """Measure the viewer's timeline as people use it: ``opscope view`` of a saved profile, in Chromium.
 
-Usage: python benchmarks/timeline.py [--kernels N] [--file PROFILE] [--windows N] [--times N] [--chromium PATH] [--lanes]
+Usage: python benchmarks/timeline.py [--kernels N] [--training | --file PROFILE] [--kept] [--windows N] [--times N]
+                                     [--chromium PATH] [--lanes]
 
-Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread, unless one is
-given, of which a copy without what opscope keeps in it is looked at. N times (3) it starts the server and opens the
+Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread; with --training one
+whose kernels have a call and two ranges each (``make_training.py``), and what ``opscope run`` leaves in a profile; or
+takes the one given. A copy without what opscope keeps in it is looked at; with --kept or --training a copy with all but
+the pictures that the viewer keeps. N times (3) it starts the server and opens the
 page twice: cold, as somebody who opens a profile that was saved and never looked at, and warm, as somebody who looks
 again in a window of the same size, after another start of the server. Each time the page is new to the browser, which
 runs already; the files are in the system's memory, cold or warm.
@@ -37,7 +40,7 @@ import polars as pl
 FIRST, REDRAW, BYTES, PAGE, MEMORY = 1.5, 50, 150, 400, 2_000
 STREAMS, STEPS = 8, 1_000
 #: What opscope keeps in a profile's folder.
-KEPT = "kept.*"
+KEPT, PICTURES = "kept.*", "kept.first_pictures.*"
 NAMES = (
     *(
         "ampere_fp16_s16816gemm_fp16_128x128",
@@ -255,11 +258,14 @@ def main() -> None:
     )
     parser.add_argument("--kernels", type=int, default=10_000_000)
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--kept", action="store_true")
     parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--lanes", action="store_true")
     asked = parser.parse_args()
+    left = PICTURES if asked.kept or asked.training else KEPT
     cold: list[Look] = []
     warm: list[Look] = []
     ready: list[float] = []
@@ -268,9 +274,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
         profile = Path(folder) / "run.opscope"
         if asked.file is not None:
-            shutil.copytree(asked.file, profile, ignore=shutil.ignore_patterns(KEPT))
+            shutil.copytree(asked.file, profile, ignore=shutil.ignore_patterns(left))
         else:
-            code = "import sys; from pathlib import Path; import timeline; timeline.make(Path(sys.argv[1]), int(sys.argv[2]))"
+            module = "make_training" if asked.training else "timeline"
+            code = f"import sys, opscope; from pathlib import Path; import {module}; "
+            code += f"{module}.make(Path(sys.argv[1]), int(sys.argv[2]))"
+            if asked.training:
+                code += "; opscope.load(sys.argv[1])._keep_more()"
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             command = [sys.executable, "-c", code, str(profile), str(asked.kernels)]
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": here})
@@ -279,7 +289,7 @@ def main() -> None:
             return
         browser = running.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox"])
         for _ in range(asked.times):
-            for one in profile.glob(KEPT):
+            for one in profile.glob(left):
                 one.unlink()
             for looks in (cold, warm):
                 with Server(profile) as server:
