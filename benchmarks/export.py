@@ -1,12 +1,13 @@
 """Measure ``opscope export`` of a saved profile, per format, beside saving a copy of the profile.
 
-Usage: python benchmarks/export.py [--kernels N] [--file PROFILE] [--growth]
+Usage: python benchmarks/export.py [--kernels N] [--file PROFILE] [--growth] [--without-calls] [--to FORMAT]
 
 Makes an nvprof database of N kernels and saves its profile, unless one is given. Each command has its own
 process: wall and CPU seconds and peak memory are the system's, sizes those of the files. The limit is to read the
 profile and write it again, ``opscope.load(…).save(…)``. On a busy machine compare CPU seconds. With --growth it
-writes Perfetto's file of 1, 3 and 10 million kernels without calls (``timeline.py``'s) instead, and prints the peak
-and how it grows beside the number of kernels.
+writes the file of one format (perfetto) of 1, 3 and 10 million kernels instead, and prints the peak and how it grows
+beside the number of kernels: of a training with a call and two ranges a kernel (``make_training.py``), or without
+calls (``timeline.py``'s kernels).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from pathlib import Path
 
 from make_nvprof import make
 from pyprof import Used, shown, timed
-from timeline import make as make_kernels
 
 FORMATS = ("perfetto", "chrome", "speedscope", "flamegraph", "prometheus")
 SIZES = (1_000_000, 3_000_000, 10_000_000)
+PATHS = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 SAVE = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"
 
 
@@ -33,16 +34,21 @@ def size(path: Path) -> float:
     return sum(one.stat().st_size for one in files if one.is_file()) / 1e6
 
 
-def growth() -> None:
-    """Print the peak of Perfetto's export by the number of kernels."""
+def growth(to: str, with_calls: bool) -> None:
+    """Print the peak of a format's export by the number of kernels."""
     before: tuple[int, float] | None = None
     for kernels in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            profile, target = Path(folder) / "run.opscope", Path(folder) / "out.pftrace"
-            make_kernels(profile, kernels)
-            command = [sys.executable, "-m", "opscope", "export", str(profile), "--to", "perfetto"]
+            profile, target = Path(folder) / "run.opscope", Path(folder) / "out"
+            module = "make_training" if with_calls else "timeline"
+            # in a process of its own: its memory is not the export's
+            code = f"import sys; from pathlib import Path; import {module}; "
+            code += f"{module}.make(Path(sys.argv[1]), {kernels})"
+            command = [sys.executable, "-c", code, str(profile)]
+            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": PATHS})
+            command = [sys.executable, "-m", "opscope", "export", str(profile), "--to", to]
             used = timed([*command, "-o", str(target)], Path(os.devnull))
-            shown(f"perfetto, {kernels:,} kernels", used)
+            shown(f"{to}, {kernels:,} kernels", used)
             line = f"{'':38}{size(target):9.1f} MB"
         if before is not None:
             line += f"{used.peak / before[1]:8.2f} times the peak, {kernels / before[0]:.2f} the kernels"
@@ -55,9 +61,11 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=200_000)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--without-calls", action="store_true")
+    parser.add_argument("--to", default="perfetto")
     asked = parser.parse_args()
     if asked.growth:
-        growth()
+        growth(asked.to, not asked.without_calls)
         return
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 200_000
 
 
-def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write the profile's timeline; return how many slices, instants, flows and counter values it has.
 
     Times are microseconds with three decimals, as the format has them, so no nanosecond is lost.
     """
-    timeline = Timeline(profile)
+    timeline = Timeline(profile, scratch)
     with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
         return _write(timeline, out, stage)
 

@@ -26,16 +26,22 @@ class Format:
     options: tuple[str, ...] = ()
     #: Whether it is a folder, not a file.
     folder: bool = False
+    #: Whether ``write`` takes ``scratch``, a folder for what takes much memory.
+    scratch: bool = False
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "perfetto": Format("perfetto", ".pftrace", "Perfetto's protobuf: tracks, arrows, counters"),
-    "chrome": Format("chrome", ".json", "the JSON of Chrome's tracing, which many viewers read"),
+    "perfetto": Format(
+        "perfetto", ".pftrace", "Perfetto's protobuf: tracks, arrows, counters", scratch=True
+    ),
+    "chrome": Format(
+        "chrome", ".json", "the JSON of Chrome's tracing, which many viewers read", scratch=True
+    ),
     "speedscope": Format(
-        "speedscope", ".speedscope.json", "speedscope: a profile a thread and stream"
+        "speedscope", ".speedscope.json", "speedscope: a profile a thread and stream", scratch=True
     ),
     "flamegraph": Format("flamegraph", ".folded", "folded stacks with nanoseconds", ("by",)),
-    "otlp": Format("otlp", ".otlp.json", "OpenTelemetry's spans, as lines of JSON"),
+    "otlp": Format("otlp", ".otlp.json", "OpenTelemetry's spans, as lines of JSON", scratch=True),
     "tensorboard": Format(
         "tensorboard", ".tensorboard", "a folder of TensorBoard's scalars by step", folder=True
     ),
@@ -62,6 +68,8 @@ def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, i
     # on the same disk, and with the rights that any new file has; it is gone if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
         made = Path(scratch) / path.name
+        if one.scratch:
+            options["scratch"] = Path(scratch)
         if one.folder:
             made.mkdir()
             counts = write(profile, made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -30,13 +31,13 @@ _AT_ONCE: Final = 4_000
 _INTERNAL: Final = 1
 
 
-def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write the spans; return how many. Times are Unix ns where the trace tells how its clock lies to it.
 
     A kernel is a child of the op that launched it, an op of what it is nested in. Ranges without a length are
     no spans.
     """
-    timeline = Timeline(profile)
+    timeline = Timeline(profile, scratch)
     with progress.stage("writing spans", len(timeline), progress.SLICES) as stage:
         return _write(timeline, out, stage)
 

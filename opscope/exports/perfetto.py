@@ -7,6 +7,7 @@ interned: each is written once, and referred to by its number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -34,9 +35,9 @@ _ONE: Final = field(_SEQUENCE, 1)
 _AT_ONCE: Final = 200_000
 
 
-def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write the profile's timeline; return how many slices, instants, flows and counter values it has."""
-    timeline = Timeline(profile)
+    timeline = Timeline(profile, scratch)
     with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
         return _write(timeline, out, stage)
 

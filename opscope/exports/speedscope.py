@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -20,13 +21,13 @@ _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 _AT_ONCE: Final = 400_000
 
 
-def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
+def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write a profile for each track; return how many there are, and how many slices. Times are ns.
 
     What has no length (marks) is left out: the format has only frames that open and close. Times are
     relative to the first, as the format's readers hold them in 53 bits.
     """
-    timeline = Timeline(profile)
+    timeline = Timeline(profile, scratch)
     with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
         return _write(timeline, out, stage)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, apart, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
+from opscope.core.tables.mapped import Mapped, let_go
 from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
@@ -137,8 +139,10 @@ class Curve:
 class Timeline:
     """The tracks of a profile, one after the other."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile = profile._narrow(_READ)
+    def __init__(self, profile: Profile, scratch: Path | None = None) -> None:
+        """``scratch``: a folder for what takes much memory."""
+        mapped = None if scratch is None else Mapped(scratch)
+        self._profile = profile = profile._narrow(_READ, mapped)
         self._number = 0
         self.trace = profile.attribution.trace
         told = self.trace["processes"].unique("process", keep="first", maintain_order=True)
@@ -237,8 +241,9 @@ class Timeline:
 
         none = np.empty(0, np.int64)
         nothing = Stack(none, none, none, none)
-        rows = in_order(made.start, rows)
+        rows = self._profile.attribution.kept(in_order(made.start, rows))
         for some in apart(made.start, made.end, rows):
+            let_go()
             part = rows[some]
             start, end = made.start[part] + self.shift, made.end[part] + self.shift
             marks = np.flatnonzero(end <= start)
@@ -352,7 +357,7 @@ class Timeline:
                 used = launched.call[part]
                 used = used[used >= 0]
                 calls[used] = used + 1
-        return calls
+        return self._profile.attribution.kept(calls)
 
 
 def _flow(call: Codes, rows: Ints) -> Codes:

@@ -30,6 +30,7 @@ from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text, distinct_values, hand_back
+from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile.kept import Place
@@ -132,18 +133,21 @@ class Base:
         self._part_of: tuple[Base, NDArray[np.bool_]] | None = None
         #: The profile whose trace has all columns: this one, unless it is ``_narrow``.
         self._whole: Base = self
+        #: Where columns are kept that take much memory; None: there.
+        self._mapped: Mapped | None = None
 
-    def _narrow(self, only: Mapping[str, Collection[str]]) -> Self:
+    def _narrow(self, only: Mapping[str, Collection[str]], mapped: Mapped | None = None) -> Self:
         """Return this profile if any of its tables was read already, else one that reads of the tables in
         ``only`` these columns alone, for whoever shows the trace and gives it up. It keeps the attribution
-        in the profile's folder, and no other result."""
+        in the profile's folder, and no other result. ``mapped``: where tables and attribution are kept that
+        take much memory."""
         tables = self.trace.tables
-        narrowed = tables.narrowed(only) if isinstance(tables, Tables) else None
+        narrowed = tables.narrowed(only, mapped) if isinstance(tables, Tables) else None
         if narrowed is None or self._part_of is not None or "attribution" in vars(self):
             return self
         made = type(self)(Trace(narrowed, self.trace.present, self.trace.origin), self._stored)
         made._path, made._place, made._kept = self._path, self._place, self._kept
-        made._whole = self
+        made._whole, made._mapped = self, mapped
         return made
 
     @once
@@ -152,10 +156,10 @@ class Base:
         known = self._found()
         if known is not None:
             try:
-                return attribute(self.trace, known)
+                return attribute(self.trace, known, mapped=self._mapped)
             except Unfit as error:
                 _log.debug("%s: the stored attribution is not used: %s", self._path, error)
-        made = attribute(self.trace)
+        made = attribute(self.trace, mapped=self._mapped)
         if made.found is not None:
             for name, frame in made.found.tables().items():
                 self._keep(name, frame)

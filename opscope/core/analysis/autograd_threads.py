@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints
 
 #: Names of PyTorch's autograd nodes. (Threads of TensorFlow's pool run forward and backward ops alike.)
@@ -39,10 +40,13 @@ class AutogradThreads:
         nodes = np.flatnonzero((codes == _BACKWARD) & attribution.is_op & is_node[meaning.reading])
         first = bool((seq.gather(nodes) == 0).any()) if len(nodes) else False
         self._numbered = (seq >= (0 if first else 1)).fill_null(False)
-        self.lanes: set[tuple[int, int]] = self._of(nodes)
+        self.lanes: set[tuple[int, int]] = set()
+        for part in pieces(len(nodes)):
+            self.lanes |= self._of(nodes[part])
         if self.lanes:
             others = [DIRECTIONS.index(name) for name in ("forward", "optimizer", "input")]
-            self.lanes -= self._of(np.flatnonzero(np.isin(codes, others)))
+            for part in pieces(len(codes)):
+                self.lanes -= self._of(part.start + np.flatnonzero(np.isin(codes[part], others)))
 
     def without(self, rows: Ints) -> None:
         """Remove the threads of those op ``rows`` that have a sequence number but no direction."""

@@ -23,6 +23,7 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import OpCall
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.mapped import let_go
 
 _NO_CALL: Final = OpCall("")
 
@@ -80,6 +81,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
     )
     is_op = attribution.is_op
+    let_go()
     canonical = np.zeros(len(is_op), bool)
     rows = np.flatnonzero(is_op & matrix[place])
     canonical[rows] = ~attribution.above(rows)[rows]
@@ -88,12 +90,14 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     others = others[outside]
     canonical[others] = ~attribution.above(np.flatnonzero(canonical))[others]
     others = others[canonical[others]]
+    let_go()
     launches = np.zeros(len(canonical), bool)
     for launched in (attribution.kernels, attribution.memops):
         launches[launched.op[launched.op >= 0]] = True
     canonical[others] = launches[others] | ~attribution.above(others)[others]
     free = (known & ~something_known)[place] & is_op
-    return Costs(catalogue, place, canonical, free, attribution)
+    kept = attribution.kept
+    return Costs(catalogue, kept(place), kept(canonical), kept(free), attribution)
 
 
 class Sharing:

@@ -148,8 +148,11 @@ class Told:
             self._costs = {"bytes": self._table["bytes"]}
             return
         costs = kernel_costs(ops) if costs is None else costs
+        mapped = ops.attribution.mapped
         self._costs = {
-            name: column if column.null_count() < len(column) else column[:0]
+            name: (column if mapped is None else mapped.column(column))
+            if column.null_count() < len(column)
+            else column[:0]
             for name, column in costs.select(ALL_FLOPS, "bytes").to_dict().items()
         }
         self._generated = any_matches(self._table["name"], GENERATED)

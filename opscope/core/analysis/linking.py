@@ -23,6 +23,7 @@ from opscope.core.perf.shapes import expanded, is_scalar_slot, tensors
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.mapped import let_go
 
 ForwardOf = Callable[[Ints], Ints]
 #: Returns the catalogue rows of distinct calls, each given with the number of what completes it.
@@ -64,6 +65,7 @@ def linked_costs(
     place = ops.reading.copy()
     for way in _WAYS:
         rows, numbers, added = _priced(ops, catalogue, way(ops))
+        let_go()
         place[rows] = numbers
         if len(added):
             catalogue = pl.concat([catalogue, added])
@@ -373,6 +375,8 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
         [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls], bool
     )
     node = np.array([call.name.startswith(_LOOKUP_NODE) for call in calls], bool)
+    if not (named.any() and node.any()):
+        return forward
     lookup_nodes = (
         np.flatnonzero(node[meaning.reading[rows]] & (forward >= 0)) if len(rows) else rows
     )

@@ -21,6 +21,7 @@ from opscope.core.once import once
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, merge
+from opscope.core.tables.mapped import let_go
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
 _FORWARD: Final = DIRECTIONS.index("forward")
@@ -142,7 +143,7 @@ class Ops:
             for part in pieces(len(reading)):
                 rows = part.start + np.flatnonzero(~has_own[part] & (codes[part] == _FORWARD))
                 codes[rows[engine.has(rows)]] = _BACKWARD
-        return codes
+        return self.attribution.kept(codes)
 
     def forward_of(self, rows: Ints) -> Ints:
         """Return for backward op rows the op row that each differentiates, -1 if there is none.
@@ -167,6 +168,7 @@ class Ops:
         del has_thread, is_node
         if not keyed.any():
             return found
+        let_go()
         is_op, others = self.attribution.is_op, self.attribution.also_forward
         given = self._givers((is_op if others is None else is_op | others) & numbered & ~backward)
 
@@ -186,18 +188,22 @@ class Ops:
 
         for _ in ahead(pair, len(found)):
             pass
-        return found
+        return self.attribution.kept(found)
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
         """Return per lane a lookup from sequence number to the row of the latest ``chosen`` op with it."""
-        given = np.flatnonzero(chosen)
+        given = np.flatnonzero(chosen).astype(np.int32)
+        lanes = np.empty(len(given), np.int64)
+        for part in pieces(len(given)):
+            lanes[part] = self._lanes(given[part])
         found = {}
-        for lane, places in grouped(self._lanes(given)):
+        for lane, places in grouped(lanes):
             rows = given[places]
             start = self._start.gather(rows).to_numpy()
             if np.any(start[1:] < start[:-1]):
                 rows = rows[np.argsort(start, kind="stable")]
             found[lane] = LookUp(self.attribution.meaning.seq.gather(rows).to_numpy(), rows)
+        let_go()
         return found
 
     def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
@@ -246,7 +252,7 @@ class Ops:
             many = len(fwd_thread) + 2
         return fwd_thread, many
 
-    def _lanes(self, rows: Ints) -> Ints:
+    def _lanes(self, rows: Ints | NDArray[np.int32]) -> Ints:
         """Return for each row the number of its (process, forward thread)."""
         fwd_thread, many = self._forward_thread
         thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
@@ -259,7 +265,7 @@ class Ops:
         ten million has eighty."""
         flags: NDArray[np.bool_] = self.readings["shaped"].to_numpy()
         found: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
-        return found
+        return self.attribution.kept(found)
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """Return ``inputs``, ``dtypes`` and ``params`` of the nearest op around each row that has shapes.

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import Ints, merge, union_length
 from opscope.core.tables.trace import Trace
 
@@ -56,15 +57,17 @@ def bounds(trace: Trace) -> pl.DataFrame:
     ends = (pl.col("start").min(), pl.col("end").max())
     parts = []
     for name in ("ranges", "calls", "kernels", "memops"):
-        table = trace[name].select("process", "start", "end")
-        process = table["process"]
-        alike = len(table) > 0 and not process.null_count() and process.min() == process.max()
-        # most traces are of one process: a minimum is many times faster than a group of a million
-        parts.append(
-            table.select(pl.col("process").first(), *ends)
-            if alike
-            else table.group_by("process").agg(*ends)
-        )
+        whole = trace[name].select("process", "start", "end")
+        for part in pieces(len(whole)):
+            table = whole[part]
+            process = table["process"]
+            alike = len(table) > 0 and not process.null_count() and process.min() == process.max()
+            # most traces are of one process: a minimum is many times faster than a group of a million
+            parts.append(
+                table.select(pl.col("process").first(), *ends)
+                if alike
+                else table.group_by("process").agg(*ends)
+            )
     return pl.concat(parts).group_by("process").agg(*ends).sort("process")
 
 

@@ -7,8 +7,8 @@ the loops are over threads and over distinct texts.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,7 @@ from opscope.core.attribution.order import (
 from opscope.core.attribution.reasons import REASONS
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import Ints, nearest
+from opscope.core.tables.mapped import Mapped, let_go
 from opscope.core.tables.trace import Trace
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "launching_calls",
 ]
 
+_Kind = TypeVar("_Kind", bound=np.generic)
 #: Number of levels that ``climb`` walks one by one. Real traces nest less, hostile ones by thousands.
 _DEEP: Final = 64
 #: Below one row in this many, sorting the rows costs less than a flag for each row of the trace.
@@ -57,7 +59,7 @@ class Attribution:
     ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it
     (-1: none). ``also_forward``: per range row, whether it is the forward op of an op although a selection
     left it out as an op; None if nothing was selected. ``found``: what can be stored to attribute the same
-    trace again in less time; None of a selection.
+    trace again in less time; None of a selection. ``mapped``: where long columns are kept, if not in memory.
     """
 
     trace: Trace
@@ -68,6 +70,11 @@ class Attribution:
     memops: Launched
     also_forward: NDArray[np.bool_] | None = None
     found: Found | None = field(default=None, compare=False, repr=False)
+    mapped: Mapped | None = field(default=None, compare=False, repr=False)
+
+    def kept(self, column: NDArray[_Kind]) -> NDArray[_Kind]:
+        """Return a long column that stays as long as the attribution, where its columns are kept."""
+        return column if self.mapped is None else self.mapped.array(column)
 
     def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
         """Return for each op row the nearest row among itself and its ancestors that is ``wanted``.
@@ -106,7 +113,13 @@ class Attribution:
         return marked
 
 
-def attribute(trace: Trace, found: Found | None = None, *, infer_steps: bool = True) -> Attribution:
+def attribute(
+    trace: Trace,
+    found: Found | None = None,
+    *,
+    infer_steps: bool = True,
+    mapped: Mapped | None = None,
+) -> Attribution:
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
@@ -124,6 +137,8 @@ def attribute(trace: Trace, found: Found | None = None, *, infer_steps: bool = T
             known = rule.apply(known)
             if found is not None and rule.number == "ops":  # no rule before needs it
                 found.check(known.is_op)
+            if mapped is not None:
+                known = _moved(known, mapped)
             if rule.stored:
                 learned |= {name: getattr(known, name) for name in _LEARNED if name in rule.gives}
             stage.add(rule.weight)
@@ -138,6 +153,7 @@ def attribute(trace: Trace, found: Found | None = None, *, infer_steps: bool = T
         known.launched["kernels"],
         known.launched["memops"],
         found=found,
+        mapped=mapped,
     )
 
 
@@ -146,6 +162,28 @@ def _with(known: Known, found: Found) -> Known:
     links = {name: one.call for name, one in found.launched.items()}
     return replace(
         known, links=links, launched=found.launched, parent=found.parent, steps=found.steps
+    )
+
+
+def _moved(known: Known, mapped: Mapped) -> Known:
+    """Return what is known with its long columns in files: rules read them, and make new ones."""
+    let_go()
+    meaning = known.meaning
+    return replace(
+        known,
+        links={name: mapped.array(rows) for name, rows in known.links.items()},
+        meaning=replace(
+            meaning, reading=mapped.array(meaning.reading), seq=mapped.column(meaning.seq)
+        ),
+        is_op=mapped.array(known.is_op),
+        nested=mapped.array(known.nested),
+        used=mapped.array(known.used),
+        parent=mapped.array(known.parent),
+        call_op=mapped.array(known.call_op),
+        launched={
+            name: Launched(*(mapped.array(getattr(one, field.name)) for field in fields(one)))
+            for name, one in known.launched.items()
+        },
     )
 
 

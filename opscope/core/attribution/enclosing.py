@@ -19,6 +19,7 @@ from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import pairs, spread
 from opscope.core.tables.intervals import NONE, Ints, Nest, depth, nest
 from opscope.core.tables.lanes import lanes_of
+from opscope.core.tables.mapped import let_go
 
 #: Number of frames of a call stack that a source column shows, innermost first.
 FRAMES_SHOWN: Final = LIMIT + 1
@@ -141,6 +142,8 @@ class Context:
             )
             chosen[chosen] = ~marked.fill_null(False).to_numpy()
         rows = np.flatnonzero(chosen)
+        del chosen
+        let_go()
         texts = [name or "" for name in names]
         process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()
         thread = self._ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
@@ -161,6 +164,7 @@ class Context:
                 joiner, alone = _CHAINED[kind]
                 _chain(tree, value, texts, joiner(), alone)
             nests[key] = (tree, value)
+        let_go()
         first: dict[str, int] = {}
         same = np.array(
             [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32

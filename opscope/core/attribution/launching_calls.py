@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.tables.columns import LookUp
+from opscope.core.tables.columns import LookUp, pieces
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
 
@@ -30,17 +30,22 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
 
     def find(process: int) -> None:
         rows, launches = ours[process], theirs[process]
-        wanted = executed["correlation"].gather(rows).fill_null(NONE).to_numpy()
         ids = calls["correlation"].gather(launches).fill_null(NONE - 1).to_numpy()
         start = calls["start"].gather(launches).to_numpy()
         if np.any(start[1:] < start[:-1]):
             by_start = np.argsort(start, kind="stable")
             launches, ids, start = launches[by_start], ids[by_start], start[by_start]
-        last = LookUp(ids, launches)(wanted)
-        if not np.all(ids[1:] > ids[:-1]):
-            begin = executed["start"].gather(rows).to_numpy()
-            last = _before(last, begin, wanted, calls, (ids, launches, start))
-        found[rows] = last
+        latest = LookUp(ids, launches)
+        once = bool(np.all(ids[1:] > ids[:-1]))
+        # several calls of one id are sorted for all kernels at once
+        for part in pieces(len(rows)) if once else (slice(None),):
+            some = rows[part]
+            wanted = executed["correlation"].gather(some).fill_null(NONE).to_numpy()
+            last = latest(wanted)
+            if not once:
+                begin = executed["start"].gather(some).to_numpy()
+                last = _before(last, begin, wanted, calls, (ids, launches, start))
+            found[some] = last
 
     with Pool(_WORKERS) as pool:  # NumPy releases the GIL
         for _ in pool.map(find, ours.keys() & theirs.keys()):

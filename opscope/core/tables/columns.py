@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from .mapped import let_go
 from .pool import Pool
 
 #: Rows handled at a time where all at once would take too much memory.
@@ -30,6 +31,8 @@ def pieces(many: int, most: int = 0) -> Iterator[slice]:
     most = min(most, PIECE) or PIECE
     for begin in range(0, max(many, 1), most):
         yield slice(begin, min(begin + most, many))
+        if many > PIECE:
+            let_go()
 
 
 def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
@@ -347,7 +350,7 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
 class LookUp:
     """Finds rows by id; of several rows with one id, the last. A negative or unknown id has no row."""
 
-    def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+    def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.signedinteger[Any]]) -> None:
         self._low, high = int(ids.min()), int(ids.max())
         self._table: NDArray[np.int32] | None = None
         if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: a table beats a sort

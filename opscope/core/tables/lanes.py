@@ -34,14 +34,17 @@ class Lanes:
         changes = np.flatnonzero(self.of[1:] != self.of[:-1]) + 1
         if len(changes) * _RUN < len(self.of):
             # one scan for all lanes, run by run
-            parts: dict[int, list[Ints]] = {}
+            parts: dict[int, list[NDArray[np.int32]]] = {}
             for begin, end in pairwise([0, *changes.tolist(), len(self.of)]):
                 rows = np.flatnonzero(chosen[begin:end])
                 if len(rows):
                     rows += begin
-                    parts.setdefault(int(self.of[begin]), []).append(rows)
+                    held = parts.setdefault(int(self.of[begin]), [])
+                    held.append(
+                        rows.astype(np.int32)
+                    )  # those of all lanes are held: a table has no more rows
             for number in sorted(parts):
-                yield self.keys[number], np.concatenate(parts.pop(number))
+                yield self.keys[number], np.concatenate(parts.pop(number), dtype=np.int64)
             return
         if len(self.keys) <= _FEW:
             for number, key in enumerate(self.keys):
@@ -65,7 +68,12 @@ def lanes(frame: pl.DataFrame) -> Lanes:
 
 def lanes_of(process: NDArray[Any], thread: NDArray[Any]) -> Lanes:
     """Return the lanes of rows with these processes and threads."""
-    changes = np.flatnonzero((process[1:] != process[:-1]) | (thread[1:] != thread[:-1])) + 1
+    differs = np.zeros(max(len(process) - 1, 0), bool)
+    for part in pieces(len(differs)):
+        here, after = part, slice(part.start + 1, part.stop + 1)
+        differs[here] = (process[after] != process[here]) | (thread[after] != thread[here])
+    changes = np.flatnonzero(differs) + 1
+    del differs
     if len(changes) * _RUN < len(process):
         first = np.concatenate((np.zeros(min(1, len(process)), np.int64), changes))
         keys, of = _numbered(process[first], thread[first])

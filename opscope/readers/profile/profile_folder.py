@@ -20,6 +20,7 @@ from opscope.core import progress
 from opscope.core.once import lock_of
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import sharing_nulls
+from opscope.core.tables.mapped import Mapped, let_go
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound
@@ -34,6 +35,8 @@ DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.P
 #: Files with more rows are refused: the rows of a trace differ in their times, which take at least a byte.
 _ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
+#: Tables of fewer rows are not worth a file of their own.
+_ROWS_IN_MEMORY: Final = 1 << 18
 #: Columns of events that no file may lack.
 TIMES: Final = frozenset({"start", "end", "time"})
 
@@ -51,9 +54,12 @@ class Tables(dict[str, pl.DataFrame]):
         rows: Mapping[str, int],
         own: bool,
         only: Mapping[str, Collection[str]] | None = None,
+        mapped: Mapped | None = None,
     ) -> None:
-        """``only``: the columns that tables of a trace have; of other tables all."""
+        """``only``: the columns that tables of a trace have; of other tables all. ``mapped``: where these
+        tables are kept, if not in memory."""
         super().__init__()
+        self._mapped = mapped
         self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
         self._only = dict(only or {})
         for name in files:
@@ -65,12 +71,14 @@ class Tables(dict[str, pl.DataFrame]):
         rows = {name: many for name, many in self._rows.items() if name not in files}
         return Tables(self._path, {**self._files, **more}, rows, self._own)
 
-    def narrowed(self, only: Mapping[str, Collection[str]]) -> Tables | None:
+    def narrowed(
+        self, only: Mapping[str, Collection[str]], mapped: Mapped | None = None
+    ) -> Tables | None:
         """Return the trace's tables, of which those in ``only`` have these columns alone: to ask for another
-        is an error. None if any table was read already or changed."""
+        is an error; they are kept where ``mapped`` says. None if any table was read already or changed."""
         if any(name not in self._files for name in only):
             return None
-        found = Tables(self._path, self._files, self._rows, self._own, only)
+        found = Tables(self._path, self._files, self._rows, self._own, only, mapped)
         for name in self.keys() - self._files.keys():
             found[name] = self[name]
         return found
@@ -134,6 +142,15 @@ class Tables(dict[str, pl.DataFrame]):
         """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
         they are asked for. One that no file has takes no memory until it is asked for."""
         held = set.intersection(*_columns(self._path, self._files[name]))
+        if self._mapped is not None and (self.unread(name) or 0) > _ROWS_IN_MEMORY:
+            # one column after the other is in memory
+            moved = [
+                self._mapped.column(self.part(name, [column])[0][column]).rechunk()
+                for column in sorted(held.intersection(wanted))
+            ]
+            frame, _ = _with_nulls(name, pl.DataFrame(moved), held & set(TABLES[name]), wanted)
+            let_go()
+            return frame.select(one for one in TABLES[name] if one in wanted)
         frame, _ = self.part(name, wanted)
         for column in held.intersection(wanted):
             frame = frame.with_columns(frame[column].rechunk())

@@ -1,0 +1,87 @@
+"""Keep long columns in files that are mapped: they take memory only while they are read, a part at a time.
+
+A page of such a file that was read is memory of the process until ``let_go``. After that it is read again,
+from the system's cache or the file. Whoever goes through many rows lets go between parts of them, as
+``columns.pieces`` does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+#: Columns of fewer bytes stay in memory.
+LEAST: Final = 4 << 20
+#: Bytes that are written at a time.
+_AT_ONCE: Final = 16 << 20
+_Kind = TypeVar("_Kind", bound=np.generic)
+#: The maps that anything still holds, and the address of each.
+_maps: Final[weakref.WeakKeyDictionary[mmap.mmap, int]] = weakref.WeakKeyDictionary()
+_changing: Final = threading.Lock()
+
+
+def let_go() -> None:
+    """Give back the memory of what was read of mapped columns. Their values stay; they are read again."""
+    if not _maps or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    with _changing:
+        held = list(_maps)
+    for one in held:
+        one.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(values: NDArray[Any]) -> bool:
+    """Return whether an array is one of ``Mapped``, or a view of it."""
+    with _changing:
+        held = [(address, len(one)) for one, address in _maps.items()]
+    return any(address <= values.ctypes.data < address + size for address, size in held)
+
+
+class Mapped:
+    """Puts columns into files in a folder. The files have no names: each is gone with its column."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def array(self, values: NDArray[_Kind]) -> NDArray[_Kind]:
+        """Return an equal array, which can only be read; a short one itself. Raises OSError."""
+        if values.nbytes < LEAST or is_mapped(values):
+            return values
+        return self._mapped([values], values.dtype)
+
+    def column(self, values: pl.Series) -> pl.Series:
+        """Return an equal column; itself if it is short, has nulls, or is neither numbers nor categories."""
+        size = values.dtype.is_numeric() and values.estimated_size()
+        if values.dtype == pl.Categorical:
+            size = 4 * len(values)
+        if size < LEAST or values.null_count():
+            return values
+        numbers = values.to_physical()
+        if numbers.n_chunks() == 1 and is_mapped(numbers.to_numpy()):
+            return values
+        chunks = [one.to_numpy() for one in numbers.get_chunks()]
+        made = pl.Series(values.name, self._mapped(chunks, chunks[0].dtype))  # uncopied
+        return made.cat.to(pl.Categorical) if values.dtype == pl.Categorical else made
+
+    def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            for part in parts:
+                step = max(1, _AT_ONCE // part.itemsize)
+                for begin in range(0, len(part), step):
+                    file.write(np.ascontiguousarray(part[begin : begin + step]).data)
+            file.flush()
+            made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        values = np.frombuffer(made, dtype)
+        with _changing:
+            _maps[made] = values.ctypes.data
+        let_go()
+        return values

@@ -1,0 +1,110 @@
+"""Columns in mapped files are equal to those in memory, before and after their memory is given back."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_series_equal
+
+from opscope.core.tables import mapped
+from opscope.core.tables.mapped import Mapped, is_mapped, let_go
+
+NUMBERS = (pl.Int8, pl.Int32, pl.Int64, pl.UInt8, pl.UInt32, pl.Float64)
+here = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Short columns are mapped too, and written a few bytes at a time."""
+    monkeypatch.setattr(mapped, "LEAST", 1)
+    monkeypatch.setattr(mapped, "_AT_ONCE", 24)
+
+
+@here
+@given(values=st.lists(st.integers(0, 100), min_size=1), kind=st.sampled_from(NUMBERS))
+def test_a_column_of_numbers_is_equal_and_no_file_has_a_name(short, tmp_path, values, kind):
+    column = pl.Series("some", values, kind)
+    made = Mapped(tmp_path).column(column)
+    assert is_mapped(made.to_numpy())
+    assert_series_equal(made, column)
+    let_go()
+    assert_series_equal(made, column)
+    assert not list(tmp_path.iterdir())
+
+
+@here
+@given(parts=st.lists(st.lists(st.sampled_from(["a", "b", "", "é"]), min_size=1), min_size=1))
+def test_a_column_of_categories_in_pieces_is_equal(short, tmp_path, parts):
+    column = pl.concat([pl.Series("some", part, pl.Categorical) for part in parts], rechunk=False)
+    made = Mapped(tmp_path).column(column)
+    let_go()
+    assert made.n_chunks() == 1
+    assert len(made) == 1 or is_mapped(made.to_physical().to_numpy())  # Polars copies one
+    assert_series_equal(made, column)
+    assert made.gather([len(column) - 1]).to_list() == column[-1:].to_list()
+
+
+@here
+@given(
+    values=st.lists(
+        st.integers(-(2**62), 2**62) | st.none(),
+        min_size=1,
+    ).filter(lambda values: None in values)
+)
+def test_a_column_with_nulls_stays_as_it_is(short, tmp_path, values):
+    column = pl.Series("some", values, pl.Int64)
+    assert Mapped(tmp_path).column(column) is column
+
+
+def test_columns_of_texts_and_short_ones_stay_as_they_are(tmp_path):
+    held = Mapped(tmp_path)
+    for column in (pl.Series(["a"]), pl.Series([1, 2]), pl.Series([], dtype=pl.Categorical)):
+        assert held.column(column) is column
+    assert held.array(np.arange(3)).flags.writeable
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.int64])
+def test_an_array_is_equal_can_only_be_read_and_is_mapped_once(short, tmp_path, kind):
+    values = np.arange(1_000).astype(kind)
+    held = Mapped(tmp_path)
+    made = held.array(values)
+    let_go()
+    assert made.dtype == values.dtype
+    np.testing.assert_array_equal(made, values)
+    assert not is_mapped(values)
+    assert held.array(made) is made
+    assert held.array(made[3:9]).base is not None
+    assert is_mapped(made[3:9])
+    with pytest.raises(ValueError, match="read-only"):
+        made[0] = 1
+
+
+def test_a_map_is_closed_with_its_last_column(short, tmp_path):
+    before = len(mapped._maps)
+    made = Mapped(tmp_path).column(pl.Series([1, 2, 3]))
+    part = pl.DataFrame({"a": made}).filter(pl.col("a") > 0)["a"][:1]
+    assert len(mapped._maps) == before + 1
+    view = made.to_numpy()
+    del made
+    assert view.tolist() == [1, 2, 3]
+    del view, part
+    assert len(mapped._maps) == before
+
+
+def test_a_full_disk_is_an_error(short, tmp_path, monkeypatch):
+    class Full:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mapped.tempfile, "TemporaryFile", lambda **_: Full())
+    with pytest.raises(OSError, match="No space"):
+        Mapped(tmp_path).array(np.arange(9))
