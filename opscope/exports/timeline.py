@@ -18,7 +18,7 @@ from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, apart, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
-from opscope.core.tables.mapped import Mapped, let_go
+from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go
 from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Timeline:
 
     def __init__(self, profile: Profile, scratch: Path | None = None) -> None:
         """``scratch``: a folder for what takes much memory."""
-        mapped = None if scratch is None else Mapped(scratch)
+        mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
         self._profile = profile = profile._narrow(_READ, mapped)
         self._number = 0
         self.trace = profile.attribution.trace

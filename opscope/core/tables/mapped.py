@@ -19,6 +19,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+#: Whether memory of a mapped file can be given back. On Windows not; nor can its folder be removed then.
+POSSIBLE: Final = hasattr(mmap, "MADV_DONTNEED")
 #: Columns of fewer bytes stay in memory.
 LEAST: Final = 4 << 20
 #: Bytes that are written at a time.
@@ -31,7 +33,7 @@ _changing: Final = threading.Lock()
 
 def let_go() -> None:
     """Give back the memory of what was read of mapped columns. Their values stay; they are read again."""
-    if not _maps or not hasattr(mmap, "MADV_DONTNEED"):
+    if not _maps or not POSSIBLE:
         return
     with _changing:
         held = list(_maps)
