@@ -18,7 +18,8 @@ from .urls import is_web, name_of, shown
 def write_file(source: Path, url: str, force: bool = False) -> None:
     """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
     known, path = _opened(url)
-    _refuse(known, path, url, force)
+    if not force:  # it asks twice, and what is there is replaced
+        _refuse(known, path, url, force)
     tried(url, lambda: known.put_file(os.fspath(source), path))
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from .heap import kept
+
 #: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
 THREADS: Final = (
     "POLARS_MAX_THREADS",
@@ -60,12 +62,19 @@ def read_batch(
             f"{_host()} has opscope {here[0]} (analysis {here[1]}), and the job was begun with"
             f" {made_by[0]} (analysis {made_by[1]}): install one version on all machines"
         )
-    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
-
     if write is None:
         from .partial import write_partial  # lazy: it loads Polars
 
         write = write_partial
+    with kept():
+        return _each(sources, parts, options, write)
+
+
+def _each(
+    sources: Sequence[str], parts: str, options: Mapping[str, Any], write: Write
+) -> list[Outcome] | Refused:
+    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
+
     done = []
     for source in sources:
         try:
