@@ -84,7 +84,7 @@ class Diff(Steps, Host):
             whole=whole,
         )
         if found.unit == STEP and len(self.trace["processes"]) > 1:
-            found = replace(found, ranked=rankwise.ranked(self._step_table, self._exchanged))
+            found = replace(found, ranked=rankwise.ranked(self._step_table, self._exchanged_in))
         hand_back()
         return found
 

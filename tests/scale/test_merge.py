@@ -135,14 +135,6 @@ def test_the_order_of_adding_changes_nothing(tmp_path, monkeypatch):
     assert_same(merge(made), files)
 
 
-@pytest.fixture
-def small_pieces(monkeypatch):
-    """Make a piece of each partial, as the rows of many ranks come in pieces."""
-    monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
-    monkeypatch.setattr("opscope.core.tables.narrow.MOST", 1)
-    monkeypatch.setattr("opscope.core.analysis.distributed.MOST", 1)
-
-
 @pytest.mark.parametrize("name", REAL)
 def test_of_real_traces_in_pieces(name, shared, tmp_path, small_pieces):
     test_of_real_traces(name, shared, tmp_path)
