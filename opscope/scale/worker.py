@@ -44,7 +44,7 @@ def read_batch(
     sources: Sequence[str],
     parts: str,
     options: Mapping[str, Any],
-    made_by: tuple[str, int],
+    made_by: tuple[str, int, int],
     write: Write | None = None,
     threads: int | None = None,
 ) -> list[Outcome] | Refused:
@@ -59,8 +59,8 @@ def read_batch(
     here = version()
     if here != made_by:
         return Refused(
-            f"{_host()} has opscope {here[0]} (analysis {here[1]}), and the job was begun with"
-            f" {made_by[0]} (analysis {made_by[1]}): install one version on all machines"
+            f"{_host()} has opscope {_worded(here)}, and the job was begun with {_worded(made_by)}:"
+            " install one version on all machines"
         )
     if write is None:
         from .partial import write_partial  # lazy: it loads Polars
@@ -94,12 +94,18 @@ def _within(path: str, folder: str) -> bool:
     return path.rstrip("/") == base or path.startswith(base + "/")
 
 
-def version() -> tuple[str, int]:
-    """Return the version of opscope and that of its analysis, which partials must share."""
+def version() -> tuple[str, int, int]:
+    """Return the version of opscope, of its analysis and of a partial's layout, which partials must share."""
     from opscope.profile.saved import ANALYSIS  # lazy: it loads Polars
     from opscope.version import __version__
 
-    return __version__, ANALYSIS
+    from .packed import LAYOUT  # lazy: it loads Polars
+
+    return __version__, ANALYSIS, LAYOUT
+
+
+def _worded(made_by: tuple[str, int, int]) -> str:
+    return f"{made_by[0]} (analysis {made_by[1]}, layout {made_by[2]})"
 
 
 def bounds(threads: int) -> dict[str, str]:
