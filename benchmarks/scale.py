@@ -116,16 +116,20 @@ def as_rank(
     tables["trace.devices"] = tables["trace.devices"].with_columns(
         pl.lit(f"GPU-{rank}").alias("uuid")
     )
-    found = tables["exchanges"]
-    if collectives is not None:
-        each = pl.int_range(collectives, dtype=pl.Int64, eager=True)
-        found = found[[0] * collectives].with_columns(
-            *((pl.col(name) + each * 1_000_000).alias(name) for name in ("called", "start", "end")),
-            each.alias("seq"),
-            pl.lit(size, pl.Int64).alias("size"),
-        )
     late = (rank * 2654435761) % 9_973
-    tables["exchanges"] = found.with_columns(pl.col("start") - late, pl.col("called") - late)
+    if collectives is not None:
+        tables["arrivals"] = tables["arrivals"][[0] + [1] * (collectives - 1)]
+    for name in ("exchanges", "calls_made"):
+        found = tables[name]
+        if collectives is not None:
+            each = pl.int_range(collectives, dtype=pl.Int64, eager=True)
+            times = [one for one in ("called", "start", "end") if one in found.columns]
+            found = found[[0] * collectives].with_columns(
+                *((pl.col(one) + each * 1_000_000).alias(one) for one in times),
+                each.alias("seq"),
+                pl.lit(size, pl.Int64).alias("size"),
+            )
+        tables[name] = found.with_columns(pl.col("start") - late, pl.col("called") - late)
     about = {
         **partial.about, "content": f"{rank}",
         "source": {**partial.about["source"], "place": f"/made/rank{rank}.json"},

@@ -170,7 +170,10 @@ class Answers(Diagnosed, Saved):
 
     def _arrived_in(self) -> Iterator[pl.DataFrame]:
         parts = partial(self._frame_in, "arrivals", "collectives")
-        return arrived_apart(self._exchanged_in, parts)()
+        try:
+            yield from arrived_apart(self._exchanged_in, parts)()
+        except ValueError as error:
+            raise BadInput(self._path or "a merged job", f"damaged: {error}") from error
 
     @once
     def _calls_made(self) -> pl.DataFrame:
