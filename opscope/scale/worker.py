@@ -104,8 +104,9 @@ def version() -> tuple[str, int, int]:
     return __version__, ANALYSIS, LAYOUT
 
 
-def _worded(made_by: tuple[str, int, int]) -> str:
-    return f"{made_by[0]} (analysis {made_by[1]}, layout {made_by[2]})"
+def _worded(made_by: tuple[str, int] | tuple[str, int, int]) -> str:
+    layout = f", layout {made_by[2]}" if len(made_by) > 2 else ""  # earlier versions say none
+    return f"{made_by[0]} (analysis {made_by[1]}{layout})"
 
 
 def bounds(threads: int) -> dict[str, str]:

@@ -166,6 +166,13 @@ def test_a_worker_with_another_version_is_refused(tmp_path, monkeypatch, pool, o
     assert not list(tmp_path.glob("parts/*"))
 
 
+def test_a_job_that_an_earlier_version_began_is_refused(tmp_path):
+    """It said nothing of the layout of partials."""
+    refused = worker.read_batch(["rank0.json"], str(tmp_path), {}, ("0.0.1", 1))  # type: ignore[arg-type]
+    assert isinstance(refused, worker.Refused)
+    assert "begun with 0.0.1 (analysis 1): install one version" in refused.what
+
+
 def test_an_unknown_gpu_is_refused_as_load_refuses_it(tmp_path, pool):
     with pytest.raises(UnknownDevice):
         opscope.load(rank_files(tmp_path, 2), executor=pool, gpu="Abacus 3000")
