@@ -75,7 +75,7 @@ def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
                 held = pl.concat([held, more.select(*ARRIVALS)])
             yield rows.with_columns(held[: len(rows)].get_columns())
             held = held[len(rows) :]
-        if len(held) or next(beside, None) is not None:
+        if len(held) or any(len(more) for more in beside):
             raise ValueError("more arrivals than collectives that synchronise")
 
     return made
