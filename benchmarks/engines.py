@@ -68,7 +68,11 @@ def ranks(source: Path, folder: Path, many: int) -> list[Path]:
 
 
 def ready(seconds: float) -> int:
-    """In a worker: import what reading needs, and wait so that every worker gets one of these."""
+    """In a worker: import what reading needs, with the threads that a batch would have, and wait so that every
+    worker gets one of these."""
+    from opscope.scale.worker import bounds
+
+    os.environ.update(bounds(1))
     import opscope.scale.partial  # noqa: F401
 
     time.sleep(seconds)

@@ -5,7 +5,8 @@
 One run prints ratios: the merge of 1,000 partials against the reading of 1,000 ranks (of which ``--mapped``
 are read, and their mean is taken; the partials of the others are copies under other ranks), the peak of
 memory of each merge until its profile is written, and a partial's share of its trace. The ranks of the second merge
-are made in memory.
+are made in memory. Then it asks each of the saved jobs what compares ranks (``stragglers`` …), each answer in a
+process of its own. ``--merge FILE:RANKS:COLLECTIVES --save JOB`` and ``--report JOB`` do one of these alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+#: What compares the ranks of a job, and the diagnosis, which does too.
+ANSWERS = (
+    "stragglers", "collective_waits", "late_causes", "slowest_ranks", "step_imbalance", "collective_faults",
+    "last_collectives", "collective_bandwidth", "collective_ends", "diagnosis",
+)  # fmt: skip
 #: A made rank: this many steps, each of so many kernels with an op and a call.
 STEPS, OPS = 20, 150
 
@@ -110,16 +116,20 @@ def as_rank(
     tables["trace.devices"] = tables["trace.devices"].with_columns(
         pl.lit(f"GPU-{rank}").alias("uuid")
     )
-    found = tables["exchanges"]
-    if collectives is not None:
-        each = pl.int_range(collectives, dtype=pl.Int64, eager=True)
-        found = found[[0] * collectives].with_columns(
-            *((pl.col(name) + each * 1_000_000).alias(name) for name in ("called", "start", "end")),
-            each.alias("seq"),
-            pl.lit(size, pl.Int64).alias("size"),
-        )
     late = (rank * 2654435761) % 9_973
-    tables["exchanges"] = found.with_columns(pl.col("start") - late, pl.col("called") - late)
+    if collectives is not None:
+        tables["arrivals"] = tables["arrivals"][[0] + [1] * (collectives - 1)]
+    for name in ("exchanges", "calls_made"):
+        found = tables[name]
+        if collectives is not None:
+            each = pl.int_range(collectives, dtype=pl.Int64, eager=True)
+            times = [one for one in ("called", "start", "end") if one in found.columns]
+            found = found[[0] * collectives].with_columns(
+                *((pl.col(one) + each * 1_000_000).alias(one) for one in times),
+                each.alias("seq"),
+                pl.lit(size, pl.Int64).alias("size"),
+            )
+        tables[name] = found.with_columns(pl.col("start") - late, pl.col("called") - late)
     about = {
         **partial.about, "content": f"{rank}",
         "source": {**partial.about["source"], "place": f"/made/rank{rank}.json"},
@@ -160,17 +170,45 @@ def thousand(folder: Path, names: list[str], ranks: int) -> None:
         packed.write(parts / f"rank{rank}-made.partial.parquet", about, one.tables)
 
 
-def merged(what: str) -> dict[str, float]:
-    """Run a merge in a process of its own; return its CPU seconds and peak memory (GB)."""
+def apart(*words: str) -> dict[str, float]:
+    """Run this file in a process of its own; return what it printed last."""
     done = subprocess.run(
-        [sys.executable, __file__, "--merge", what], capture_output=True, text=True, check=True
+        [sys.executable, __file__, *words], capture_output=True, text=True, check=True
     )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def merge_one(what: str) -> None:
-    """Merge a folder, or ``FILE:RANKS:COLLECTIVES`` made in memory of one partial; print CPU and peak."""
+def peak() -> float:
+    """The most memory that this process has had, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def reported(job: str) -> None:
+    """Ask the saved job what compares its ranks, each time in a process of its own; print CPU and peaks."""
+    opened = apart("--answer", job)
+    print(f"opening {Path(job).name}: {opened['cpu']:.1f} CPU s, peak {opened['peak']:.2f} GB")
+    for name in ANSWERS:
+        one = apart("--answer", f"{job}:{name}")
+        print(
+            f"  {name}: {one['cpu'] - opened['cpu']:.1f} CPU s, peak {one['peak']:.2f} GB, {one['rows']:,} rows",
+            flush=True,
+        )
+
+
+def answer_one(what: str) -> None:
+    """Open a job and ask it for a frame, ``JOB:NAME``; print CPU and peak."""
+    import opscope
+
+    job, _, name = what.rpartition(":") if ":" in what else (what, "", "")
+    profile = opscope.load(job)
+    rows = len(getattr(profile, name)()) if name else 0
+    print(json.dumps({"cpu": cpu(), "peak": peak(), "rows": rows}))
+
+
+def merge_one(what: str, place: str) -> None:
+    """Merge a folder, or ``FILE:RANKS:COLLECTIVES`` made in memory of one partial, and save it; print CPU and
+    peak."""
     import polars as pl
 
     from opscope.scale import packed
@@ -198,16 +236,13 @@ def merge_one(what: str) -> None:
         before = cpu()
         profile = merged_of(made())
         spent = cpu() - before - making
-    with tempfile.TemporaryDirectory(prefix="opscope-scale-") as name:
-        before = cpu()
-        profile.save(Path(name, "job.opscope"))
-        saved = cpu() - before
-        files = sorted(Path(name).rglob("extra.exchanged*/*.parquet"))
-        files += sorted(Path(name).rglob("extra.exchanged.parquet"))
-        rows = pl.scan_parquet(files).select(pl.len())
-        calls = rows.collect().item()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(json.dumps({"cpu": spent, "saved": saved, "peak": peak, "calls": calls}))
+    before = cpu()
+    profile.save(place)
+    saved = cpu() - before
+    files = sorted(Path(place).rglob("extra.exchanged*/*.parquet"))
+    files += sorted(Path(place).rglob("extra.exchanged.parquet"))
+    calls = pl.scan_parquet(files).select(pl.len()).collect().item()
+    print(json.dumps({"cpu": spent, "saved": saved, "peak": peak(), "calls": calls}))
 
 
 def main() -> None:
@@ -216,17 +251,25 @@ def main() -> None:
     parser.add_argument("--mapped", type=int, default=24)
     parser.add_argument("--many", type=int, default=100_000)
     parser.add_argument("--collectives", type=int, default=500)
-    parser.add_argument("--merge", help=argparse.SUPPRESS)
+    for name in ("merge", "save", "answer", "report"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.merge:
-        merge_one(asked.merge)
+        merge_one(asked.merge, asked.save)
+        return
+    if asked.answer:
+        answer_one(asked.answer)
+        return
+    if asked.report:
+        reported(asked.report)
         return
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="opscope-scale-") as name:
         folder = Path(name)
         each, share, names = mapped(folder, asked.mapped, asked.ranks)
         thousand(folder, names, asked.ranks)
-        few = merged(os.fspath(folder / "parts"))
+        job = os.fspath(folder / "few.opscope")
+        few = apart("--merge", os.fspath(folder / "parts"), "--save", job)
         whole = each * asked.ranks
         print(
             f"map: {each:.3f} CPU s a rank ({STEPS * (OPS + 1):,} kernels); partial: {share:.2%} of its trace"
@@ -235,13 +278,16 @@ def main() -> None:
             f"merge of {asked.ranks:,} ranks: {few['cpu']:.2f} CPU s = {few['cpu'] / whole:.2%} of the map's"
             f" {whole:.0f}; {few['saved']:.2f} to write the profile; peak {few['peak']:.2f} GB"
         )  # fmt: skip
+        reported(job)
         if asked.many:
-            place = folder / "parts" / names[0]
-            many = merged(f"{place}:{asked.many}:{asked.collectives}")
+            made = f"{folder / 'parts' / names[0]}:{asked.many}:{asked.collectives}"
+            job = os.fspath(folder / "many.opscope")
+            many = apart("--merge", made, "--save", job)
             print(
                 f"merge of {asked.many:,} made ranks × {asked.collectives} collectives ({many['calls']:,} rows):"
                 f" {many['cpu']:.0f} CPU s, {many['saved']:.0f} to write the profile; peak {many['peak']:.2f} GB"
             )  # fmt: skip
+            reported(job)
     print(f"({time.perf_counter() - begin:.0f} s in all)")
 
 

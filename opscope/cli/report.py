@@ -216,11 +216,10 @@ def report(
 
 
 def _say_lacking(names: Iterable[str], frames: Collection[str]) -> None:
-    """Name the reports that a profile made from partials lacks; end the command if it lacks all."""
+    """Name the reports that a profile made from partials lacks, and why; end the command if it lacks all."""
     lacking = [name for name in names if name not in frames]
     if not lacking:
         return
-    what = (
-        f"made from partials, which lack {', '.join(lacking)}: open the rank's own file for these"
-    )
-    (common.say if frames else common.fail)(what)
+    from opscope.reports import not_merged  # lazy: as others of that room
+
+    (common.say if frames else common.fail)(not_merged.told(lacking))

@@ -11,6 +11,7 @@ from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.saying import framework
 from opscope.core.analysis import diagnosis_time, light_diagnosis, stragglers
+from opscope.core.tables.gathered import one_piece
 
 from .base import selectable
 from .host import Host
@@ -50,7 +51,8 @@ class Diagnosed(Steps, Memory, Idle, Host, Light):
         steps = diagnosis_time.steps_to_judge(self._found_steps, self.input_waits(), work, host)
         late = pl.DataFrame()
         if len(trace["processes"]) > 1:
-            late = stragglers.stragglers(trace, diagnosis_time.within(self._exchanged, steps))
+            judged = one_piece(diagnosis_time.within(self._exchanged, steps))
+            late = stragglers.stragglers(trace, judged)
         if work is None:
             divided = diagnosis_time.on_cpu(host, self._exchanged, steps)
         else:

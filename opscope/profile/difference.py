@@ -89,7 +89,7 @@ class Diff(Steps, Host):
         )
         ranked = pl.DataFrame(schema=rankwise.RANKED)
         if unit == STEP and len(self.trace["processes"]) > 1:
-            ranked = rankwise.ranked(self._step_table, self._exchanged)
+            ranked = rankwise.ranked(self._step_table, self._exchanged_in)
 
         @cache
         def ended() -> Reduced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,6 +26,10 @@ class Job(Base):
     @once
     def _exchanged(self) -> pl.DataFrame:
         return distributed.exchanged(self.attribution)
+
+    def _exchanged_in(self) -> Iterator[pl.DataFrame]:
+        """Yield ``_exchanged`` in pieces, the rows of a process in one of them."""
+        yield self._exchanged
 
     @selectable
     def communication(self, **where: Unpack[Where]) -> pl.DataFrame:

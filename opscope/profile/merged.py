@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path as FilePath
@@ -19,16 +20,19 @@ from opscope.core.analysis.diff.merged_job import reduce_merged
 from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
-from opscope.core.analysis.step_times import STEPS, processes_of, step_at
+from opscope.core.analysis.distributed import one_clock
+from opscope.core.analysis.step_times import STEPS, processes_of, steps_at
 from opscope.core.analysis.stragglers import stragglers
+from opscope.core.job.numbering import matched_in
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
-from opscope.core.tables.narrow import Frames
+from opscope.core.tables.narrow import Frames, each, whole
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile import profile_writing
+from opscope.readers.profile.profile_folder import Tables
 
 from .diagnosed import Diagnosed
 from .saved import ANALYSIS, Path, Saved
@@ -119,14 +123,17 @@ class Answers(Diagnosed, Saved):
 
     @once
     def _diagnosed(self) -> pl.DataFrame:
-        steps = counted(self._step_table)
-        process = processes_of(self._exchanged["process"])
-        end = self._exchanged["end"].fill_null(0).to_numpy() - 1
-        inside = pl.Series(step_at(steps, process, end) >= 0, dtype=pl.Boolean)
-        late = stragglers(self.trace, self._exchanged.filter(inside))
+        place = steps_at(counted(self._step_table))
+
+        def judged(piece: pl.DataFrame) -> pl.DataFrame:
+            end = piece["end"].fill_null(0).to_numpy() - 1
+            inside = place(processes_of(piece["process"]), end) >= 0
+            return piece.filter(pl.Series(inside, dtype=pl.Boolean))
+
+        late = stragglers(self.trace, each(self._exchanged_in, judged))
         names = self.trace["processes"]["framework"].drop_nulls().cast(pl.String).unique().to_list()
         return merged_diagnosis(
-            ranked(self._step_table, self._exchanged),
+            ranked(self._step_table, self._exchanged_in),
             late,
             not self.cpu_only,
             names[0] if len(names) == 1 else None,
@@ -143,7 +150,7 @@ class Answers(Diagnosed, Saved):
             found = reduce_merged(
                 self.trace,
                 self._step_table,
-                self._exchanged,
+                self._exchanged_in,
                 self.spans,
                 self._totals_of_all,
                 how,
@@ -156,14 +163,27 @@ class Answers(Diagnosed, Saved):
         """The first start and the last end (ns) of each process's events."""
         return self._frame("bounds", self._lacking("times of events"))
 
+    def _exchanged_in(self) -> Iterator[pl.DataFrame]:
+        return self._frame_in("exchanged", "collectives")
+
     @once
     def _arrived(self) -> pl.DataFrame:
-        parts = self._frame("arrivals", self._lacking("collectives"))
-        return arrived_apart(self._exchanged, parts)
+        return whole(self._arrived_in)
+
+    def _arrived_in(self) -> Iterator[pl.DataFrame]:
+        parts = partial(self._frame_in, "arrivals", "collectives")
+        try:
+            yield from arrived_apart(self._exchanged_in, parts)()
+        except ValueError as error:
+            raise BadInput(self._path or "a merged job", f"damaged: {error}") from error
 
     @once
     def _calls_made(self) -> pl.DataFrame:
         return self._frame("calls_made", self._lacking("calls of collectives"))
+
+    def _called_in(self) -> Iterator[pl.DataFrame]:
+        made = partial(self._frame_in, "calls_made", "calls of collectives")
+        return matched_in(made, one_clock(self.trace))()
 
     @once
     def _kernel_speeds(self) -> pl.DataFrame:
@@ -204,6 +224,15 @@ class Answers(Diagnosed, Saved):
                 held = stored in self._given_frames
                 self._frames[name] = self._given_frames[stored] if held else make()
             return self._frames[name]
+
+    def _frame_in(self, name: str, what: str) -> Iterator[pl.DataFrame]:
+        """Yield the frame in pieces, anew each time; one that has one piece is kept."""
+        given = self._given_frames
+        if name not in given:
+            raise NotMerged(what)
+        if isinstance(given, (Frames, Tables)) and name not in self._frames and given.several(name):
+            return given.pieces(name)
+        return iter((self._frame(name, self._lacking(what)),))
 
     def _passing(self, name: str, columns: Any, row: int | None = None) -> pl.DataFrame:
         frame = self._cached(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -51,6 +52,9 @@ class Ranks(Steps):
         did = step_times.happened(self._ops, lambda: self._exchanged)
         return arrivals(self._exchanged, did)
 
+    def _arrived_in(self) -> Iterator[pl.DataFrame]:
+        yield self._arrived
+
     @once
     def _calls_made(self) -> pl.DataFrame:
         return called(self.attribution, self._exchanged)
@@ -58,6 +62,9 @@ class Ranks(Steps):
     @once
     def _called(self) -> pl.DataFrame:
         return matched(self._calls_made, distributed.one_clock(self.trace))
+
+    def _called_in(self) -> Iterator[pl.DataFrame]:
+        yield self._called
 
     @once
     def _kernel_speeds(self) -> pl.DataFrame:
@@ -75,7 +82,7 @@ class Ranks(Steps):
         group's collective before; what it did longest beyond the other is the cause.
         """
         return self._given(
-            "late_causes", lambda: late_causes.late_causes(self._arrived, self._rank_names)
+            "late_causes", lambda: late_causes.late_causes(self._arrived_in, self._rank_names)
         )
 
     @selectable
@@ -83,7 +90,9 @@ class Ranks(Steps):
         """The rank with most work in each step, and how far apart the ranks' work was."""
         return self._given(
             "slowest_ranks",
-            lambda: slowest_ranks.slowest_ranks(work_by_step(self._found_steps, self._exchanged)),
+            lambda: slowest_ranks.slowest_ranks(
+                work_by_step(self._found_steps, self._exchanged_in)
+            ),
         )
 
     @selectable
@@ -95,7 +104,9 @@ class Ranks(Steps):
         """
         return self._given(
             "collective_faults",
-            lambda: collective_faults.collective_faults(self._called, self._ranks, self._exchanged),
+            lambda: collective_faults.collective_faults(
+                self._called_in, self._ranks, self._exchanged_in
+            ),
         )
 
     @selectable
@@ -106,7 +117,7 @@ class Ranks(Steps):
         """
         return self._given(
             "last_collectives",
-            lambda: collective_faults.last_collectives(self._called, self._ranks),
+            lambda: collective_faults.last_collectives(self._called_in, self._ranks),
         )
 
     @selectable
@@ -119,7 +130,7 @@ class Ranks(Steps):
 
     def _made_bandwidth(self) -> pl.DataFrame:
         on = distributed.machine_errors(self.trace).select("process", "machine")
-        return collective_rates.collective_rates(self._exchanged, on)
+        return collective_rates.collective_rates(self._exchanged_in, on)
 
     @selectable
     def rank_outliers(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -162,6 +173,6 @@ class Ranks(Steps):
         return self._given(
             "collective_ends",
             lambda: collective_ends.collective_ends(
-                self._exchanged, distributed.machine_errors(self.trace), self._rank_names
+                self._exchanged_in, distributed.machine_errors(self.trace), self._rank_names
             ),
         )

@@ -105,17 +105,21 @@ class Steps(Job, Work):
     @selectable
     def stragglers(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Which ranks enter collectives last, how often, and how long the others wait for them."""
-        return self._given("stragglers", lambda: stragglers.stragglers(self.trace, self._exchanged))
+        return self._given(
+            "stragglers", lambda: stragglers.stragglers(self.trace, self._exchanged_in)
+        )
 
     @selectable
     def collective_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The time in collectives as waiting and transfer, by kind and group; all ranks added up."""
-        return self._given("collective_waits", lambda: stragglers.collective_waits(self._exchanged))
+        return self._given(
+            "collective_waits", lambda: stragglers.collective_waits(self._exchanged_in)
+        )
 
     @selectable
     def step_imbalance(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How the work of each rank in a step compares with that of the others in the same step."""
         return self._given(
             "step_imbalance",
-            lambda: stragglers.step_imbalance(self._found_steps, self._exchanged),
+            lambda: stragglers.step_imbalance(self._found_steps, self._exchanged_in),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import NotReached
-from .stores import path_in, store, tried
+from .stores import below, path_in, store, tried
 from .urls import is_pattern, is_web, scheme_of
 
 #: A pattern or a folder with more files than this is refused: it is not what anyone means.
@@ -67,7 +67,7 @@ def under(url: str) -> dict[str, Found]:
     """
     known, place = store(url), url.rstrip("/")
     base = path_in(known, place).strip("/")
-    infos = tried(url, lambda: known.find(base, detail=True))
+    infos = tried(url, lambda: below(known, base))
     _bound(url, len(infos))
     found = {}
     for name, info in sorted(infos.items()):

@@ -82,6 +82,13 @@ def path_in(known: Any, url: str) -> str:
     return str(known._strip_protocol(scheme.lower() + colon + rest))
 
 
+def below(known: Any, path: str) -> dict[str, Any]:
+    """Return the files in the folder and below, by name, with what the store tells of each; of a file itself
+    (adlfs gives it without details) that one."""
+    found = known.find(path, detail=True)
+    return found if isinstance(found, dict) else {str(one): {"name": str(one)} for one in found}
+
+
 def _account(url: str) -> dict[str, str]:
     """The storage account that ``abfss://container@account.dfs.core.windows.net/…`` names."""
     if scheme_of(url) not in ("abfs", "abfss"):

@@ -11,14 +11,15 @@ from typing import Any
 from .copied import scratch
 from .errors import NotReached
 from .listed import META
-from .stores import in_words, path_in, store, tried
+from .stores import below, in_words, path_in, store, tried
 from .urls import is_web, name_of, shown
 
 
 def write_file(source: Path, url: str, force: bool = False) -> None:
     """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
     known, path = _opened(url)
-    _refuse(known, path, url, force)
+    if not force:  # it asks twice, and what is there is replaced
+        _refuse(known, path, url, force)
     tried(url, lambda: known.put_file(os.fspath(source), path))
 
 
@@ -113,7 +114,7 @@ def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]
 
 def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
     """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
-    held = tried(url, lambda: known.find(path, detail=True) if known.exists(path) else {})
+    held = tried(url, lambda: below(known, path) if known.exists(path) else {})
     # of an empty folder, which SeaweedFS keeps when its files are gone, the folder itself is listed
     found = [one for one, told in held.items() if told.get("type") != "directory"]
     names = [str(one).strip("/").removeprefix(path.strip("/")).strip("/") for one in found]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opscope import frames
 from opscope.core.not_merged import NotMerged
 
-from . import units, vendor_words
+from . import not_merged, units, vendor_words
 from .columns import columns
 from .layout import Column, Table
 from .report import Report, View
@@ -29,7 +29,9 @@ def table(report: Report, profile: Profile, view: View) -> Table:
     try:
         return table_of(report, profile, view)
     except NotMerged as error:
-        return Table(report.title, [Column("what", "")], (), (str(error),))
+        why = not_merged.reason(report.name)
+        said = f"{error} ({why})" if why else str(error)
+        return Table(report.title, [Column("what", "")], (), (said,))
 
 
 def table_of(report: Report, profile: Profile, view: View) -> Table:

@@ -280,7 +280,7 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
     own |= {"arrivals", "kernel_speeds", "medians_of_samples", "moved"}
     return {
         "exchanged": exchanged,
-        "calls_made": _moved(joined.narrow("calls_made").pieces, moves),
+        "calls_made": _moved(_together(joined.narrow("calls_made")), moves),
         "step_table": each(steps, lambda piece: moves.moved(piece, ("start", "end"))),
         "step_phases": phases,
         "memory": each(memory, lambda piece: moves.moved(piece, ("peak_time",))),

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from .heap import kept
+
 #: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
 THREADS: Final = (
     "POLARS_MAX_THREADS",
@@ -42,7 +44,7 @@ def read_batch(
     sources: Sequence[str],
     parts: str,
     options: Mapping[str, Any],
-    made_by: tuple[str, int],
+    made_by: tuple[str, int, int],
     write: Write | None = None,
     threads: int | None = None,
 ) -> list[Outcome] | Refused:
@@ -57,15 +59,22 @@ def read_batch(
     here = version()
     if here != made_by:
         return Refused(
-            f"{_host()} has opscope {here[0]} (analysis {here[1]}), and the job was begun with"
-            f" {made_by[0]} (analysis {made_by[1]}): install one version on all machines"
+            f"{_host()} has opscope {_worded(here)}, and the job was begun with {_worded(made_by)}:"
+            " install one version on all machines"
         )
-    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
-
     if write is None:
         from .partial import write_partial  # lazy: it loads Polars
 
         write = write_partial
+    with kept():
+        return _each(sources, parts, options, write)
+
+
+def _each(
+    sources: Sequence[str], parts: str, options: Mapping[str, Any], write: Write
+) -> list[Outcome] | Refused:
+    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
+
     done = []
     for source in sources:
         try:
@@ -85,12 +94,19 @@ def _within(path: str, folder: str) -> bool:
     return path.rstrip("/") == base or path.startswith(base + "/")
 
 
-def version() -> tuple[str, int]:
-    """Return the version of opscope and that of its analysis, which partials must share."""
+def version() -> tuple[str, int, int]:
+    """Return the version of opscope, of its analysis and of a partial's layout, which partials must share."""
     from opscope.profile.saved import ANALYSIS  # lazy: it loads Polars
     from opscope.version import __version__
 
-    return __version__, ANALYSIS
+    from .packed import LAYOUT  # lazy: it loads Polars
+
+    return __version__, ANALYSIS, LAYOUT
+
+
+def _worded(made_by: tuple[str, int] | tuple[str, int, int]) -> str:
+    layout = f", layout {made_by[2]}" if len(made_by) > 2 else ""  # earlier versions say none
+    return f"{made_by[0]} (analysis {made_by[1]}{layout})"
 
 
 def bounds(threads: int) -> dict[str, str]:

@@ -33,3 +33,11 @@ def job(tmp_path_factory, real) -> list[Path]:
 def serial(job, tmp_path_factory):
     """The job's profile, of partials that were made one after the other in this process."""
     return opscope.load(job, parts=tmp_path_factory.mktemp("serial") / "parts")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch) -> None:
+    """Make a piece of each partial, as the rows of many ranks come in pieces."""
+    monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
+    for user in ("core.tables.narrow", "core.tables.gathered", "core.analysis.collective_faults"):
+        monkeypatch.setattr(f"opscope.{user}.MOST", 1)

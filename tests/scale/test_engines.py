@@ -151,18 +151,26 @@ def test_what_cannot_be_written_ends_the_job_and_blames_no_file(tmp_path, pool):
     assert not list(tmp_path.glob("*.failed.json"))
 
 
-@pytest.mark.parametrize("other", [("0.0.1", None), (None, -1)])
+@pytest.mark.parametrize("other", [(0, "0.0.1"), (1, -1), (2, -1)])
 def test_a_worker_with_another_version_is_refused(tmp_path, monkeypatch, pool, other):
     here = worker.version()
-    begun = (other[0] or here[0], here[1] if other[1] is None else other[1])
+    begun = tuple(other[1] if place == other[0] else one for place, one in enumerate(here))
     monkeypatch.setattr("opscope.scale.engines.version", lambda: begun)
     files = rank_files(tmp_path, 2)
     with pytest.raises(
-        EngineError, match=f"has opscope {here[0]} .analysis {here[1]}.*begun with"
+        EngineError,
+        match=f"has opscope {here[0]} .analysis {here[1]}, layout {here[2]}.*begun with",
     ) as told:
         read_ranks(files, tmp_path / "parts", pool)
     assert "install one version on all machines" in str(told.value)
     assert not list(tmp_path.glob("parts/*"))
+
+
+def test_a_job_that_an_earlier_version_began_is_refused(tmp_path):
+    """It said nothing of the layout of partials."""
+    refused = worker.read_batch(["rank0.json"], str(tmp_path), {}, ("0.0.1", 1))  # type: ignore[arg-type]
+    assert isinstance(refused, worker.Refused)
+    assert "begun with 0.0.1 (analysis 1): install one version" in refused.what
 
 
 def test_an_unknown_gpu_is_refused_as_load_refuses_it(tmp_path, pool):

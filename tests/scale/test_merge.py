@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.errors import BadInput, NotMerged
-from opscope.reports import console
+from opscope.reports import console, not_merged
 from opscope.reports.registry import reports
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
@@ -135,14 +135,6 @@ def test_the_order_of_adding_changes_nothing(tmp_path, monkeypatch):
     assert_same(merge(made), files)
 
 
-@pytest.fixture
-def small_pieces(monkeypatch):
-    """Make a piece of each partial, as the rows of many ranks come in pieces."""
-    monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
-    monkeypatch.setattr("opscope.core.tables.narrow.MOST", 1)
-    monkeypatch.setattr("opscope.core.analysis.distributed.MOST", 1)
-
-
 @pytest.mark.parametrize("name", REAL)
 def test_of_real_traces_in_pieces(name, shared, tmp_path, small_pieces):
     test_of_real_traces(name, shared, tmp_path)
@@ -235,6 +227,13 @@ def test_the_documentation_lists_each_report_that_is_not_merged_with_its_reason(
     first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(listed) == sorted(refused)
+    told = [
+        line.split("|")[2].strip().replace("`", "")
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
+    assert told == [*not_merged.REASONS]
+    assert listed == [name for names in not_merged.REASONS.values() for name in names]
 
 
 def test_every_other_method_answers_or_refuses(tmp_path):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import opscope
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.made_job import job_files
@@ -14,10 +15,28 @@ from tests.merged_same import assert_same
 STEPS, RANKS = 6, 4
 
 
-def merged_of(files, folder):
-    for one in files:
-        write_partial(one, folder)
-    return merge(folder)
+@pytest.fixture(autouse=True, params=["whole", "pieces", "pieces of a saved job"])
+def how_it_is_read(request):
+    """Collectives are in one table, or in a piece a rank, as those of very many ranks are."""
+    if request.param != "whole":
+        request.getfixturevalue("small_pieces")
+    return request.param
+
+
+@pytest.fixture
+def merged_of(how_it_is_read, tmp_path):
+    def made(files, folder):
+        for one in files:
+            write_partial(one, folder)
+        merged = merge(folder)
+        if how_it_is_read.endswith("saved job"):
+            merged.save(tmp_path / "job.opscope")
+            merged = opscope.load(tmp_path / "job.opscope")
+        if how_it_is_read != "whole":
+            assert len([*merged._exchanged_in()]) == len(files)
+        return merged
+
+    return made
 
 
 def late(how):
@@ -36,7 +55,7 @@ def late(how):
 
 @pytest.mark.parametrize("how", ["compute", "input", "launch"])
 @pytest.mark.parametrize("hosts", [0, 2], ids=["one clock", "clocks 50 ms apart"])
-def test_a_late_rank_and_why(tmp_path, how, hosts):
+def test_a_late_rank_and_why(tmp_path, how, hosts, merged_of):
     apart = {rank: 50_000.0 * (rank // 2) for rank in range(RANKS)} if hosts else None
     files = job_files(tmp_path, RANKS, late(how), offset_us=apart, hosts=hosts)
     merged = merged_of(files, tmp_path / "parts")
@@ -55,7 +74,7 @@ def hung(rank):
         yield from (("compute", 50), ("all_reduce", "0", 64))
 
 
-def test_a_hang_s_last_state(tmp_path):
+def test_a_hang_s_last_state(tmp_path, merged_of):
     files = job_files(tmp_path, RANKS, hung)
     merged = merged_of(files, tmp_path / "parts")
     assert_same(merged, files)
@@ -78,7 +97,30 @@ def experts(rank):
         yield ("send", 1, 64) if rank == 0 else ("recv", 0, 64) if rank == 1 else ("compute", 5)
 
 
-def test_what_ranks_sent_each_other_and_which_are_unlike(tmp_path):
+def unlike(rank):
+    """Rank 1 enters the second collective with another dtype, and rank 3 the third with another size."""
+    for step in range(4):
+        yield from (("step", step), ("compute", 100))
+        if (rank, step) == (1, 1):
+            yield ("all_reduce", "0", 128, {"dtype": "Half"})
+        else:
+            yield ("all_reduce", "0", 128 if (rank, step) == (3, 2) else 64)
+        if rank < 2:
+            yield ("all_reduce", "pair", 16)
+
+
+def test_ranks_that_enter_a_collective_unlike(tmp_path, merged_of):
+    files = job_files(tmp_path, RANKS, unlike, {"pair": [0, 1]})
+    merged = merged_of(files, tmp_path / "parts")
+    assert_same(merged, files)
+    found = merged.collective_faults().select("fault", "who").rows()
+    assert found == [
+        ("dtypes differ", "f16: 1; f32: 0, 2, 3"),
+        ("sizes differ", "256 bytes: 0, 1, 2; 512 bytes: 3"),
+    ]
+
+
+def test_what_ranks_sent_each_other_and_which_are_unlike(tmp_path, merged_of):
     files = job_files(tmp_path, RANKS, experts)
     merged = merged_of(files, tmp_path / "parts")
     loaded = assert_same(merged, files)

@@ -150,12 +150,13 @@ def test_reports_that_are_lacking_are_named(tmp_path):
     run("merge", tmp_path / "parts", "-o", job)
     both = run("report", job, "--reports", "roofline,idle", "--json")
     assert list(json.loads(both.stdout)) == ["idle"]
-    assert "which lack roofline" in both.stderr
+    assert "which lack roofline (a row is one execution of an op;" in both.stderr
     alone = run("report", job, "--reports", "roofline", "--json")
     assert alone.exit_code == 2
     assert alone.stdout == ""
     shown = run("report", job, "--reports", "roofline").stdout
     assert "made from partials, which hold no events" in shown
+    assert "a row is one execution of an op" in " ".join(shown.split())
     assert run_app_status(["kernels", "--each", str(job)]) == 2
     assert run_app_status(["kernels", str(job)]) == 0
     assert run_app_status(["ops", str(job)]) == 0

@@ -7,7 +7,7 @@ apart are concatenated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from opscope.core.analysis.step_times import Happened, split
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.tables.intervals import Ints
+from opscope.core.tables.narrow import Pieces
 
 #: What a rank did from the end of the collective before to its entering this one; the parts add up to
 #: ``since``.
@@ -57,11 +58,27 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
     )
 
 
-def arrived_apart(exchanged: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
     """Return ``arrivals`` of ranks that were read apart: ``exchanged`` of all of them, and ``parts``, the
-    columns ``ARRIVALS`` of each rank's own ``arrivals``, concatenated in the same order of processes."""
-    rows = _entered(exchanged)
-    return rows.with_columns(parts[name] for name in ARRIVALS)
+    columns ``ARRIVALS`` of each rank's own ``arrivals``, in the same order of processes; in pieces that need
+    not have equal lengths."""
+
+    def made() -> Iterator[pl.DataFrame]:
+        beside = parts()
+        held = next(beside).select(*ARRIVALS)
+        for piece in exchanged():
+            rows = _entered(piece)
+            while len(held) < len(rows):
+                more = next(beside, None)
+                if more is None:
+                    raise ValueError("fewer arrivals than collectives that synchronise")
+                held = pl.concat([held, more.select(*ARRIVALS)])
+            yield rows.with_columns(held[: len(rows)].get_columns())
+            held = held[len(rows) :]
+        if len(held) or any(len(more) for more in beside):
+            raise ValueError("more arrivals than collectives that synchronise")
+
+    return made
 
 
 def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,8 @@ import polars as pl
 
 from opscope.core.analysis.stragglers import NOISE
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces, each
 
 ENDS: Final = {
     "kind": pl.String,
@@ -29,57 +31,81 @@ NOBODY: Final = "no one rank leaves last most often"
 _ONE: Final = (*GROUP, "number")
 
 
-def collective_ends(
-    exchanged: pl.DataFrame, errors: pl.DataFrame, ranks: pl.DataFrame
-) -> pl.DataFrame:
+def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and group (``ENDS``; ns), those whose ends differ most first.
 
-    ``exchanged``: ``distributed.exchanged``, rows of all ranks, on one clock; ``errors``: process, machine
-    and ``error_ns``, that of the machine's clock; ``ranks``: process and rank. ``clock_error``: the largest
-    by which two ranks' clocks may be apart (0 on one machine). ``differing``: collectives whose ends are
-    farther apart than that, and than a microsecond. The rank that leaves last most often of these, and how
-    often.
+    ``exchanged``: ``distributed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in
+    one of them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``:
+    process and rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
+    ``differing``: collectives whose ends are farther apart than that, and than a microsecond. The rank that
+    leaves last most often of these, and how often.
     """
-    kind = pl.col("kind").cast(pl.String)
-    rows = exchanged.filter(
-        kind.is_in(SYNCHRONISING).fill_null(False)
-        & pl.col("number").is_not_null()
-        & pl.col("end").is_not_null()
-    ).with_columns(kind.alias("kind"), pl.col("group", "members").cast(pl.String))
-    rows = rows.filter(pl.col("process").n_unique().over(_ONE) > 1)
-    if rows.is_empty():
+    key, one = ["kind", *GROUP], list(_ONE)
+    known = errors.unique("process", keep="first").with_columns(
+        pl.col("machine").cast(pl.String).rank("dense").cast(pl.Int64).alias("place")
+    )
+    ended = each(exchanged, lambda piece: _ended(piece, known))
+    kinds, found = Gathered([*key, "number"]), _gathered()
+    for piece in ended():
+        kinds.add(piece.select(*key, "number").unique(maintain_order=True))
+        found.add(
+            piece.group_by(one).agg(
+                pl.col("process").n_unique().cast(pl.Int64).alias("ranks"),
+                pl.col("place").min().alias("low"),
+                pl.col("place").max().alias("high"),
+                pl.col("end").min().alias("first"),
+                pl.col("end").max().alias("end"),
+                pl.col("error_ns").is_null().any().alias("unknown"),
+                *_two(pl.col("error_ns").drop_nulls()),
+            )
+        )
+    error = (
+        pl.when(pl.col("low") == pl.col("high"))
+        .then(0)
+        .when("unknown")
+        .then(None)
+        .otherwise(pl.col("error") + pl.col("next_error").fill_null(0))
+    )
+    judged = (
+        found.all()
+        .filter(pl.col("ranks") > 1)
+        .select(
+            *one,
+            "end",
+            (pl.col("end") - pl.col("first")).alias("apart"),
+            error.alias("clock_error"),
+        )
+    )
+    far = pl.col("apart") > pl.max_horizontal(pl.col("clock_error"), pl.lit(NOISE))
+    judged = judged.with_columns(
+        pl.when(pl.col("clock_error").is_not_null()).then(far).alias("differs")
+    )
+    if judged.is_empty():
         return pl.DataFrame(schema=ENDS)
-    rows = rows.join(errors.unique("process", keep="first"), on="process", how="left")
-    several = pl.col("machine").n_unique().over(_ONE) > 1
-    error = pl.when(~several).then(0).when(pl.col("error_ns").is_null().any().over(_ONE)).then(None)
-    rows = rows.with_columns(
-        (pl.col("end").max().over(_ONE) - pl.col("end").min().over(_ONE)).alias("apart"),
-        (pl.col("end") == pl.col("end").max().over(_ONE)).alias("latest"),
-        error.otherwise(pl.col("error_ns").top_k(2).sum().over(_ONE)).alias("clock_error"),
-    ).with_columns(
-        (pl.col("apart") > pl.max_horizontal(pl.col("clock_error"), pl.lit(NOISE))).alias("differs")
+    sums = (
+        kinds.all()
+        .join(judged, on=one, nulls_equal=True)
+        .group_by(key)
+        .agg(
+            pl.len().alias("compared"),
+            pl.col("apart").median().alias("median_apart"),
+            pl.col("apart").max().alias("max_apart"),
+            pl.when(pl.col("clock_error").is_null().any().not_())
+            .then(pl.col("clock_error").max())
+            .alias("clock_error"),
+            pl.when(pl.col("differs").count() > 0).then(pl.col("differs").sum()).alias("differing"),
+        )
     )
-    rows = rows.with_columns(
-        pl.when(pl.col("clock_error").is_not_null()).then("differs").alias("differs")
-    )
-    key = ["kind", *GROUP]
-    each = rows.unique([*key, "number"], keep="first")
-    sums = each.group_by(key).agg(
-        pl.len().alias("compared"),
-        pl.col("apart").median().alias("median_apart"),
-        pl.col("apart").max().alias("max_apart"),
-        pl.when(pl.col("clock_error").is_null().any().not_())
-        .then(pl.col("clock_error").max())
-        .alias("clock_error"),
-        pl.when(pl.col("differs").count() > 0).then(pl.col("differs").sum()).alias("differing"),
-    )
-    latest = (
-        rows.filter(pl.col("differs").fill_null(False) & pl.col("latest"))
+    differing = judged.filter("differs").select(*one, "end")
+    most = pl.col("left_last") == pl.col("left_last").max().over(key)
+    latest = pl.concat(
+        piece.join(differing, on=[*one, "end"], how="semi", nulls_equal=True)
         .group_by(*key, "process")
         .agg(pl.len().alias("left_last"))
-        .filter(pl.col("left_last") == pl.col("left_last").max().over(key))
-        .filter(pl.len().over(key) == 1)
+        .filter(most)
+        for piece in ended()
     )
+    latest = latest.filter(most).filter(pl.len().over(key) == 1)
     made = sums.join(latest, on=key, how="left", nulls_equal=True).join(
         ranks.unique("process", keep="first").select("process", "rank"), on="process", how="left"
     )
@@ -98,3 +124,33 @@ def collective_ends(
         )
         .select(*ENDS)
     )  # fmt: skip
+
+
+def _ended(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
+    """Return the ends that can be compared, with the ``place`` and the error of each rank's machine."""
+    kind = pl.col("kind").cast(pl.String)
+    rows = exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False)
+        & pl.col("number").is_not_null()
+        & pl.col("end").is_not_null()
+    ).select("process", *_ONE, "end", kind.alias("kind"))
+    return rows.join(errors, on="process", how="left", maintain_order="left").with_columns(
+        pl.col("place").fill_null(0)
+    )
+
+
+def _gathered() -> Gathered:
+    """Return what gathers each collective's ends; its two largest errors say how far clocks may be apart."""
+    return Gathered(
+        list(_ONE),
+        pl.col("ranks").sum(),
+        pl.col("low", "first").min(),
+        pl.col("high", "end").max(),
+        pl.col("unknown").any(),
+        *_two(pl.col("error").append(pl.col("next_error")).drop_nulls()),
+    )
+
+
+def _two(errors: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    ordered = errors.sort(descending=True)
+    return ordered.first().alias("error"), ordered.slice(1).first().alias("next_error")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
 
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import MOST, Pieces
 
 _ONE: Final = (*GROUP, "number")
 MISSING: Final = "not entered by all"
@@ -14,6 +17,8 @@ _WHAT: Final = {"kind": "kinds differ", "dtype": "dtypes differ", "bytes": "size
 #: Kinds of which each rank may move another number of bytes.
 _UNEVEN: Final = ("all_to_all", "gather", "scatter")
 _TEXT: Final = 200
+#: Of so many names the text is longer than that, whatever they are.
+_NAMES: Final = _TEXT // 2
 FAULTS: Final = {
     "fault": pl.String,
     "group": pl.String,
@@ -58,91 +63,154 @@ SHARED: Final = (
 NO_CALLS: Final = "they ran, and calls of collectives are not recorded"
 
 
-def collective_faults(
-    entered: pl.DataFrame, ranks: pl.DataFrame, ran: pl.DataFrame
-) -> pl.DataFrame:
+def collective_faults(entered: Pieces, ranks: pl.DataFrame, ran: Pieces) -> pl.DataFrame:
     """Return one row per collective and what is wrong with it (``FAULTS``), by group and number; then one row
     per ``reason`` why others cannot be told of, with a null ``fault``.
 
-    ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and
-    ``until``, when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. Missing ranks are those
-    of the group that are in the profile and did not call it. A collective that another rank completed had
-    all of its ranks, so one that lacks there lies outside a recording and is no fault. Where nothing
-    shows whether it was completed (calls alone), only a rank that has a later one of the group is
-    missing. ``waited`` (ns): how long the others had waited when the recording ended; if that is no
-    longer than usual, it may just have ended too early.
+    ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and ``until``,
+    when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. The first and the last are in pieces,
+    the rows of a process in one of them. Missing ranks are those of the group that are in the profile and did
+    not call it. A collective that another rank completed had all of its ranks, so one that lacks there lies
+    outside a recording and is no fault. Where nothing shows whether it was completed (calls alone), only a
+    rank that has a later one of the group is missing. ``waited`` (ns): how long the others had waited when
+    the recording ended; if that is no longer than usual, it may just have ended too early.
     """
-    rows = _placed(entered, ranks)
-    return pl.concat([_found(rows, ranks), _untold(entered, rows, ran)])
+    return pl.concat([_found(entered, ranks), _untold(entered, ran)])
 
 
-def _found(rows: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    if rows.is_empty():
+def _found(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
+    one, group = list(_ONE), list(GROUP)
+    there = Gathered(one, pl.col("entered", "completed", "processes").sum(), pl.col("waited").max())
+    kinds = Gathered([*one, "kind"], pl.col("many").sum())
+    values = {column: Gathered([*one, column]) for column in _WHAT}
+    members = Gathered(group, pl.col("all").sum())
+    for rows in _placed(entered, ranks):
+        there.add(
+            rows.group_by(one, maintain_order=True).agg(
+                pl.len().cast(pl.Int64).alias("entered"),
+                pl.col("end").count().cast(pl.Int64).alias("completed"),
+                pl.col("process").n_unique().cast(pl.Int64).alias("processes"),
+                _waited().max().alias("waited"),
+            )
+        )
+        kinds.add(rows.group_by(*one, "kind").agg(pl.len().cast(pl.Int64).alias("many")))
+        members.add(
+            rows.group_by(group).agg(pl.col("process").n_unique().cast(pl.Int64).alias("all"))
+        )
+        for column, distinct in values.items():
+            distinct.add(_valued(rows, column).select(*one, column).unique())
+    usual = (
+        kinds.all()
+        .drop_nulls("kind")
+        .sort("many", "kind", descending=[True, False])
+        .unique(one, keep="first", maintain_order=True)
+        .drop("many")
+    )
+    whole = there.all().join(usual, on=one, how="left", nulls_equal=True, maintain_order="left")
+    if whole.is_empty():
         return pl.DataFrame(schema=FAULTS)
-    there = (
-        rows.group_by(*_ONE, maintain_order=True)
-        .agg(
-            pl.col("kind").mode().sort().first().alias("kind"),
-            pl.len().alias("entered"),
-            pl.col("end").count().alias("completed"),
-            pl.col("process").unique().alias("processes"),
-            _waited().max().alias("waited"),
-        )
-        .join(_members(rows), on=list(GROUP), how="left", nulls_equal=True)
+    lacking = (
+        whole.filter(pl.col("completed") == 0)
+        .join(members.all(), on=group, how="left", nulls_equal=True)
+        .filter(pl.col("processes") < pl.col("all"))
     )
-    lacks = pl.col("all").list.set_difference("processes")
-    gone = (
-        there.with_columns(lacks.alias("lacks"))
-        .filter((pl.col("lacks").list.len() > 0) & (pl.col("completed") == 0))
-        .explode("lacks")
-        .join(
-            rows.group_by("process", *GROUP).agg(
-                pl.col("number").min().alias("first"),
-                pl.col("number").max().alias("last"),
-                pl.col("end").count().alias("ran"),
-            ),
-            left_on=["lacks", *GROUP], right_on=["process", *GROUP], how="left", nulls_equal=True,
+    unlike = {
+        column: distinct.all().filter(pl.len().over(one) > 1).select(one).unique()
+        for column, distinct in values.items()
+    }
+    any_end = bool(whole["completed"].sum())
+    gone = Gathered([*one, "rank_name"], pl.col("rank", "process").first())
+    having = {
+        column: Gathered([*one, "value", "rank_name"], pl.col("rank", "process").first())
+        for column in _WHAT
+    }
+    some = len(lacking) or any(map(len, unlike.values()))
+    for rows in _placed(entered, ranks) if some else ():
+        if len(lacking):
+            gone.add(_first_named(_gone(rows, lacking, any_end), one, ranks))
+        for column, distinct in having.items():
+            if len(unlike[column]):
+                mine = _valued(rows, column).join(
+                    unlike[column], on=one, how="semi", nulls_equal=True
+                )
+                distinct.add(
+                    _first_named(mine.with_columns(_value(column)), [*one, "value"], ranks)
+                )
+    found = []
+    if len(lacking):
+        missing = (
+            _by_rank(gone.all())
+            .group_by(one, maintain_order=True)
+            .agg(_listed("rank_name").alias("missing_ranks"))
         )
-    )  # fmt: skip
-    # whoever has no later one may have stopped there; that it never came is shown by those that still wait
-    waits = pl.col("any_end") & (pl.col("number") > pl.col("last"))
-    between = (pl.col("number") > pl.col("first")) & (pl.col("number") < pl.col("last"))
-    gone = gone.with_columns(pl.lit(rows["end"].count() > 0).alias("any_end"))
-    gone = gone.filter((waits | between).fill_null(False))
-    missing = (
-        _named(gone, "lacks", ranks)
-        .group_by(*_ONE, "kind", "entered", "completed", "waited", maintain_order=True)
-        .agg(_listed("rank_name").alias("missing_ranks"))
-        .with_columns(pl.lit(MISSING).alias("fault"), pl.lit(None, pl.String).alias("who"))
-    )
-    found = [_shaped(missing)]
+        found.append(
+            _shaped(
+                missing.join(whole, on=one, nulls_equal=True, maintain_order="left").with_columns(
+                    pl.lit(MISSING).alias("fault"), pl.lit(None, pl.String).alias("who")
+                )
+            )
+        )
     for column, fault in _WHAT.items():
-        found.append(_shaped(_differing(rows, there, column, fault, ranks)))
+        if len(unlike[column]):
+            found.append(_shaped(_differing(having[column].all(), whole, fault)))
+    if not found:
+        return pl.DataFrame(schema=FAULTS)
     return pl.concat(found).sort("group", "members", "collective", "fault", nulls_last=True)
 
 
-def _untold(entered: pl.DataFrame, rows: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per reason why collectives are not judged. ``rows`` are those of ``entered`` that have a
-    number."""
+def _gone(rows: pl.DataFrame, lacking: pl.DataFrame, any_end: bool) -> pl.DataFrame:
+    """Return the processes of these rows that did not call the collectives ``lacking`` and should have."""
+    one, group = list(_ONE), list(GROUP)
+    mine = rows.group_by("process", *group).agg(
+        pl.col("number").min().alias("first"), pl.col("number").max().alias("last")
+    )
+    called = rows.join(lacking, on=one, how="semi", nulls_equal=True).select("process", *one)
+    absent = mine.join(lacking.select(one), on=group, nulls_equal=True).join(
+        called, on=["process", *one], how="anti", nulls_equal=True
+    )
+    # whoever has no later one may have stopped there; that it never came is shown by those that still wait
+    waits = pl.lit(any_end) & (pl.col("number") > pl.col("last"))
+    between = (pl.col("number") > pl.col("first")) & (pl.col("number") < pl.col("last"))
+    return absent.filter(waits | between)
+
+
+def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
+    """Return a row per reason why collectives are not judged."""
     group = list(GROUP)
-    one_of = rows.filter(pl.col("process").n_unique().over(group) == 1)
-    nameless = _collective(entered).filter(pl.col("number").is_null())
-    unheard = _collective(ran).join(entered.select("process").unique(), on="process", how="anti")
+    judged = Gathered(group, pl.col("many", "there").sum())
+    nameless, unheard = (Gathered(group, pl.col("many").sum()) for _ in range(2))
+    heard = []
+    many = pl.len().cast(pl.Int64).alias("many")
+    for piece in entered():
+        rows = _collective(piece)
+        judged.add(
+            rows.filter(pl.col("number").is_not_null() & pl.col("kind").is_not_null())
+            .group_by(group)
+            .agg(many, pl.col("process").n_unique().cast(pl.Int64).alias("there"))
+        )
+        nameless.add(rows.filter(pl.col("number").is_null()).group_by(group).agg(many))
+        heard.append(piece.select("process").unique())
+    calling = pl.concat(heard).unique()
+    for piece in ran():
+        silent = _collective(piece).join(calling, on="process", how="anti")
+        unheard.add(silent.group_by(group).agg(many))
+    without = nameless.all()
     parts = {
-        ALONE: one_of.filter((pl.col("size") != 1).fill_null(True)),
-        NO_GROUP: nameless.filter(pl.col("group").is_null()),
-        SHARED: nameless.filter(pl.col("group").is_not_null()),
-        NO_CALLS: unheard,
+        ALONE: judged.all().filter((pl.col("there") == 1) & (pl.col("size") != 1).fill_null(True)),
+        NO_GROUP: without.filter(pl.col("group").is_null()),
+        SHARED: without.filter(pl.col("group").is_not_null()),
+        NO_CALLS: unheard.all(),
     }
     told = []
     for why, part in parts.items():
         if part.is_empty():
             continue
-        groups = part.select(pl.col("group", "members").cast(pl.String), "size").unique()
-        of = f"{len(part):,} calls" if why != NO_CALLS else f"{len(part):,} collectives"
-        many = "" if len(groups) == 1 else f" of {len(groups):,} groups"
+        groups = part.select(pl.col("group", "members").cast(pl.String), "size")
+        calls = int(part["many"].sum())
+        of = f"{calls:,} calls" if why != NO_CALLS else f"{calls:,} collectives"
+        others = "" if len(groups) == 1 else f" of {len(groups):,} groups"
         same = groups.row(0, named=True) if len(groups) == 1 else {}
-        told.append({**same, "reason": f"cannot tell of {of}{many}: {why}"})
+        told.append({**same, "reason": f"cannot tell of {of}{others}: {why}"})
     return pl.DataFrame(told, schema=FAULTS)
 
 
@@ -151,42 +219,37 @@ def _collective(found: pl.DataFrame) -> pl.DataFrame:
     return found.filter(~pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False))
 
 
-def last_collectives(entered: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and group (``LAST``; ns): the last collective of the group that it called.
 
-    ``behind``: how many collectives of the group the farthest rank has called beyond it. ``waits_for``: the
-    ranks that have not called the one that it is in; null if it ended, or if all have called it. Null with a
-    ``reason`` where the trace does not show it.
+    ``entered`` is in pieces, the rows of a process in one of them. ``behind``: how many collectives of the
+    group the farthest rank has called beyond it. ``waits_for``: the ranks that have not called the one that
+    it is in; null if it ended, or if all have called it. Null with a ``reason`` where the trace does not show
+    it.
     """
-    rows = _placed(entered, ranks)
-    if rows.is_empty():
+    last = pl.concat(
+        rows.sort("number", "called", maintain_order=True)
+        .group_by("process", *GROUP, maintain_order=True)
+        .agg(
+            pl.len().alias("calls"),
+            pl.col("number", "kind", "bytes", "called").last(),
+            pl.col("end").last().alias("ended"),
+            _waited().last().alias("waited"),
+            pl.col("ends").last(),
+        )
+        for rows in _placed(entered, ranks)
+    )
+    if last.is_empty():
         return pl.DataFrame(schema=LAST)
-    last = rows.sort("number", "called").group_by("process", *GROUP, maintain_order=True).agg(
-        pl.len().alias("calls"),
-        pl.col("number", "kind", "bytes", "called").last(),
-        pl.col("end").last().alias("ended"),
-        _waited().last().alias("waited"),
-        pl.col("ends").last(),
-    )  # fmt: skip
     last = last.with_columns(
         (pl.col("number").max().over(*GROUP) - pl.col("number")).alias("behind"),
     )
     several = pl.col("process").n_unique().over(*GROUP) > 1
     last = last.with_columns(pl.when(several).then("behind").alias("behind"))
-    pairs = last.select("process", *_ONE).join(
-        last.select(*GROUP, pl.col("process").alias("other"), pl.col("number").alias("reached")),
-        on=list(GROUP), nulls_equal=True,
-    ).filter(pl.col("reached") < pl.col("number"))  # fmt: skip
-    waiting = (
-        _named(pairs, "other", ranks)
-        .group_by("process", *GROUP, maintain_order=True)
-        .agg(_listed("rank_name").alias("waits_for"))
-    )
+    waiting = _behind(last, ranks)
     pending = pl.col("ended").is_null() & (pl.col("ends") > 0)
     return (
-        last.join(
-            waiting, on=["process", *GROUP], how="left", nulls_equal=True, maintain_order="left"
-        )
+        last.join(waiting, on=list(_ONE), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
             pl.when(pending | (pl.col("ends") == 0)).then("waits_for").alias("waits_for"),
             pl.when(pl.col("ends") == 0)
@@ -214,36 +277,58 @@ def _waited() -> pl.Expr:
     return pl.when(pl.col("end").is_null() & (pl.col("ends") > 0)).then(since)
 
 
-def _placed(entered: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return the numbered collectives with ``until``, and ``ends``: how many of the process's ended."""
+def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``waits_for`` of each group and number that is the last of some rank: those that have not come
+    so far."""
+    one, group = list(_ONE), list(GROUP)
+    reached = last.select(*group, "process", pl.col("number").alias("reached"))
+    asked = last.select(one).unique(maintain_order=True)
+    # so many at once that their pairs with all ranks of their groups are few
+    pairs = asked.join(
+        reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
+    )
+    turn = pairs["len"].cum_sum() // MOST
+    listed = []
+    for part in asked.with_columns(turn.alias("turn")).partition_by("turn", include_key=False):
+        behind = part.join(reached, on=group, nulls_equal=True).filter(
+            pl.col("reached") < pl.col("number")
+        )
+        listed.append(
+            _named(behind, "process", ranks)
+            .group_by(one, maintain_order=True)
+            .agg(_listed("rank_name").alias("waits_for"))
+        )
+    return pl.concat(listed)
+
+
+def _placed(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the numbered collectives with ``until``, and ``ends``: how many of the process's ended."""
     kind = pl.col("kind").cast(pl.String)
     until = ranks.unique("process", keep="first").select("process", "until")
-    entered = entered.join(until, on="process", how="left", maintain_order="left").with_columns(
-        pl.col("end").count().over("process").alias("ends")
-    )
-    return entered.with_columns(
-        kind.alias("kind"),
-        *(pl.col(name).cast(pl.String) for name in ("group", "members", "dtype")),
-    ).filter(pl.col("number").is_not_null() & ~kind.is_in(POINT_TO_POINT))
+    for piece in entered():
+        rows = piece.join(until, on="process", how="left", maintain_order="left").with_columns(
+            pl.col("end").count().over("process").alias("ends")
+        )
+        yield rows.with_columns(kind.alias("kind")).filter(
+            pl.col("number").is_not_null() & ~pl.col("kind").is_in(POINT_TO_POINT)
+        )
 
 
-def _members(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return per group the processes that are seen in any of its collectives."""
-    return rows.group_by(*GROUP).agg(pl.col("process").unique().alias("all"))
-
-
-def _differing(
-    rows: pl.DataFrame, there: pl.DataFrame, column: str, fault: str, ranks: pl.DataFrame
-) -> pl.DataFrame:
-    """Return the collectives in which the ranks' values of ``column`` differ, and who has which."""
+def _valued(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return the rows whose values of ``column`` should be those of the other ranks."""
     known = rows.drop_nulls(column)
-    if column == "bytes":
-        known = known.filter(~pl.col("kind").is_in(_UNEVEN))
-    known = known.filter(pl.col(column).n_unique().over(_ONE) > 1)
-    value = pl.col(column).cast(pl.String) + (" bytes" if column == "bytes" else "")
-    each = _named(known, "process", ranks).with_columns(value.alias("value"))
+    return known.filter(~pl.col("kind").is_in(_UNEVEN)) if column == "bytes" else known
+
+
+def _value(column: str) -> pl.Expr:
+    return (pl.col(column).cast(pl.String) + (" bytes" if column == "bytes" else "")).alias("value")
+
+
+def _differing(having: pl.DataFrame, there: pl.DataFrame, fault: str) -> pl.DataFrame:
+    """Return the collectives in which the ranks' values differ, and who has which."""
     told = (
-        each.group_by(*_ONE, "value", maintain_order=True)
+        _by_rank(having)
+        .group_by(*_ONE, "value", maintain_order=True)
         .agg(_listed("rank_name").alias("having"))
         .sort(*_ONE, "value")
         .group_by(*_ONE, maintain_order=True)
@@ -252,6 +337,20 @@ def _differing(
     return told.join(there, on=list(_ONE), nulls_equal=True, maintain_order="left").with_columns(
         pl.lit(fault).alias("fault"), pl.lit(None, pl.String).alias("missing_ranks")
     )
+
+
+def _first_named(rows: pl.DataFrame, key: list[str], ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return of each ``key`` the processes of ``rows`` whose names a text has room for."""
+    named = _named(rows.select("process", *key), "process", ranks)
+    return (
+        named.unique([*key, "rank_name"], keep="first", maintain_order=True)
+        .filter(pl.int_range(pl.len()).over(key) < _NAMES)
+        .select(*key, "rank_name", "rank", "process")
+    )
+
+
+def _by_rank(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort("rank", "process", nulls_last=True, maintain_order=True)
 
 
 def _named(rows: pl.DataFrame, process: str, ranks: pl.DataFrame) -> pl.DataFrame:

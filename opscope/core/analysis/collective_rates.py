@@ -8,6 +8,8 @@ import polars as pl
 
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.perf.ops.communication import wire_bytes
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces
 
 WITHIN: Final = "within a machine"
 BETWEEN: Final = "between machines"
@@ -33,24 +35,51 @@ NO_SIZE: Final = "sizes or the number of ranks are not recorded"
 _ONE: Final = (*GROUP, "number")
 
 
-def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.DataFrame:
+def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind, group and message size (``RATES``; ns, bytes, bytes/s), by transfer time.
 
     A collective's transfer takes as long as the rank is in it that came last. ``bus_bandwidth``: bytes on the
     wire, as nccl-tests defines them, of all collectives / their transfer times; ``skewed_bandwidth``: / the
-    mean time of their ranks, waiting included. ``exchanged``: ``distributed.exchanged``, rows of all ranks;
-    ``machine_of``: process and machine. ``place`` is null unless all ranks of the group are in the profile.
+    mean time of their ranks, waiting included. ``exchanged``: ``distributed.exchanged`` of all ranks, in
+    pieces, the rows of a process in one of them; ``machine_of``: process and machine. ``place`` is null
+    unless all ranks of the group are in the profile.
     """
-    rows = exchanged.filter(pl.col("duration").is_not_null() & pl.col("kind").is_not_null())
-    rows = rows.with_columns(pl.col("kind", "group", "members").cast(pl.String)).join(
-        machine_of.unique("process", keep="first"), on="process", how="left"
-    )
-    if rows.is_empty():
+    key = ["kind", *GROUP, "bytes"]
+    meets = pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
+    machine = machine_of.unique("process", keep="first")
+    keys = Gathered(key)
+    ranks = Gathered(list(GROUP), pl.col("ranks").sum())
+    machines = Gathered([*GROUP, "machine"])
+    compared = Gathered([*key, "number"], pl.col("shortest").first(), pl.col("time", "many").sum())
+    for piece in exchanged():
+        rows = piece.filter(pl.col("duration").is_not_null() & pl.col("kind").is_not_null()).join(
+            machine, on="process", how="left", maintain_order="left"
+        )
+        keys.add(rows.select(key).unique(maintain_order=True))
+        ranks.add(rows.group_by(GROUP).agg(pl.col("process").n_unique().alias("ranks")))
+        machines.add(rows.select(*GROUP, "machine").unique())
+        compared.add(
+            rows.filter(meets & pl.col("shortest").is_not_null())
+            .group_by(*key, "number")
+            .agg(
+                pl.col("shortest").first(),
+                pl.col("duration").sum().alias("time"),
+                pl.len().cast(pl.Int64).alias("many"),
+            )
+        )
+    texts = pl.col("kind", "group", "members").cast(pl.String)
+    every = keys.all().with_columns(texts)
+    if every.is_empty():
         return pl.DataFrame(schema=RATES)
-    seen = rows.group_by(*GROUP).agg(
-        pl.col("machine").drop_nulls().n_unique().cast(pl.Int64).alias("machines"),
-        pl.col("process").n_unique().alias("ranks"),
-        pl.col("machine").is_null().any().alias("unknown"),
+    seen = (
+        machines.all()
+        .group_by(GROUP)
+        .agg(
+            pl.col("machine").drop_nulls().n_unique().cast(pl.Int64).alias("machines"),
+            pl.col("machine").is_null().any().alias("unknown"),
+        )
+        .join(ranks.all(), on=list(GROUP), how="left", nulls_equal=True)
+        .with_columns(pl.col("group", "members").cast(pl.String))
     )
     whole = (pl.col("ranks") == pl.col("size")) & ~pl.col("unknown")
     seen = seen.with_columns(
@@ -61,12 +90,10 @@ def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.Da
         .alias("place"),
         pl.when(whole | (pl.col("machines") > 1)).then("machines").alias("machines"),
     )
-    key = ["kind", *GROUP, "bytes"]
-    meets = pl.col("kind").is_in(SYNCHRONISING)
     each = (
-        rows.filter(meets & pl.col("shortest").is_not_null())
-        .group_by(*key, "number")
-        .agg(pl.col("shortest").first(), pl.col("duration").mean().alias("mean"))
+        compared.all()
+        .with_columns(texts, (pl.col("time") / pl.col("many")).alias("mean"))
+        .drop("time", "many")
         .sort(*key, "number")  # sums of fractions depend on the order in their last bit
     )
     rated = each.with_columns(_wire(each)).with_columns(
@@ -88,9 +115,7 @@ def collective_rates(exchanged: pl.DataFrame, machine_of: pl.DataFrame) -> pl.Da
         pl.col("rate").max().alias("best_bandwidth"),
     )
     made = (
-        rows.select(key)
-        .unique(maintain_order=True)
-        .join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
+        every.join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
         .join(seen, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
             pl.when(~meets)

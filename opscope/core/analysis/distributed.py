@@ -16,8 +16,9 @@ from opscope.core.job.exchanges import GROUP, communicating, exchanges
 from opscope.core.job.numbering import numbers
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.tables.columns import known_sum
+from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
-from opscope.core.tables.narrow import MOST, Narrow, Pieces, whole
+from opscope.core.tables.narrow import Narrow, Pieces, whole
 from opscope.core.tables.trace import Trace
 
 _WITHIN: Final = (*GROUP, "number")
@@ -91,14 +92,14 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
 
 def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     """Return ``exchanges`` as ``exchanged`` does."""
-    return whole(timed_in(lambda: iter((found,)), same_clock))
+    return whole(timed_in(one_piece(found), same_clock))
 
 
 def timed_in(found: Pieces, same_clock: bool) -> Pieces:
     """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
     one = ["whole", "number"]
     duration = pl.col("end") - pl.col("start")
-    told, sums = Narrow(), _Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
+    told, sums = Narrow(), Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
     for piece, numbered in zip(found(), numbers(found, same_clock), strict=True):
         told.add(numbered)
         times = numbered.with_columns(piece.select(duration.alias("duration"))["duration"])
@@ -122,34 +123,12 @@ def timed_in(found: Pieces, same_clock: bool) -> Pieces:
     return made
 
 
-class _Gathered:
-    """Sums by ``key`` of pieces of a table; those of several pieces are added up as they come."""
-
-    def __init__(self, key: list[str], *sums: pl.Expr) -> None:
-        self._key, self._sums = key, sums
-        self._parts: list[pl.DataFrame] = []
-        self._rows = 0
-
-    def add(self, part: pl.DataFrame) -> None:
-        self._parts.append(part)
-        self._rows += len(part)
-        if self._rows > MOST and len(self._parts) > 1:
-            self._parts = [self.all()]
-            self._rows = len(self._parts[0]) // 2  # what cannot be added up is not tried each time
-
-    def all(self) -> pl.DataFrame:
-        """Return the sums of all pieces, in the order in which the keys came."""
-        columns = self._parts[0].columns
-        sums = pl.concat(self._parts).group_by(self._key, maintain_order=True).agg(*self._sums)
-        return sums.select(columns)
-
-
 def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that ran kernels or collectives: how communication and computation share
     the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
     ``exchanged``; ``message_bytes`` and ``waiting_time`` are its sums.
     """
-    return communication_in(rows, lambda: iter((found,)))
+    return communication_in(rows, one_piece(found))
 
 
 def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
@@ -263,20 +242,20 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
     that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
     rank, over the collectives of which several ranks are known; null if there are none.
     """
-    return collectives_in(lambda: iter((found,)))
+    return collectives_in(one_piece(found))
 
 
 def collectives_in(found: Pieces) -> pl.DataFrame:
     """Return ``collectives``, of a table in pieces."""
     key = ["kind", "group", "members", "size", "dtype", "reduction"]
     incomplete = lacking_in(found)
-    sums = _Gathered(
+    sums = Gathered(
         key,
         pl.col("calls", "present", "moved", "least").sum(),
         pl.col("told").any(),
         *(known_sum(name) for name in ("message_bytes", "time", "waiting_time")),
     )
-    partial = _Gathered([*key, "number"])
+    partial = Gathered([*key, "number"])
     for piece in found():
         sums.add(_collective_sums(piece, key))
         partial.add(
@@ -327,12 +306,12 @@ def _collective_sums(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 def lacking(found: pl.DataFrame) -> pl.DataFrame:
     """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
     in than its group has ranks: it is partial. ``found`` is the result of ``exchanged``."""
-    return lacking_in(lambda: iter((found,)))
+    return lacking_in(one_piece(found))
 
 
 def lacking_in(found: Pieces) -> pl.DataFrame:
     """Return ``lacking``, of a table in pieces."""
-    there = _Gathered(list(_WITHIN), pl.col("there").sum())
+    there = Gathered(list(_WITHIN), pl.col("there").sum())
     for piece in found():
         known = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
         there.add(

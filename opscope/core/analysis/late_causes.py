@@ -13,6 +13,8 @@ import polars as pl
 from opscope.core.analysis.arrivals import PARTS
 from opscope.core.analysis.stragglers import late_rows
 from opscope.core.job.exchanges import GROUP
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces, each
 
 CAUSES: Final = {
     "wait_part": "an earlier wait",
@@ -40,26 +42,24 @@ LATE_CAUSES: Final = {
 _ONE: Final = (*GROUP, "number")
 
 
-def late_causes(arrived: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and cause of its being last (``LATE_CAUSES``; ns), by the waiting caused.
 
-    ``arrived``: ``arrivals`` of all ranks, concatenated, with ``number``, ``duration``, ``shortest`` and
+    ``arrived``: ``arrivals`` of all ranks, in pieces, with ``number``, ``duration``, ``shortest`` and
     ``waiting``. ``ranks``: process and rank. ``more``: how much longer it did what is the cause than the
     first rank. ``cause`` is null, with a ``reason``, where the trace does not show it.
     """
-    late = late_rows(arrived)
-    before = pl.col("number").shift(1).over("process", *GROUP).alias("before")
-    late = late.join(
-        arrived.select("process", *_ONE, before),
-        on=["process", *_ONE],
-        how="left",
-        nulls_equal=True,
-    )
-    longest = pl.col("duration") == pl.col("duration").max().over(_ONE)
-    first = late.filter(longest).unique(_ONE, keep="first", maintain_order=True)
-    both = late.filter("last").join(
-        first.select(*_ONE, "before", "since", *PARTS), on=_ONE, suffix="_first", nulls_equal=True
-    )
+    one = list(_ONE)
+    late = late_rows(each(arrived, _after))
+    firsts, lasts = Gathered(one, pl.col("before", "since", *PARTS).first()), []
+    for piece in late():
+        lasts.append(piece.filter("last"))
+        firsts.add(
+            piece.filter(pl.col("duration") - pl.col("shortest") == pl.col("late"))
+            .unique(one, keep="first", maintain_order=True)
+            .select(*one, "before", "since", *PARTS)
+        )
+    both = pl.concat(lasts).join(firsts.all(), on=one, suffix="_first", nulls_equal=True)
     if both.is_empty():
         return pl.DataFrame(schema=LATE_CAUSES)
     gaps = [pl.col(name) - pl.col(f"{name}_first") for name in PARTS]
@@ -104,4 +104,12 @@ def late_causes(arrived: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
             "caused_waiting", "process", "cause", "reason", descending=[True, False, False, False]
         )
         .select(*LATE_CAUSES)
+    )
+
+
+def _after(arrived: pl.DataFrame) -> pl.DataFrame:
+    """Return what is needed of the rows, and ``before``, the number of the group's collective before."""
+    before = pl.col("number").shift(1).over("process", *GROUP).alias("before")
+    return arrived.select(
+        "process", "kind", *_ONE, "duration", "shortest", "waiting", "since", *PARTS, before
     )

@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT
+from opscope.core.tables.gathered import one_piece
 from opscope.core.tables.intervals import Ints
-from opscope.core.tables.narrow import Pieces
+from opscope.core.tables.narrow import Pieces, whole
 
 #: The windows of two ranks may begin up to this many collectives apart.
 _MOST_APART: Final = 256
@@ -34,8 +35,17 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
     there are more processes than it has ranks: several groups share the name, and nothing separates them.
     """
-    [told] = numbers(lambda: iter((found,)), same_clock)
-    return found.with_columns(told["number"])
+    return whole(matched_in(one_piece(found), same_clock))
+
+
+def matched_in(found: Pieces, same_clock: bool) -> Pieces:
+    """Return ``matched``, of a table in pieces: the rows of a process are in one of them."""
+
+    def made() -> Iterator[pl.DataFrame]:
+        for piece, told in zip(found(), numbers(found, same_clock), strict=True):
+            yield piece.with_columns(told["number"])
+
+    return made
 
 
 def numbers(found: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:

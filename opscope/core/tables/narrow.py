@@ -94,6 +94,10 @@ class Frames(dict[str, pl.DataFrame]):
         pieces = self._pieces.get(name)
         return super().__getitem__(name) if pieces is None else whole(pieces)
 
+    def several(self, name: str) -> bool:
+        """Whether the frame ``name`` has more than one piece."""
+        return any(place for place, _ in enumerate(self.pieces(name)) if place)
+
     def pieces(self, name: str) -> Iterator[pl.DataFrame]:
         """Yield the rows of the frame ``name``: at least one frame."""
         pieces = self._pieces.get(name)

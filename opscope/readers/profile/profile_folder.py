@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,6 +125,19 @@ class Tables(dict[str, pl.DataFrame]):
             frame, held = _with_nulls(name, frame, held, wanted)
         return frame, held
 
+    def several(self, name: str) -> bool:
+        """Whether the table is in more than one file."""
+        return len(self._files.get(name, ())) > 1
+
+    def pieces(self, name: str) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a result, a file at a time, and keep none. Raises BadInput."""
+        rows = 0
+        for file in self._files[name]:
+            piece = _load(self._path, name, [file], self._own)
+            rows += len(piece)
+            yield piece
+        self._refuse_other(name, rows)
+
     def _read(self, name: str) -> pl.DataFrame:
         files = self._files.get(name)
         if files is not None:
@@ -159,11 +172,14 @@ class Tables(dict[str, pl.DataFrame]):
     def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if it has not as many rows as it had."""
         frame = _load(self._path, name, self._files[name], self._own, wanted)
-        rows = self._rows.get(name, len(frame))
-        if len(frame) != rows:
-            what = f"table {name} has {len(frame)} rows, but {META} says {rows}"
-            raise BadInput(self._path, what)
+        self._refuse_other(name, len(frame))
         return frame
+
+    def _refuse_other(self, name: str, many: int) -> None:
+        rows = self._rows.get(name, many)
+        if many != rows:
+            what = f"table {name} has {many} rows, but {META} says {rows}"
+            raise BadInput(self._path, what)
 
     def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""

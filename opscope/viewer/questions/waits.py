@@ -21,7 +21,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     A row adds up to the ``caused_waiting`` of the report of stragglers, if no rank is left out.
     """
     profile = asked.profile
-    pairs = waits_for(profile._exchanged)
+    pairs = waits_for(profile._exchanged_in)
     both = pl.concat(
         [pairs.select("waiting", process=pl.col(name)) for name in ("late", "process")]
     )

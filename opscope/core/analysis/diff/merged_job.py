@@ -26,13 +26,14 @@ from opscope.core.analysis.diff.whole_job import Totals
 from opscope.core.analysis.input_waits import WAITS
 from opscope.core.analysis.step_times import OTHER, PARTS
 from opscope.core.tables.intervals import NONE
+from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
 
 def reduce_merged(
     trace: Trace,
     table: pl.DataFrame,
-    exchanged: pl.DataFrame,
+    exchanged: Pieces,
     bounds: pl.DataFrame,
     totals: Totals,
     how: str,
@@ -82,7 +83,7 @@ def reduce_merged(
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
         PART_NAMES,
         has_ops=False,
-        waiting=waiting_in(trace, units, lambda: exchanged),
+        waiting=waiting_in(trace, units, exchanged),
         ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
         ranked=ranked(table, exchanged),
         totals=totals,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.diff.noise import Typical, noise, typical
 from opscope.core.analysis.step_times import PARTS as PARTS_OF_STEPS
 from opscope.core.analysis.stragglers import work_by_step
+from opscope.core.tables.narrow import Pieces
 
 #: What a step is split into, and the columns of ``steps.step_table`` that it is made of.
 SPLIT: Final = {
@@ -93,7 +94,7 @@ def counted(table: pl.DataFrame) -> pl.DataFrame:
     return kept
 
 
-def ranked(table: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
+def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return the steps that are compared (``RANKED``; ns): warm-up and what was not captured whole are left
     out where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``distributed.exchanged``.
 

@@ -29,6 +29,7 @@ from opscope.core.analysis.step_times import (
     made_up,
     processes_of,
     step_at,
+    steps_at,
 )
 from opscope.core.analysis.stragglers import waits_for
 from opscope.core.analysis.warm_up import warm_up
@@ -37,6 +38,7 @@ from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, pairs, spread
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.narrow import Pieces, each
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace
 
@@ -154,7 +156,7 @@ def begin(
         known,
         about(trace, unit, units, left_out, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
-        waiting=waiting_in(trace, units, exchanged),
+        waiting=waiting_in(trace, units, lambda: iter((exchanged(),))),
         ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
     )
     return unit, partial(_ended, begun, keys.labels())
@@ -182,18 +184,20 @@ def _ended(begun: Reduced, labels: pl.DataFrame) -> Reduced:
     )
 
 
-def waiting_in(
-    trace: Trace, units: pl.DataFrame, exchanged: Callable[[], pl.DataFrame]
-) -> pl.DataFrame:
+def waiting_in(trace: Trace, units: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return how long ranks waited for each rank in collectives that began inside the units (``WAITING``)."""
     if units["process"].n_unique() < 2:
         return pl.DataFrame(schema=WAITING)
-    found = exchanged()
-    begin = found.select(pl.coalesce("start", "called")).to_series().fill_null(NONE).to_numpy()
-    inside = _placed(units, processes_of(found["process"]), begin) >= 0
+    place = steps_at(units)
+
+    def within(found: pl.DataFrame) -> pl.DataFrame:
+        begin = found.select(pl.coalesce("start", "called")).to_series().fill_null(NONE).to_numpy()
+        inside = place(processes_of(found["process"]), begin) >= 0
+        return found.filter(pl.Series(inside, dtype=pl.Boolean))
+
     ranks = trace["processes"].select(pl.col("process").alias("late"), "rank").unique("late")
     return (
-        waits_for(found.filter(pl.Series(inside, dtype=pl.Boolean)))
+        waits_for(each(exchanged, within))
         .group_by("late")
         .agg(pl.col("waiting").sum())
         .join(ranks, on="late", how="left")

@@ -1,0 +1,35 @@
+"""Add up sums of a table's pieces by key, so that no more than the sums is in memory."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opscope.core.tables.narrow import MOST, Pieces
+
+
+class Gathered:
+    """Sums by ``key`` of pieces of a table; those of several pieces are added up as they come."""
+
+    def __init__(self, key: list[str], *sums: pl.Expr) -> None:
+        """``sums``: how rows of equal key are made one. Without any, equal rows are one."""
+        self._key, self._sums = key, sums
+        self._parts: list[pl.DataFrame] = []
+        self._rows = 0
+
+    def add(self, part: pl.DataFrame) -> None:
+        self._parts.append(part)
+        self._rows += len(part)
+        if self._rows > MOST and len(self._parts) > 1:
+            self._parts = [self.all()]
+            self._rows = len(self._parts[0]) // 2  # what cannot be added up is not tried each time
+
+    def all(self) -> pl.DataFrame:
+        """Return the sums of all pieces, in the order in which the keys came."""
+        columns = self._parts[0].columns
+        sums = pl.concat(self._parts).group_by(self._key, maintain_order=True).agg(*self._sums)
+        return sums.select(columns)
+
+
+def one_piece(frame: pl.DataFrame) -> Pieces:
+    """Return the table as pieces: one."""
+    return lambda: iter((frame,))
