@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -14,6 +16,9 @@ _T = TypeVar("_T")
 #: Tries of a task that raised, with Dask; what a file's content does to a reader is no such error.
 RETRIES: Final = 3
 _CONNECT: Final = "20s"
+#: Seconds between two looks at whether a scheduler has workers.
+_LOOK: Final = 10.0
+_log: Final = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -43,10 +48,37 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
         client = Client(address, set_as_default=False, timeout=_CONNECT, name="opscope")
     except Exception as error:
         raise EngineError(f"no Dask scheduler at {address}: {_said(error)}") from error
-    with client:
+    with client, _watched(client, address):
         threads: int = sum(client.nthreads().values())
         # pure: a batch that is given again would get the result that it had
         yield client.get_executor(retries=RETRIES, pure=False), threads
+
+
+@contextmanager
+def _watched(client: Any, address: str) -> Iterator[None]:
+    """Say when the scheduler has no workers: tasks wait for some, which is right where they come on demand,
+    and for ever where nobody starts any."""
+    over = threading.Event()
+
+    def watch() -> None:
+        told = False
+        while not over.wait(_LOOK):
+            try:
+                lacks = not client.nthreads()
+            except Exception as error:  # noqa: BLE001 - whoever waits for a result learns what is wrong
+                _log.debug("%s is not asked for its workers any more: %s", address, _said(error))
+                return
+            if lacks and not told:
+                _log.warning("the Dask scheduler at %s has no workers: waiting for some", address)
+            told = lacks
+
+    thread = threading.Thread(target=watch, name="opscope-workers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_LOOK)
 
 
 @contextmanager

@@ -104,6 +104,39 @@ def test_a_worker_that_is_killed_costs_its_file_at_most(engine, deaths, tmp_path
         assert jobs.digest(profile) == jobs.digest(whole)
 
 
+def test_a_scheduler_that_lost_its_workers_is_told_of(monkeypatch, caplog):
+    package("distributed", "cluster")
+    from distributed import LocalCluster
+
+    def messages() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "has no workers" in one.getMessage()]
+
+    monkeypatch.setattr(clusters, "_LOOK", 0.05)
+    with LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        dashboard_address=":0",
+        host="127.0.0.1",
+        silence_logs="CRITICAL",
+    ) as cluster:
+        with clusters.dask(cluster.scheduler_address) as (executor, workers):
+            assert workers == 0
+            waiting = executor.submit(abs, -3)
+            until(lambda: messages())
+            assert not waiting.done()
+            cluster.scale(1)
+            assert waiting.result(timeout=60) == 3
+        assert len(messages()) == 1
+        assert cluster.scheduler_address in messages()[0]
+
+
+def until(met, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
 def test_a_truncated_file_is_named_and_the_others_are_read(engine, tmp_path):
     _, executor, workers = engine
     files = rank_files(tmp_path, 4)
