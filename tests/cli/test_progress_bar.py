@@ -187,7 +187,7 @@ def test_an_error_is_one_line_after_it_has_gone(saved):
     before = """
 from opscope.readers.errors import BadInput
 from opscope.core import progress
-def broken(trace):
+def broken(trace, **_):
     with progress.stage("a stage", 5):
         raise BadInput("run.opscope", "broken in the middle")
 import opscope.profile.base
@@ -204,7 +204,7 @@ def test_ctrl_c_leaves_the_terminal_clean(saved):
 import time
 import opscope.profile.base
 from opscope.core import progress
-def slow(trace):
+def slow(trace, **_):
     with progress.stage("a slow thing", 5):
         time.sleep(600)
 opscope.profile.base.attribute = slow
@@ -223,13 +223,13 @@ import opscope.profile.base
 from opscope.cli import common
 from opscope.core import progress
 real = opscope.profile.base.attribute
-def talking(trace):
+def talking(trace, **more):
     with progress.stage("a stage", 5) as stage:
         stage.add()
         logging.getLogger("opscope").warning("a log message")
         common.say("a word")
         stage.add()
-        return real(trace)
+        return real(trace, **more)
 opscope.profile.base.attribute = talking
 """
     _, out, written = on_a_terminal("ops", saved, before=before)
