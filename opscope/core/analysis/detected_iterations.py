@@ -58,7 +58,7 @@ def fits(found: pl.DataFrame, processes: list[int]) -> bool:
     steps = found.filter(pl.col("step").is_not_null())
     none = found.filter(pl.col("step").is_null())
     return (
-        sorted(found["process"].unique().to_list()) == processes
+        set(found["process"].unique()) == set(processes)
         and not any(steps.drop("doubt").null_count().row(0))
         and not none["process"].is_duplicated().any()
         and none["doubt"].is_not_null().all()
