@@ -9,21 +9,30 @@ from opscope.core.advice.detectors.uneven_ranks import DETECTOR
 pytest.importorskip("torch")
 from tests.on_torch.test_ranks import run, torchrun
 
-#: Rank 1 sleeps at least three times as long as the rest of its step takes, however busy the machine.
+#: Rank 1 waits until rank 0 is about to reduce its gradients, however busy the machine, and then sleeps at least
+#: three times as long as the rest of its step takes.
 ASLEEP = """
 import time
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 model = DistributedDataParallel(Net())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+store = dist.distributed_c10d._get_default_store()
+def reduced(group, bucket):
+    store.set(f"step {number}", "reduces")
+    return allreduce_hook(group, bucket)
+if dist.get_rank() == 0:
+    model.register_comm_hook(None, reduced)
 took = 0.0
 for number in range(8):
     began = time.monotonic()
     loss = model(torch.randn(4, 8)).square().sum()
     if dist.get_rank() == 1:
-        time.sleep(min(max(0.05, 3 * took), 2.0))
-        began += min(max(0.05, 3 * took), 2.0)
+        store.wait([f"step {number}"])
+        time.sleep(min(max(0.2, 3 * took), 2.0))
+        began = time.monotonic()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
