@@ -38,7 +38,7 @@ _THREADS: Final = 2
 #: why, with nulls.
 DETECTED: Final = {**SCHEMA, "doubt": pl.String}
 #: process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt or why there are none.
-_Found = tuple[int, pl.DataFrame | None, str | None]
+_OfProcess = tuple[int, pl.DataFrame | None, str | None]
 
 
 def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
@@ -68,7 +68,7 @@ def fits(found: pl.DataFrame, processes: list[int]) -> bool:
     )
 
 
-def _detected(ops: Ops, processes: list[int]) -> Iterator[_Found]:
+def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
     attribution = ops.attribution
     trace, meaning = attribution.trace, attribution.meaning
     if not processes:
@@ -80,7 +80,7 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_Found]:
         yield from ((number, None, MADE_UP) for number in processes)
         return
 
-    def found_in(number: int) -> _Found:
+    def found_in(number: int) -> _OfProcess:
         mine = of == number
         found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"

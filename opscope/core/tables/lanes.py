@@ -40,9 +40,8 @@ class Lanes:
                 if len(rows):
                     rows += begin
                     held = parts.setdefault(int(self.of[begin]), [])
-                    held.append(
-                        rows.astype(np.int32)
-                    )  # those of all lanes are held: a table has no more rows
+                    # those of all lanes are held; a table has no more rows than fit
+                    held.append(rows.astype(np.int32))
             for number in sorted(parts):
                 yield self.keys[number], np.concatenate(parts.pop(number), dtype=np.int64)
             return
