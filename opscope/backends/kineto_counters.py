@@ -25,11 +25,16 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "flops": tuple(
             _SASS.format(precision + kind) for precision in "dfh" for kind in ("add", "mul", "fma")
         ),
-        "tensor": ("sm__inst_executed_pipe_tensor.sum",),
+        "tensor": (
+            "sm__inst_executed_pipe_tensor.sum",
+            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+            "sm__ops_path_tensor_src_*.sum",
+        ),
         "dram": ("dram__bytes_read.sum", "dram__bytes_write.sum"),
     }
 )
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
+#: Of a name that ends with ``.sum`` or the like, what stands before the first dot may have ``*`` in it.
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_*]*(?:\.[A-Za-z0-9_]+)*\Z")
 #: The first CUDA for which Kineto has no range profiler.
 _FIRST_WITHOUT: Final = 13
 _NCU: Final = (
@@ -41,7 +46,8 @@ _NCU: Final = (
 def parse(text: str) -> tuple[str, ...]:
     """Return the counters that ``text`` names, comma-separated; ``flops`` and the like are groups.
 
-    Raises ValueError for what is no counter's name.
+    A ``*`` in a name stands for any letters: all counters of that name that the GPU has. Raises ValueError
+    for what is no counter's name.
     """
     found: list[str] = []
     for word in filter(None, map(str.strip, text.split(","))):
@@ -83,12 +89,14 @@ def refusal(torch: Any) -> str | None:
 
 
 def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments of ``torch.profiler.profile`` by which it measures ``names`` of each kernel."""
+    """Return the arguments of ``torch.profiler.profile`` by which it measures ``names`` of each kernel.
+
+    PyTorch does not tell which counters a GPU has, so names with ``*`` are left out.
+    """
     make = _experimental(torch)
     assert make is not None
-    return {
-        "experimental_config": make(profiler_metrics=list(names), profiler_measure_per_kernel=True)
-    }
+    plain = [name for name in names if "*" not in name]
+    return {"experimental_config": make(profiler_metrics=plain, profiler_measure_per_kernel=True)}
 
 
 def _experimental(torch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ Names = Annotated[
     typer.Option(
         "--counters",
         help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' times"
-        " (NVIDIA's GPUs): CUPTI's names, or flops, tensor, dram.",
+        " (NVIDIA's GPUs): CUPTI's names (also with *), or flops, tensor, dram.",
         metavar="NAMES",
         show_default=False,
     ),
@@ -88,7 +89,11 @@ def tell(profile: Profile | None, names: str) -> None:
 
 def _samples(trace: Any, names: tuple[str, ...]) -> int:
     """The number of times at which a device's counters were sampled."""
-    named = trace["samples"]["name"].cast(str).is_in(names)
+    sampled = trace["samples"]["name"].cast(str)
+    chosen = [
+        one for one in sampled.unique() if any(fnmatchcase(one or "", name) for name in names)
+    ]
+    named = sampled.is_in(chosen)
     return int(trace["samples"].filter(named).select("process", "device", "time").unique().height)
 
 

@@ -16,6 +16,7 @@ from opscope.backends.cupti_counters import (
     RangeProfiler,
     calls,
 )
+from opscope.backends.kineto_counters import GROUPS
 
 SOURCE = Path(__file__).resolve().parents[1] / "cupti_counters_stand_in" / "stand_in.c"
 NAMES = ("dram__bytes.sum", "sm__cycles_active.avg")
@@ -95,8 +96,59 @@ def test_lost_samples_are_told(path, device):
 
 def test_counters_that_need_several_passes_cannot_be_sampled(path, device):
     device.standin_passes(3)
-    with pytest.raises(CountersRefused, match="3 passes"):
+    with pytest.raises(CountersRefused, match="needs 3 passes, and sampling has one"):
         PmSampler(Library(path, calls.FOR_SAMPLES), NAMES)
+
+
+def test_what_cannot_be_sampled_beside_the_others_is_left_out_and_told(path, device):
+    """On an H200 SASS counters cannot be sampled, and instructions of the Tensor Cores need two passes."""
+    names = (
+        "sm__inst_executed_pipe_tensor.sum",
+        *GROUPS["flops"],
+        "dram__bytes.sum",
+        "refused__here.sum",
+    )
+    sampler = PmSampler(Library(path, calls.FOR_SAMPLES), names)
+    sampler.start()
+    device.standin_launch(2)
+    found = sampler.stop()
+    sampler.close()
+    assert found.names == sampler.names == ("dram__bytes.sum",)
+    assert set(sampler.left_out) == {*names} - {"dram__bytes.sum"}
+    assert found.values == [[value("dram__bytes.sum", place)] for place in range(2)]
+
+
+def test_a_name_with_a_star_is_all_counters_of_that_name_that_the_gpu_has(path, device):
+    names = ("sm__ops_path_tensor_src_*.sum", "dram__bytes.sum", "l9__*.sum")
+    profiler = RangeProfiler(Library(path), CONTEXT, names)
+    profiler.start()
+    device.standin_launch(1)
+    found = profiler.stop()
+    profiler.close()
+    # shares by sparsity are in the counter of all
+    expected = (
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum", "sm__ops_path_tensor_src_fp8.sum", "dram__bytes.sum",
+    )  # fmt: skip
+    assert found.names == expected
+    assert profiler.left_out == ("l9__*.sum",)
+    assert found.values == [[value(name, 0) for name in expected]]
+
+
+def test_a_library_that_lists_nothing_measures_what_is_named(path, device):
+    device.standin_fail(calls.BASE_METRICS.CALL.encode(), 999)
+    profiler = RangeProfiler(Library(path), CONTEXT, ["any__counter.sum", "sm__*.sum"])
+    profiler.close()
+    assert (profiler.names, profiler.left_out) == (("any__counter.sum",), ("sm__*.sum",))
+
+
+def test_measuring_begins_anew_after_a_stop(path, device):
+    profiler = RangeProfiler(Library(path), CONTEXT, NAMES, most=3)
+    for many in (3, 2):
+        profiler.start()
+        device.standin_launch(many)
+        found = profiler.stop()
+        assert found.values == [[value(name, place) for name in NAMES] for place in range(many)]
+    profiler.close()
 
 
 #: The calls that measuring begins with; those that free and ask for sizes are left out.
@@ -135,8 +187,10 @@ def test_another_tool_and_unknown_counters_are_told(path, device):
     with pytest.raises(CountersRefused, match="another tool"):
         RangeProfiler(Library(path), CONTEXT, NAMES)
     first.close()
-    with pytest.raises(CountersRefused, match="does not exist on this GPU"):
+    with pytest.raises(CountersRefused, match=r"none of these counters here: no__such\.counter"):
         RangeProfiler(Library(path), CONTEXT, ["no__such.counter"])
+    with pytest.raises(CountersRefused, match="the combination cannot be measured"):
+        RangeProfiler(Library(path), CONTEXT, ["refused__here.sum"])
     with pytest.raises(CountersRefused, match="no counter is named"):
         RangeProfiler(Library(path), CONTEXT, [])
 

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.backends.cupti_counters.range_profiling import CYCLE
 from tests.cupti_stand_in.library import build
 from tests.cupti_stand_in.play import Activity
 
@@ -293,10 +294,9 @@ for one in threads:
     linked = counters.drop_nulls("correlation")
     assert len(linked) >= 9  # those before the threads
     assert linked["correlation"].n_unique() == len(linked)
-    # the stand-in's values are in the order of the launches that it counted
+    # those before the threads are in the order of the launches
     order = trace["calls"].sort("start")["correlation"].to_list()
-    known = linked.filter(pl.col("value") < value(NAMES[0], 9))
-    assert known.sort("value")["correlation"].to_list() == order[:9]
+    assert counters.sort("range_id")["correlation"].to_list()[:9] == order[:9]
 
 
 @pytest.mark.parametrize(
@@ -351,3 +351,38 @@ cupti.standin_context(ctypes.c_uint64(0x1000))
     # the stand-in counts launches of any context: as many as none can be told from the other
     assert trace["counters"]["correlation"].null_count() == len(trace["counters"])
     assert any("9 launches, and CUPTI measured 10 kernels" in n for n in trace["notes"]["what"])
+
+
+def test_more_kernels_than_there_is_room_for_are_measured_in_turns(machine):
+    """CUPTI has room for few kernels: launches wait while their counters are taken out, in every thread."""
+    machine.run(
+        then("""
+def work():
+    for _ in range(250):
+        launch(2)
+        time.sleep(0)
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+for _ in range(300):
+    launch(4)
+""")
+    )
+    assert machine.output == "ended\n"
+    trace = machine.profile.trace
+    assert len(trace["calls"]) == 9 + 500 + 300
+    counters = trace["counters"].filter(pl.col("name").cast(pl.String) == NAMES[0])
+    assert len(counters) == 809
+    # the stand-in counts from 0 each time that it begins: every kernel in its place
+    places = (counters.sort("range_id")["value"] - value(NAMES[0], 0)).cast(pl.Int64).to_list()
+    begins = [at for at, place in enumerate(places) if place == 0]
+    assert begins[0] == 0
+    assert places == [at - max(one for one in begins if one <= at) for at in range(809)]
+    assert max(places) < CYCLE
+    assert not any("no room" in note or "not measured" in note for note in trace["notes"]["what"])
+    # those after the threads have ended are linked to their launches, in order
+    order = trace["calls"].sort("start")["correlation"].to_list()
+    assert counters.sort("range_id")["correlation"].to_list()[-300:] == order[-300:]

@@ -24,6 +24,7 @@ static char failing[64];
 static int failing_with;
 static int launched, room, decoded, enabled, hosts, started, passes = 1, overflow, taken;
 static size_t configured;
+static int host_kind, two_passes;
 static char last_config[8];
 static char name_of_range[32];
 
@@ -115,7 +116,36 @@ API int cuptiProfilerHostInitialize(struct host_begin* p) {
   CHECK(object);
   if (strcmp(p->chip, "GH100") || p->image == NULL || p->image[63] != 7) return 1;
   hosts++;
+  host_kind = p->type;
   p->object = &hosts;
+  return 0;
+}
+/* Some of what the library of CUDA 13 lists for an H200; samples have no SASS counters and no operations. */
+static const char* const listed[] = {
+    "dram__bytes", "dram__bytes_read", "dram__bytes_write", "sm__inst_executed_pipe_tensor",
+    "sm__ops_path_tensor_src_bf16_dst_fp32", "sm__ops_path_tensor_src_fp8",
+    "sm__ops_path_tensor_src_fp8_sparsity_on", "smsp__sass_thread_inst_executed_op_dadd_pred_on",
+    "smsp__sass_thread_inst_executed_op_dmul_pred_on", "smsp__sass_thread_inst_executed_op_dfma_pred_on",
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on", "smsp__sass_thread_inst_executed_op_fmul_pred_on",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on", "smsp__sass_thread_inst_executed_op_hadd_pred_on",
+    "smsp__sass_thread_inst_executed_op_hmul_pred_on", "smsp__sass_thread_inst_executed_op_hfma_pred_on",
+    "refused__here"};
+static const char* const sampled[] = {"dram__bytes", "dram__bytes_read", "dram__bytes_write",
+    "sm__inst_executed_pipe_tensor", "refused__here"};
+static const char* const ratios[] = {"sm__cycles_active", "sm__pipe_tensor_cycles_active"};
+struct base_metrics {
+  size_t size;
+  void* priv;
+  void* object;
+  int type;
+  const char* const* names;
+  size_t many;
+};
+API int cuptiProfilerHostGetBaseMetrics(struct base_metrics* p) {
+  CHECK(many);
+  if (p->object != &hosts) return 1;
+  p->names = p->type == 1 ? ratios : host_kind == 1 ? sampled : listed;
+  p->many = p->type == 1 ? 2 : p->type ? 0 : host_kind == 1 ? 5 : sizeof listed / sizeof *listed;
   return 0;
 }
 struct object {
@@ -139,8 +169,11 @@ struct metrics {
 API int cuptiProfilerHostConfigAddMetrics(struct metrics* p) {
   CHECK(many);
   for (size_t i = 0; i < p->many; i++)
-    if (!strcmp(p->names[i], "no__such.counter")) return 1;
+    if (!strncmp(p->names[i], "refused__here", 13) || strchr(p->names[i], '*')) return 1;
   configured = p->many;
+  two_passes = 0;
+  for (size_t i = 0; i < p->many; i++)
+    if (host_kind == 1 && strstr(p->names[i], "inst_executed_pipe")) two_passes = 1;
   return 0;
 }
 struct config {
@@ -172,7 +205,7 @@ struct pass {
 API int cuptiProfilerHostGetNumOfPasses(struct pass* p) {
   CHECK(many);
   if (memcmp(p->image, "CONFIG!", 8)) return 1;
-  p->many = passes;
+  p->many = two_passes ? 2 : passes;
   return 0;
 }
 struct evaluate {

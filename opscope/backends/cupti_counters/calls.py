@@ -20,6 +20,8 @@ _U64, _U32, _U16, _U8, _INT = (
 )  # fmt: skip
 #: CUpti_ProfilerType.
 RANGES, SAMPLES = 0, 1
+#: CUpti_MetricType: counters, ratios, throughputs.
+METRIC_TYPES: Final = (0, 1, 2)
 #: CUpti_ProfilerRange and CUpti_ProfilerReplayMode: a range for each kernel, which runs once a pass.
 AUTO_RANGE, KERNEL_REPLAY = 1, 2
 #: What CUPTI's results mean for counters, by number (cupti_result.h).
@@ -75,6 +77,13 @@ HOST_INITIALIZE: Final = _params(
     ("pHostObject", _POINTER),
 )
 HOST_DEINITIALIZE: Final = _params("cuptiProfilerHostDeinitialize", ("pHostObject", _POINTER))
+BASE_METRICS: Final = _params(
+    "cuptiProfilerHostGetBaseMetrics",
+    ("pHostObject", _POINTER),
+    ("metricType", _INT),
+    ("ppMetricNames", ctypes.POINTER(_TEXT)),
+    ("numMetrics", _SIZE),
+)
 ADD_METRICS: Final = _params(
     "cuptiProfilerHostConfigAddMetrics",
     ("pHostObject", _POINTER),
@@ -220,8 +229,8 @@ PM_SAMPLE: Final = _params(
     ("endTimestamp", _U64),
 )
 _COMMON: Final = (
-    INITIALIZE, CHIP_NAME, HOST_INITIALIZE, HOST_DEINITIALIZE, ADD_METRICS, CONFIG_SIZE, CONFIG, PASSES,
-    EVALUATE,
+    INITIALIZE, CHIP_NAME, HOST_INITIALIZE, HOST_DEINITIALIZE, BASE_METRICS, ADD_METRICS, CONFIG_SIZE, CONFIG,
+    PASSES, EVALUATE,
 )  # fmt: skip
 #: The calls that each way to measure needs.
 FOR_RANGES: Final = (

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
@@ -34,11 +34,13 @@ from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
 from . import launches
 from .calls import CountersRefused, Library
 from .driver import Driver
-from .range_profiling import MOST, Measured, RangeProfiler
+from .range_profiling import CYCLE, MOST, Measured, RangeProfiler
 
 _log = logging.getLogger(__name__)
-#: A context's first launch waits so long for its counters, at most: whoever launches may hold Python's lock.
+#: A launch waits so long for its context's counters, at most, in a thread that holds Python's lock (which the
+#: thread that counts needs), and in one that does not.
 PATIENCE_S: Final = 3.0
+FREE_PATIENCE_S: Final = 60.0
 #: Launches are noted beyond those that are measured, to see that they are not.
 _NOTED: Final = 16 * MOST
 _LAUNCHES: Final = re.compile(f"{LAUNCH}|{GRAPH_LAUNCH}")
@@ -47,12 +49,17 @@ _SIDES: Final = ((files.RUNTIME, kinds.RUNTIME), (files.DRIVER, kinds.DRIVER))
 
 @dataclass(slots=True)
 class _Counted:
-    """A context that is measured, since ``began`` (ns)."""
+    """A context that is measured, since ``began`` (ns), and until ``ended`` if it is no longer.
+
+    ``taken``: what was taken out so far, in order.
+    """
 
     context: int
     device: int
     profiler: RangeProfiler
     began: int
+    ended: int | None = None
+    taken: list[Measured] = field(default_factory=list)
 
 
 class CounterCapture(Beside):
@@ -115,7 +122,7 @@ class CounterCapture(Beside):
                 told = others.guess(cupti.other_subscriber(native.callback))
             raise SessionError(f"{error}{told}") from error
         try:
-            native.begin(_NOTED, PATIENCE_S)
+            native.begin(_NOTED, PATIENCE_S, FREE_PATIENCE_S, CYCLE)
             for domain, kind in _SIDES:
                 for number, name in enumerate(call_names.names(kind, self._version)):
                     if _LAUNCHES.search(name):
@@ -134,7 +141,7 @@ class CounterCapture(Beside):
                 raise
 
     def _watch(self) -> None:
-        """Have each context measured from its first launch on, which waits for that."""
+        """Have each context measured from its first launch on, and emptied when it is full; launches wait."""
         native, keeper = self._native, self._keeper
         assert native is not None
         assert keeper is not None
@@ -146,16 +153,21 @@ class CounterCapture(Beside):
                 keeper.submit(functools.partial(self._count, context))
 
     def _count(self, context: int) -> None:
-        """Begin to measure a context; runs on the keeper's thread."""
+        """Begin to measure a context, or take out what is measured; runs on the keeper's thread."""
         driver, library, native = self._driver, self._library, self._native
         assert driver is not None
         assert library is not None
         assert native is not None
         try:
+            known = self._counted.get(context)
+            if known is not None:
+                self._take_out(known)
+                return
             with driver.current(context):
                 device = driver.device()
                 profiler = RangeProfiler(library, context, self._names, device)
                 try:
+                    self._agree(profiler, device)
                     profiler.start()
                 except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
                     profiler.close()
@@ -165,6 +177,27 @@ class CounterCapture(Beside):
             self._refused(str(error))
         finally:
             native.answer(context)
+
+    def _agree(self, profiler: RangeProfiler, device: int) -> None:
+        """Have all contexts measure the same counters: those that the first one has of what was asked for."""
+        others = next(iter(self._counted.values()), None)
+        if others is not None and profiler.names != others.profiler.names:
+            raise CountersRefused(f"device {device} has not the counters of device {others.device}")
+        if profiler.left_out:
+            self._refused(f"this GPU has no {', '.join(profiler.left_out)}")
+
+    def _take_out(self, one: _Counted) -> None:
+        """Take out what was measured, and begin anew; if that fails, the context is not measured any more."""
+        assert self._driver is not None
+        if one.ended is not None:
+            return
+        with self._driver.current(one.context):
+            try:
+                one.taken.append(one.profiler.stop())
+                one.profiler.start()
+            except CountersRefused:
+                one.ended = perf_counter_ns()
+                raise
 
     def _refused(self, why: str) -> None:
         """Tell, once for each reason, why kernels are not measured."""
@@ -203,23 +236,25 @@ class CounterCapture(Beside):
     def _end(self, folder: Path | None) -> None:
         if self._native is None or self._handle is None:
             return
-        found: list[tuple[_Counted, int, Measured]] = []
-        for one in self._counted.values():
-            ended = perf_counter_ns()
+        found = list(self._counted.values())
+        for one in found:
             try:
-                found.append((one, ended, self._stopped(one)))
+                self._stopped(one)
             except CountersRefused as error:
                 self._refused(str(error))
         self._counted = {}
         self._let_go()
         if folder is not None:
-            files.write(folder, self._lines(found))
+            files.write(folder, self._lines([one for one in found if one.taken]))
 
-    def _stopped(self, one: _Counted) -> Measured:
+    def _stopped(self, one: _Counted) -> None:
+        """Take out what was measured last, and give the profiler back."""
         assert self._driver is not None
         with self._driver.current(one.context):
             try:
-                return one.profiler.stop()
+                if one.ended is None:
+                    one.ended = perf_counter_ns()
+                    one.taken.append(one.profiler.stop())
             finally:
                 one.profiler.close()
 
@@ -234,11 +269,12 @@ class CounterCapture(Beside):
         except CuptiError as error:
             self._notes.append(str(error))
 
-    def _lines(self, found: list[tuple[_Counted, int, Measured]]) -> Iterator[dict[str, Any]]:
+    def _lines(self, found: list[_Counted]) -> Iterator[dict[str, Any]]:
         native, driver = self._native, self._driver
         assert native is not None
         assert driver is not None
-        yield {"version": self._version, "counters": list(self._names)}
+        counters = found[0].profiler.names if found else self._names
+        yield {"version": self._version, "counters": list(counters)}
         _, lost, late = native.counts()
         if lost:
             self._notes.append(f"{lost:,} launches were not noted: there was no room")
@@ -247,22 +283,23 @@ class CounterCapture(Beside):
                 f"{late:,} contexts launched before their counters were ready: their first kernels are not"
                 " measured"
             )
-        for one, ended, measured in found:
+        for one in found:
             about = {
-                "context": one.context, "device": one.device, "began": one.began, "ended": ended,
-                "passes": one.profiler.passes, "dropped": measured.dropped,
+                "context": one.context, "device": one.device, "began": one.began, "ended": one.ended,
+                "passes": one.profiler.passes, "dropped": sum(each.dropped for each in one.taken),
             }  # fmt: skip
             yield {"measured": about}
-            for rows in files.pieces(measured.in_order()):
-                rows = [files.finite(row) for row in rows]
-                yield {"values": {"context": one.context, "rows": rows}}
+            for measured in one.taken:
+                for rows in files.pieces(measured.in_order()):
+                    rows = [files.finite(row) for row in rows]
+                    yield {"values": {"context": one.context, "rows": rows}}
         noted = native.taken()
         names = {int(number): native.name(int(number)) for number in set(noted["name"].tolist())}
         for some in files.pieces([(str(number), text) for number, text in names.items() if text]):
             yield {"names": dict(some)}
         for some in files.pieces(noted.tolist()):
             yield {"launches": some}
-        for device in sorted({one.device for one, _, _ in found}):
+        for device in sorted({one.device for one in found}):
             try:
                 yield {"devices": [driver.described(device)]}
             except CountersRefused as error:

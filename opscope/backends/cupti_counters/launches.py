@@ -33,7 +33,7 @@ class Launches:
         self._library = library = ctypes.CDLL(str(path))
         u32, u64 = ctypes.c_uint32, ctypes.c_uint64
         calls: dict[str, tuple[tuple[Any, ...], Any]] = {
-            "begin": ((u64, u32), ctypes.c_int),
+            "begin": ((u64, u32, u32, u64), ctypes.c_int),
             "asked": ((u32,), u64),
             "answer": ((u64,), None),
             "end": ((), None),
@@ -52,17 +52,19 @@ class Launches:
         assert found is not None
         return found
 
-    def begin(self, most: int, patience_s: float) -> None:
-        """Note launches, at most ``most``; the first of a context waits for its answer, that long at most.
+    def begin(self, most: int, patience_s: float, free_patience_s: float, cycle: int) -> None:
+        """Note launches, at most ``most``. A context's first, and each after ``cycle``, wait for an answer.
 
+        They wait ``patience_s`` at most in a thread that holds Python's lock, else ``free_patience_s``.
         Raises OSError if notes are being taken already.
         """
-        error = int(self._library.opscope_counters_begin(most, int(patience_s * 1000)))
+        waits = (int(seconds * 1000) for seconds in (patience_s, free_patience_s))
+        error = int(self._library.opscope_counters_begin(most, *waits, cycle))
         if error:
             raise OSError(error, os.strerror(error))
 
     def asked(self, seconds: float) -> int:
-        """Return a context whose first launch waits; 0 if none does in this time, ``ENDED`` after the end."""
+        """Return a context of which a launch waits; 0 if none does in this time, ``ENDED`` after the end."""
         return int(self._library.opscope_counters_asked(int(seconds * 1000)))
 
     def answer(self, context: int) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from . import calls
-from .calls import CountersRefused, Library, room
+from . import calls, choice
+from .calls import Library, room
 from .host import Host, availability, chip
 
-#: Bytes of the device's own buffer, and samples that one image holds.
+#: Bytes of the device's own buffer, and samples that one image holds: a sample of a counter of all SMs takes
+#: 21 kB of it (of sm__pipe_tensor_cycles_active, on an H200).
 BUFFER: Final = 64 << 20
-SAMPLES: Final = 10_000
+SAMPLES: Final = 2_000
 #: The unit of the interval is ns of the GPU's time (CUpti_PmSampling_TriggerMode).
 _BY_TIME: Final = 1
 _FULL: Final = 1
@@ -36,7 +37,8 @@ class Samples:
 class PmSampler:
     """Samples counters ``names`` of a device every ``interval`` ns. Raises CountersRefused.
 
-    The counters must fit in one pass, since time does not come twice.
+    The counters must fit in one pass, since time does not come twice: ``left_out`` are those that do not, or
+    that the device cannot sample; with none left CountersRefused is raised.
     """
 
     def __init__(
@@ -51,14 +53,12 @@ class PmSampler:
         self._object: Any = None
         name = chip(library, device)
         image = availability(library, calls.PM_AVAILABILITY, deviceIndex=device)
-        self._host = Host(library, calls.SAMPLES, name, image, names)
+        chosen = choice.in_one_pass(library, name, image, names)
+        self.names, self.left_out = chosen.names, chosen.left_out
+        self._host = Host(library, calls.SAMPLES, name, image, self.names)
         self._found = Samples(self._host.names, [], [], [], False)
         self._lost = False
         try:
-            if self._host.passes != 1:
-                raise CountersRefused(
-                    f"these counters need {self._host.passes} passes; sampling has one: name fewer"
-                )
             enabled = library.call(calls.PM_ENABLE, deviceIndex=device)
             self._object = enabled.pPmSamplingObject
             config = self._host.config
@@ -75,7 +75,7 @@ class PmSampler:
                 calls.PM_DATA_SIZE,
                 pPmSamplingObject=self._object,
                 pMetricNames=ctypes.addressof(self._host.array),
-                numMetrics=len(names),
+                numMetrics=len(self.names),
                 maxSamples=samples,
             ).counterDataSize
             self._image = room(size)

@@ -102,6 +102,7 @@ class SamplingCapture(Beside):
             try:
                 sampler = PmSampler(self._library, self._names, device, self._interval)
                 try:
+                    self._agree(sampler, device)
                     sampler.start()
                 except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
                     sampler.close()
@@ -110,6 +111,18 @@ class SamplingCapture(Beside):
             except CountersRefused as error:
                 self._notes.append(f"hardware counters not measured: {error}")
                 _log.warning("opscope: %s", self._notes[-1])
+
+    def _agree(self, sampler: PmSampler, device: int) -> None:
+        """Have all devices sample the same counters: those that the first one can of what was asked for."""
+        for other, one in self._samplers.items():
+            if one.names != sampler.names:
+                raise CountersRefused(f"device {device} has not the counters of device {other}")
+        if sampler.left_out:
+            what = (
+                f"counters that cannot be sampled beside the others: {', '.join(sampler.left_out)}"
+            )
+            if what not in self._notes:
+                self._notes.append(what)
 
     def _tick(self) -> None:
         if self._window is not None and os.getpid() == self._pid:
@@ -154,7 +167,8 @@ class SamplingCapture(Beside):
             files.write(folder, self._lines(found, self._clocks))
 
     def _lines(self, found: dict[int, Samples], clocks: Clocks) -> Iterator[dict[str, Any]]:
-        yield {"version": self._version, "counters": list(self._names)}
+        names = next((one.names for one in found.values()), self._names)
+        yield {"version": self._version, "counters": list(names)}
         with contextlib.suppress(CuptiError):
             clocks.read()
         times = [time for one in found.values() for time in (one.start[:1] + one.end[-1:])]

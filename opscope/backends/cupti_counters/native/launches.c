@@ -1,11 +1,14 @@
-/* Notes each launch of a kernel by CUPTI's callbacks, and has a context's first launch wait for its counters.
+/* Notes each launch of a kernel by CUPTI's callbacks, and has launches wait while counters begin or are taken.
  *
  * Ranges of the range profiler have no correlation ids, so the n-th range is the n-th launch of its context.
  * CUPTI calls back on the program's threads, inside CUDA calls; no lock of Python's is taken here. The first
- * launch of a context waits until Python has begun to count there, at most as long as `opscope_counters_begin`
- * was told: a launching thread may hold Python's lock, which the thread that begins needs.
+ * launch of a context waits until Python has begun to count there, and after each `cycle` launches the next one
+ * waits until Python has taken the counters out, as the room for them is small. No other launch of the context
+ * is under way meanwhile. A launch waits at most as long as `opscope_counters_begin` was told: less if its
+ * thread holds Python's lock, which the thread that counts needs.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -48,11 +51,16 @@ static uint32_t *slots, names_held, names_room;
 static struct {
   uint64_t context;
   int state; /* 1: asked for, 2: told to Python, 3: answered; LATE: nobody waits for the answer */
+  int tired; /* a launch waited in vain: no later one waits for counters to be taken out */
+  uint32_t inside; /* launches that are under way */
+  uint64_t launched; /* since the last answer */
 } contexts[CONTEXTS];
 static uint32_t contexts_held;
-static uint64_t patience;
+static uint64_t patience, free_patience, cycle;
+static int (*holds_lock)(void); /* PyGILState_Check */
 static int running, forks;
 static uint32_t sessions;
+static __thread int entered = -1; /* the place in `contexts` of the launch under way */
 static __thread int depth;
 static __thread uint32_t noted; /* the session that `depth` is of */
 static __thread uint64_t began;
@@ -109,22 +117,34 @@ static uint32_t number_of(const char* text) {
   return slots[at] = names_held;
 }
 
-/* Wait until Python has begun to count in this context, or has said that it cannot. */
-static void await(uint64_t context) {
+/* Wait until Python counts in this context, or has said that it cannot; return the context's place, else -1. */
+static int await(uint64_t context) {
   uint32_t i = 0;
   while (i < contexts_held && contexts[i].context != context) i++;
-  if (i == CONTEXTS) return;
+  if (i == CONTEXTS) return -1;
   if (i == contexts_held) {
-    contexts[contexts_held].context = context;
+    memset(&contexts[i], 0, sizeof contexts[i]);
+    contexts[i].context = context;
     contexts[contexts_held++].state = 1;
     pthread_cond_broadcast(&asked);
+  } else if (cycle && contexts[i].state == 3 && contexts[i].launched >= cycle && !contexts[i].tired) {
+    contexts[i].state = 1;
+    pthread_cond_broadcast(&asked);
   }
-  uint64_t until = now() + patience;
-  while (running && contexts[i].state < 3)
-    if (wait_on(&answered, until) == ETIMEDOUT && contexts[i].state < 3) {
-      late++;
-      contexts[i].state |= LATE; /* no launch waits again */
-    }
+  if (contexts[i].state < 3) {
+    uint64_t until = now() + (holds_lock && !holds_lock() ? free_patience : patience);
+    uint32_t session = sessions;
+    while (running && session == sessions && contexts[i].state < 3)
+      if (wait_on(&answered, until) == ETIMEDOUT && session == sessions && contexts[i].state < 3) {
+        late++;
+        contexts[i].tired = 1;
+        contexts[i].state |= LATE; /* no launch waits again */
+      }
+    if (!running || session != sessions) return -1;
+  }
+  contexts[i].inside++;
+  contexts[i].launched++;
+  return (int)i;
 }
 
 /* The subscriber's callback, for the calls that launch. */
@@ -136,7 +156,7 @@ API void opscope_counters_called(void* user, int domain, uint32_t number, const 
     if (noted != sessions) noted = sessions, depth = 0; /* the last one ended within a call */
     if (depth++) return; /* the runtime's launch calls the driver's */
     pthread_mutex_lock(&lock);
-    if (running && call->context) await((uint64_t)(uintptr_t)call->context);
+    entered = running && call->context ? await((uint64_t)(uintptr_t)call->context) : -1;
     pthread_mutex_unlock(&lock);
     began = now();
     return;
@@ -144,11 +164,11 @@ API void opscope_counters_called(void* user, int domain, uint32_t number, const 
   if (noted != sessions || !depth || --depth) return;
   int failed = 0;
   if (call->result) memcpy(&failed, call->result, sizeof failed);
-  if (failed) return;
   struct launch one = {began, now(), (uint64_t)(uintptr_t)call->context, (uint32_t)syscall(SYS_gettid),
       call->correlation, (uint32_t)domain << 24 | number, 0};
   pthread_mutex_lock(&lock);
-  if (running) {
+  if (entered >= 0 && noted == sessions && !--contexts[entered].inside) pthread_cond_broadcast(&asked);
+  if (running && !failed) {
     if (held == room && held < most) {
       uint64_t wider = room ? 2 * room : 1024;
       struct launch* more = realloc(launches, wider * sizeof *more);
@@ -173,8 +193,9 @@ static void in_child(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Begin to note launches, at most `launches_`; a context's first waits at most `milliseconds`. */
-API int opscope_counters_begin(uint64_t launches_, uint32_t milliseconds) {
+/* Begin to note launches, at most `launches_`. One that must wait does so at most `milliseconds` in a thread that
+ * holds Python's lock, `freely` in another. `cycle_`: the launches after which counters are taken out. */
+API int opscope_counters_begin(uint64_t launches_, uint32_t milliseconds, uint32_t freely, uint64_t cycle_) {
   pthread_condattr_t steady;
   int error = 0;
   pthread_mutex_lock(&lock);
@@ -193,19 +214,23 @@ API int opscope_counters_begin(uint64_t launches_, uint32_t milliseconds) {
     sessions++;
     most = launches_;
     patience = 1000000u * (uint64_t)milliseconds;
+    free_patience = 1000000u * (uint64_t)freely;
+    cycle = cycle_;
+    *(void**)&holds_lock = dlsym(RTLD_DEFAULT, "PyGILState_Check");
     running = 1;
   }
   pthread_mutex_unlock(&lock);
   return error;
 }
 
-/* Return a context whose first launch waits; 0 if none does within the time, 1 once it has ended. */
+/* Return a context of which a launch waits and none is under way; 0 if there is none within the time, 1 once it
+ * has ended. */
 API uint64_t opscope_counters_asked(uint32_t milliseconds) {
   uint64_t until = now() + 1000000u * (uint64_t)milliseconds, found = 0;
   pthread_mutex_lock(&lock);
   do {
     for (uint32_t i = 0; i < contexts_held && !found; i++)
-      if ((contexts[i].state & ~LATE) == 1) {
+      if ((contexts[i].state & ~LATE) == 1 && !contexts[i].inside) {
         contexts[i].state = (contexts[i].state & LATE) | 2;
         found = contexts[i].context;
       }
@@ -219,7 +244,7 @@ API uint64_t opscope_counters_asked(uint32_t milliseconds) {
 API void opscope_counters_answer(uint64_t context) {
   pthread_mutex_lock(&lock);
   for (uint32_t i = 0; i < contexts_held; i++)
-    if (contexts[i].context == context) contexts[i].state = 3;
+    if (contexts[i].context == context) contexts[i].state = 3, contexts[i].launched = 0;
   pthread_cond_broadcast(&answered);
   pthread_mutex_unlock(&lock);
 }

@@ -1,0 +1,105 @@
+"""Choose the counters that a GPU has of those that are asked for; ``*`` in a name stands for any letters."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import calls
+from .calls import CountersRefused, Library
+from .host import Host
+
+#: The most counters that names with ``*`` may stand for together.
+_MOST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """``names``: counters to measure; ``left_out``: those asked for that cannot be."""
+
+    names: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def present(
+    library: Library, kind: int, chip: bytes, availability: Any, names: Sequence[str]
+) -> Present:
+    """Return which counters of ``names`` the chip has for ``kind`` (``calls.RANGES``, ``calls.SAMPLES``).
+
+    A library that does not tell what there is has all that are named without ``*``. Raises CountersRefused if
+    none is left.
+    """
+    bases = listed(library, kind, chip, availability)
+    found: list[str] = []
+    left_out: list[str] = []
+    for name in names:
+        base, dot, rest = name.partition(".")
+        if "*" in base:
+            pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
+            # shares of a counter by sparsity are counted in it
+            some = [one for one in bases if pattern.fullmatch(one) and "_sparsity_" not in one]
+            if len(some) > _MOST:
+                raise CountersRefused(
+                    f"{name} stands for {len(some)} counters; {_MOST} is the most"
+                )
+            found += [one + dot + rest for one in some]
+        else:
+            some = [base] if not bases or base in bases else []
+            found += [name for _ in some]
+        if not some:
+            left_out.append(name)
+    if not found and names:
+        raise CountersRefused(f"this GPU has none of these counters here: {', '.join(left_out)}")
+    return Present(tuple(dict.fromkeys(found)), tuple(left_out))
+
+
+def in_one_pass(library: Library, chip: bytes, availability: Any, names: Sequence[str]) -> Present:
+    """Return the counters of ``names`` that can be sampled together, the first ones first.
+
+    Samples have one pass, since time does not come twice. Raises CountersRefused if none can be sampled.
+    """
+    found = present(library, calls.SAMPLES, chip, availability, names)
+    kept: list[str] = []
+    left_out = list(found.left_out)
+    why = ""
+    for name in found.names:
+        try:
+            one = Host(library, calls.SAMPLES, chip, availability, [*kept, name])
+        except CountersRefused as error:
+            why = str(error)
+        else:
+            one.close()
+            if one.passes == 1:
+                kept.append(name)
+                continue
+            why = f"{name} needs {one.passes} passes, and sampling has one: name others"
+        left_out.append(name)
+    if not kept:
+        raise CountersRefused(why)
+    return Present(tuple(kept), tuple(left_out))
+
+
+def listed(library: Library, kind: int, chip: bytes, availability: Any) -> dict[str, None]:
+    """Return the names of the chip's counters, without the part after the dot; none if it does not tell."""
+    begun = library.call(
+        calls.HOST_INITIALIZE,
+        profilerType=kind,
+        pChipName=chip,
+        pCounterAvailabilityImage=ctypes.addressof(availability),
+    )
+    found: dict[str, None] = {}
+    try:
+        for one in calls.METRIC_TYPES:
+            told = library.call(calls.BASE_METRICS, pHostObject=begun.pHostObject, metricType=one)
+            found |= {
+                told.ppMetricNames[place].decode("utf-8", "replace"): None
+                for place in range(told.numMetrics)
+            }
+    except CountersRefused:
+        return {}
+    finally:
+        library.call(calls.HOST_DEINITIALIZE, pHostObject=begun.pHostObject)
+    return found
