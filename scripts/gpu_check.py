@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
 #: Default limits in seconds: for all cases of a part, for a case's program, for the comparison, for packing.
 BUDGET, LIMIT, COMPARING, PACKING = 540, 120, 120, 10
+#: Seconds that a case's programs leave for the comparison of their runs.
+RESERVED = 8
 #: Bytes of an archive; the number of archives; bytes that are kept of the end of a log.
 ARCHIVE, ARCHIVES, LOG = 15 << 20, 2, 200_000
 #: The backends that record kernels; one at a time, as there is one subscriber to CUPTI.
@@ -264,7 +266,7 @@ class Check:
 
     def one(self, case):
         """Run a case and compare."""
-        if self.left() < 15:
+        if self.left() < 15 + RESERVED:
             return Result(case, LEFT_OUT, "no time was left")
         if case.needs:
             done = self.run(case.name, [self.python, "-c", SEES[case.needs]], 90)
@@ -275,7 +277,7 @@ class Check:
                 return Result(case, ABSENT, f"{case.needs} {said}")
         result = Result(case, PASSED)
         for way in case.runs:
-            if self.left() < 5:
+            if self.left() < 5 + RESERVED:
                 result.status, result.why = LEFT_OUT, f"no time was left for {way}"
                 return result
             if way in self.absent:
@@ -284,7 +286,10 @@ class Check:
             # of code from a cache that another run filled, opscope does not know which ops a kernel fuses
             cache = self.scratch / "inductor" / f"{case.name}-{way}"
             done = self.run(
-                case.name, self.command(case, way), case.seconds, TORCHINDUCTOR_CACHE_DIR=str(cache)
+                case.name,
+                self.command(case, way),
+                min(case.seconds, max(1.0, self.left() - RESERVED)),
+                TORCHINDUCTOR_CACHE_DIR=str(cache),
             )
             result.runs[way] = {"ended": str(done), "seconds": round(done.seconds, 1)}
             if not done.well:
@@ -387,6 +392,7 @@ class Check:
         """Put the files of a case into an archive that has room; add a fact for each file without room."""
         made = self.scratch / f"{case.name}.tar.gz"
         ends = [
+            "json",
             "opscope",
             "ncu.csv",
             "counted.opscope",

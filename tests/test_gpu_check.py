@@ -280,7 +280,7 @@ def test_the_check_can_be_rehearsed_without_a_gpu(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_what_it_costs_is_measured_for_each_variant(monkeypatch):
+def test_what_it_costs_is_measured_for_each_variant(monkeypatch, tmp_path):
     monkeypatch.setitem(programs.SIZES, "cpu", (64, 1, 4, 1))
     monkeypatch.setattr(programs, "ROUNDS", 1)
     monkeypatch.setattr(programs, "TIMED", 2)
@@ -292,6 +292,11 @@ def test_what_it_costs_is_measured_for_each_variant(monkeypatch):
             None, {"ratio": {**found["ratio"], "torch.profiler, shapes": 1e9}}
         ).values()
     )
+    (tmp_path / "overhead.json").write_text(json.dumps(found))
+    checks, facts = results.checked(tmp_path, "overhead")
+    assert list(checks) == ["opscope costs no more than torch.profiler with shapes"]
+    assert facts[0].endswith("nothing")
+    assert len(facts) == len(found["ratio"])
 
 
 def trace_with(kernels, notes=()):
