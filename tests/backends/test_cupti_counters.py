@@ -143,10 +143,11 @@ def test_a_library_that_lists_nothing_measures_what_is_named(path, device):
 
 def test_measuring_begins_anew_after_a_stop(path, device):
     profiler = RangeProfiler(Library(path), CONTEXT, NAMES, most=3)
-    for many in (3, 2):
+    for many, names in ((3, ["0", "1", "2"]), (2, ["3", "4"])):
         profiler.start()
         device.standin_launch(many)
         found = profiler.stop()
+        assert found.ranges == names
         assert found.values == [[value(name, place) for name in NAMES] for place in range(many)]
     profiler.close()
 

@@ -22,6 +22,7 @@
 
 static char failing[64];
 static int failing_with;
+static int ranges; /* in all: names of ranges go on after a stop, as an H200's did */
 static int launched, room, decoded, enabled, hosts, started, passes = 1, overflow, taken;
 static size_t configured;
 static int host_kind, two_passes;
@@ -53,7 +54,7 @@ API void standin_overflow(int yes) { overflow = yes; }
 API int standin_open(void) { return hosts + enabled; }
 API void standin_reset(void) {
   failing[0] = 0;
-  launched = room = decoded = enabled = hosts = started = overflow = taken = 0;
+  ranges = launched = room = decoded = enabled = hosts = started = overflow = taken = 0;
   passes = 1;
 }
 
@@ -388,6 +389,7 @@ struct range_decode {
 API int cuptiRangeProfilerDecodeData(struct range_decode* p) {
   CHECK(dropped);
   decoded = launched < room ? launched : room;
+  ranges += decoded;
   p->dropped = launched - decoded;
   return 0;
 }
@@ -447,7 +449,7 @@ struct range_name {
 };
 API int cuptiRangeProfilerCounterDataGetRangeInfo(struct range_name* p) {
   CHECK(name);
-  snprintf(name_of_range, sizeof name_of_range, "%zu", p->place);
+  snprintf(name_of_range, sizeof name_of_range, "%zu", ranges - decoded + p->place);
   p->name = name_of_range;
   return 0;
 }
