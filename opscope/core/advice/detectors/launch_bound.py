@@ -72,7 +72,8 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
         " CUDA graphs, waits for input and synchronising calls. At least nothing: something else may set the"
         f" pace once launches are fast. At most {ms(most)}: the lesser of the devices' idle time in the steps"
         f" (idle_time of idle_steps(): {ms(found.idle)}) and of what the host took from the first to the last"
-        f" launch of the stretches ({ms(busy)}). The replay lets the host take no time in the stretches.",
+        f" launch of the stretches ({ms(busy)}). The replay lets the host take no time in the stretches."
+        " It may save more than the gaps, as the time that launches take while kernels run is saved too.",
         confidence="high" if time > 2 * WORTH * whole else "medium",
         rows=rows,
         edit=Edit(host=held),
