@@ -46,6 +46,8 @@ class _Asked:
         self.backend = ""
         self.thread = 0
         self.last: int | None = None
+        #: When the first whole step began (ns, Unix time).
+        self.first: int | None = None
         self.undo: Callable[[], None] = lambda: None
 
 
@@ -91,20 +93,28 @@ class Attachable:
             raise Refused(f"no recording can be made in {self.place}: {error.strerror}") from None
         self._numbers += 1
         asked = _Asked(self._numbers, folder, steps, seconds)
+        # before it begins: steps that pass while it does are recorded, and count
+        asked.undo = session.on_step(lambda number: self._step(asked, number))
         try:
-            asked.backend = begin(folder).name
+            backend = begin(folder).name
+            if backend == "emit":
+                raise Refused("a tool around this program records it (Nsight Systems)")
+        except Refused:
+            asked.undo()
+            _remove(folder)
+            raise
         except Exception as error:  # noqa: BLE001 - whoever attached is told, the program goes on
+            asked.undo()
             _remove(folder)
             raise Refused(f"the capture cannot start: {error}") from None
-        if asked.backend == "emit":
-            _remove(folder)
-            raise Refused("a tool around this program records it (Nsight Systems)")
         capture = session.capturing()
         if capture is not None:
             capture.alone = True  # type: ignore[attr-defined]
         with self._lock:
+            asked.backend = backend
             self._now = asked
-        asked.undo = session.on_step(lambda number: self._step(asked, number))
+            if asked.first is not None:
+                _begins_with_a_step(session.recorder(), asked)
         return self._status()
 
     def _stop(self) -> dict[str, Any]:
@@ -170,18 +180,26 @@ class Attachable:
 
     def _step(self, asked: _Asked, number: int) -> None:
         """Note on a step's thread that step ``number`` is next; it may be told twice."""
-        if os.getpid() != self._server_pid or asked.ended is not None or number == asked.last:
+        recorder = session.recorder()
+        if os.getpid() != self._server_pid or asked.ended is not None or recorder is None:
+            return
+        if number == asked.last:
             return
         thread = threading.get_ident()
-        if not asked.thread:
-            asked.thread = thread
-            _begins_with_a_step(session.recorder(), asked.backend)
-        elif asked.thread != thread:
-            return
-        else:
-            asked.done += 1
-        asked.last = number
-        if asked.steps is not None and asked.done >= asked.steps:
+        with self._lock:
+            if not asked.thread:
+                asked.thread = thread
+                perf, unix, _ = read_clock()
+                asked.first = time.perf_counter_ns() + unix - perf
+                _begins_with_a_step(recorder, asked)
+            elif asked.thread != thread:
+                return
+            else:
+                asked.done += 1
+            asked.last = number
+            begun = self._now is asked
+        # a recording that is still beginning cannot be ended: a later step ends it
+        if begun and asked.steps is not None and asked.done >= asked.steps:
             self._end(asked, AFTER_STEPS.format(asked.steps))
 
     @property
@@ -204,13 +222,16 @@ class Attachable:
             asked.ended = why
 
 
-def _begins_with_a_step(recorder: Recorder | None, backend: str) -> None:
+def _begins_with_a_step(recorder: Recorder | None, asked: _Asked) -> None:
     """Leave out what was recorded of the step in which somebody attached: it is not whole."""
-    if recorder is not None and backend == "recorder":
-        perf, unix, _ = read_clock()
-        begin = time.perf_counter_ns() + unix - perf
+    if recorder is not None and asked.backend == "recorder" and asked.first is not None:
         recorder.fact(
-            ring={"from_unix": begin, "made_by": "attach", "why": "opscope attach", "last": ""}
+            ring={
+                "from_unix": asked.first,
+                "made_by": "attach",
+                "why": "opscope attach",
+                "last": "",
+            }
         )
 
 

@@ -17,8 +17,10 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.backends import attachable_program
 from opscope.cli import inject
 from opscope.core.capture import attach_place
+from opscope.readers.recording.reader import collect
 
 from .test_run import cli, environment
 
@@ -365,3 +367,31 @@ def test_ctrl_c_ends_the_recording_and_writes_it(tmp_path: Path, running: list[R
     assert steps(tmp_path / "train-attach-1.opscope")
     assert "idle" in cli(tmp_path, "attach", program.pids[0], "--status").stdout
     program.ended()
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1, 2, 5])
+def test_steps_that_pass_while_the_recording_begins_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: int
+) -> None:
+    """A profiler takes some ms to begin, after the recorder has: on a GPU ten steps were eleven."""
+    begin = attachable_program.begin
+
+    def slow(folder: Path) -> SimpleNamespace:
+        begin(folder, "recorder")
+        for _ in range(meanwhile):
+            opscope.step()
+        return SimpleNamespace(name="kineto")
+
+    monkeypatch.setattr(attachable_program, "begin", slow)
+    program = attachable_program.Attachable(tmp_path)
+    monkeypatch.setattr(attachable_program.Attachable, "_server_pid", os.getpid())
+    folder = Path(program._start(3, None)["folder"])
+    for _ in range(9):
+        opscope.step()
+    assert program._status()["ended"] == "after 3 steps"
+    recorded = collect(folder)["ranges"]
+    whole = recorded.filter(
+        pl.col("category").cast(pl.String) == "step", pl.col("end").is_not_null()
+    )
+    # none can be ended while it begins: then the first step that comes ends it
+    assert len(whole) == max(3, meanwhile)
