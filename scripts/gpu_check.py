@@ -98,6 +98,8 @@ CASES = (
     Case("history", "more", options=("--whole", "--memory"), runs=("bare", "ours"),
          why="a program that keeps its own history of memory"),
     Case("nccl", "more", why="NCCL with one rank: DistributedDataParallel, collectives"),
+    Case("triton", "more", script="gpu_triton.py", runs=("bare", "ours"), needs="triton",
+         why="a Triton kernel of the user's own"),
     Case("jax", "frameworks", example="jax_cnn.py", options=("--whole",), runs=("bare", "ours"),
          compare="gpu_results_jax.py", needs="jax", why="JAX: ops, shapes, the device"),
     Case("tensorflow", "frameworks", example="tensorflow_loop.py", options=("--whole",),
@@ -115,6 +117,7 @@ CASES = (
 )  # fmt: skip
 PARTS = tuple(dict.fromkeys(one.part for one in CASES))
 SEES = {
+    "triton": "import triton, torch, sys; sys.exit(not torch.cuda.is_available())",
     "onnxruntime": "import onnxruntime as ort, sys;"
     ' sys.exit("CUDAExecutionProvider" not in ort.get_available_providers())',
     "jax": 'import jax, sys; sys.exit(jax.default_backend() != "gpu")',

@@ -401,6 +401,18 @@ def onnxruntime(profile, known):
     }
 
 
+def triton(profile, known):
+    """Check a kernel that the user wrote: each launch is an op with the tensors, the grid and the line."""
+    ops = profile.ops().with_columns(text("op", "source")).filter(pl.col("op") == "triton::axpy")
+    kernels = profile.kernels().with_columns(text("op", "name"))
+    own = kernels.filter(pl.col("name").str.contains("axpy"))
+    return attribution(profile) | {
+        f"every launch is an op ({len(ops)} of {known['runs']})": len(ops) == known["runs"],
+        "its kernels have it": len(own) == known["runs"] and own["op"].eq("triton::axpy").all(),
+        "its line is known": bool(ops["source"].str.contains("gpu_triton.py").all()),
+    }
+
+
 def overhead(profile, known):
     ratio = known["ratio"]
     return {
@@ -415,7 +427,7 @@ CHECKS = {
     one.__name__: one
     for one in (
         lenet, eager, amp, graph, streams, memory, steps, window, compiled, copies, branches, fork,
-        scaler, loader, history, nccl, cores, products, onnxruntime, overhead,
+        scaler, loader, history, nccl, cores, products, triton, onnxruntime, overhead,
     )
 }  # fmt: skip
 #: Programs of which the profile covers a part, and programs that run several times in a profile.

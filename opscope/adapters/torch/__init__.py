@@ -3,7 +3,8 @@
 While a listener (a recorder or an NVTX tool) is attached, these hooks are installed: a C++ callback for
 ops, or a dispatch mode on every thread where the callback cannot be built; a wrapper of module calls
 (layers); the optimizer's global hooks (steps, the optimizer phase); the entry of the backward pass and a
-data loader's ``__next__`` (phases); CUDA graphs; code that Inductor compiled; the start of new threads.
+data loader's ``__next__`` (phases); CUDA graphs; code that Inductor compiled; launches of the user's own
+Triton kernels; the start of new threads.
 Without a listener only these hooks remain: the optimizer's, once per step, to count steps, and those that
 notice new process groups, compilations and CUDA graph captures.
 """
@@ -38,6 +39,7 @@ from .phases import BackwardAndInput, OptimizerHooks, Phases
 from .ranks import Ranks
 from .state import Threads, ThreadState
 from .threads import NewThreads, enter, leave
+from .triton_kernels import TritonKernels
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +128,7 @@ class TorchAdapter(Adapter):
         self._followers = [
             Ranks(emitter, self.failed, self._grouped),
             Inductor(emitter, threads, options.source, self.failed),
+            TritonKernels(emitter, mode, threads, sources, options.shapes, self.failed),
         ]
         if options.memory:
             self._followers.append(Memory())
