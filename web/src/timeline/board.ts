@@ -135,7 +135,8 @@ export class Board {
   }
 
   private relay(): void {
-    this.layout = laidOut(this.lanes, this.allCurves().flatMap((one) => one.curves), this.open, this.narrow);
+    const sampled = this.curves.get("samples")?.curves.length ?? 0;
+    this.layout = laidOut(this.lanes, this.allCurves().flatMap((one) => one.curves), sampled, this.open, this.narrow);
     this.ask();
     this.paint();
     this.tell({});

@@ -42,16 +42,28 @@ export function openAtFirst(lanes: LaneSaid[]): Set<string> {
   return open;
 }
 
-export function laidOut(lanes: LaneSaid[], curves: Curve[], open: Set<string>, narrow: boolean): Layout {
+/** Sampled curves that stand above the lanes; of a machine without devices those of the processors. */
+const ABOVE = ["GPU memory used"];
+const ABOVE_WITHOUT = ["process CPU", "process memory"];
+
+/** `sampled`: how many of the curves, the last ones, are sampled. Most of these stand below the lanes. */
+export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, open: Set<string>, narrow: boolean): Layout {
   const bands: Band[] = [];
   let y = RULER;
   const many = new Set(curves.filter((one) => one.device >= 0).map((one) => `${one.process}:${one.device}`)).size > 1;
-  curves.forEach((one, curve) => {
+  const first = curves.length - sampled;
+  const above = first ? ABOVE : ABOVE_WITHOUT;
+  const place = (one: Curve, curve: number): void => {
     const where = many && one.device >= 0 ? ` (device ${one.device}, process ${one.process})` : "";
     const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}`;
     const height = CURVE + (narrow ? TITLE : 0);
     bands.push({ kind: "curve", y, height, curve, title: one.title + where, scale, how: one.how });
     y += height;
+  };
+  const below: number[] = [];
+  curves.forEach((one, curve) => {
+    if (curve < first || above.includes(one.title)) place(one, curve);
+    else below.push(curve);
   });
   let group = "";
   for (const lane of lanes) {
@@ -66,6 +78,11 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], open: Set<string>, n
     const height = top + strips * strip + 3;
     bands.push({ kind: "lane", y, height, lane, strips, strip, top });
     y += height;
+  }
+  if (below.length) {
+    bands.push({ kind: "heading", y, height: HEADING, text: "sampled" });
+    y += HEADING;
+    for (const curve of below) place(curves[curve]!, curve);
   }
   return { bands, height: y + 8 };
 }
