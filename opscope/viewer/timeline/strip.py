@@ -8,7 +8,7 @@ beside each edge; only the longest slice looks at each 16th of the window, by ``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -60,10 +60,7 @@ class Strip:
     def of(cls, start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds) -> Strip:
         """Return the strip of slices that are in order and do not overlap."""
         many = len(start)
-        seen = np.zeros(256, bool)
-        for part in _pieces(many):
-            seen[kind[part]] = True
-        kinds = np.flatnonzero(seen)
+        kinds = _kinds_in(kind)
         before = np.zeros(many + 1, np.int64)
         most = np.zeros(many // _GROUP, np.int64)
         top_at = np.zeros(many // _GROUP, np.uint8)
@@ -80,6 +77,17 @@ class Strip:
         small = np.min_scalar_type(int(name.max()) if many else 0)
         near = name.astype(small, copy=False)
         return cls(start, before, row, near, kind, kinds, sums, _tops(most), top_at)
+
+    def of_kinds(self, kind: _Kinds) -> Strip:
+        """Return the strip of the same slices with other categories."""
+        kinds = _kinds_in(kind)
+        sums = np.zeros((len(kinds), len(kind) // _BLOCK + 1), np.int64)
+        if len(kinds) > 1:
+            for part in _pieces(len(kind)):
+                lasted = np.diff(self.before[part.start : part.stop + 1])
+                _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
+            np.cumsum(sums, axis=1, out=sums)
+        return replace(self, kind=kind, kinds=kinds, sums=sums)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -210,6 +218,14 @@ def _pieces(many: int) -> Iterator[slice]:
     """Yield the pieces of so many slices, which stay in the cache; each but the last has whole blocks."""
     for low in range(0, many, _PIECE):
         yield slice(low, min(low + _PIECE, many))
+
+
+def _kinds_in(kind: _Kinds) -> NDArray[np.intp]:
+    """Return the categories that occur, in order."""
+    seen = np.zeros(256, bool)
+    for part in _pieces(len(kind)):
+        seen[kind[part]] = True
+    return np.flatnonzero(seen)
 
 
 def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
