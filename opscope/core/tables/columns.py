@@ -330,6 +330,11 @@ def distinct_values(column: pl.Series) -> pl.Series:
     return column.gather(np.sort(place[place >= 0]))
 
 
+def known(column: pl.Series, otherwise: int) -> pl.Series:
+    """Return the column with ``otherwise`` in place of nulls; itself if it has none."""
+    return column.fill_null(otherwise) if column.null_count() else column
+
+
 def known_sum(name: str) -> pl.Expr:
     """Return the sum of a group's column: null (not 0) if no row of the group has a value."""
     column = pl.col(name)

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import distinct_values, numbers_of
+from opscope.core.tables.columns import distinct_values, known, numbers_of
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
@@ -86,11 +86,7 @@ def _key(column: pl.Series) -> pl.Series | int:
     """Return a key of each row; the number itself if no row has one."""
     if column.null_count() == len(column):
         return NONE
-    return _known(column, NONE)
-
-
-def _known(column: pl.Series, otherwise: int) -> pl.Series:
-    return column.fill_null(otherwise) if column.null_count() else column
+    return known(column, NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ def _rows(
         column, distinct, first, kind_of_name = named
         numbers = numbers_of(distinct)
         number_of_name = np.arange(first, first + len(distinct)).astype(small)
-        start, end = _known(frame["start"], 0), _known(frame["end"], 0)
+        start, end = known(frame["start"], 0), known(frame["end"], 0)
 
         def read(low: int, high: int) -> tuple[NDArray[Any], ...]:
             number = numbers(column[low:high])

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 NAME: Final = "kernel_kinds"
 #: Increase it when a kernel's category changes, or how it is packed.
 _FORM: Final = 1
-#: Fewer kernels are told anew in no time.
-LEAST: Final = 100_000
 _log: Final = logging.getLogger(__name__)
 
 
@@ -63,7 +61,7 @@ def kept(profile: Profile) -> NDArray[np.uint8] | None:
 
 def keep(profile: Profile, found: NDArray[np.uint8]) -> None:
     """Keep the category of each kernel in the folder of a saved profile that is ours."""
-    if profile._place is None or profile.selected is not None or len(found) < LEAST:
+    if profile._place is None or profile.selected is not None:
         return
     packed = _Packed((_FORM, __version__), list(CATEGORIES), zlib.compress(found.tobytes(), 1))
     data = msgspec.msgpack.encode(packed)

@@ -302,14 +302,15 @@ def strips_of(
     """
     if len(start) and _in_order(start, end):
         return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
-    end = np.maximum(start, end)
+    if any(np.any(end[part] < start[part]) for part in _pieces(len(start))):
+        end = np.maximum(start, end)
     order = None
     if _unordered(start, end):
         order = np.lexsort((start - end, start))  # of slices that begin together the longest first
         start, end = start[order], end[order]
         row, name, kind = row[order], name[order], kind[order]
     strips: list[Strip] = []
-    rest = np.arange(len(start))
+    rest = np.arange(len(start), dtype=np.min_scalar_type(len(start)))
     for _ in range(LEVELS):
         if not len(rest):
             break
@@ -318,7 +319,7 @@ def strips_of(
             return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
         here, rest = (rest, rest[:0]) if kept is None else (rest[kept], rest[~kept])
         strips.append(Strip.of(start[here], end[here], row[here], name[here], kind[here]))
-    return strips, rest if order is None else order[rest]
+    return strips, rest.astype(np.int64) if order is None else order[rest]
 
 
 def _in_order(start: Ints, end: Ints) -> bool:
@@ -343,6 +344,17 @@ def _unordered(start: Ints, end: Ints) -> bool:
     return bool(np.any(end[tied + 1] > end[tied]))
 
 
+def _is_chain(start: Ints, end: Ints, marked: NDArray[np.bool_]) -> bool:
+    """Whether the successor of each marked slice is marked."""
+    places = np.flatnonzero(marked[:-1])
+    for part in _pieces(len(places)):
+        here = places[part]
+        after = np.maximum(np.searchsorted(start, end[here]), here + 1)
+        if not marked[after].all():
+            return False
+    return True
+
+
 def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
     None if it takes all.
@@ -351,9 +363,17 @@ def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """
     many = len(start)
     marked = np.ones(many + 1, bool)
-    np.greater_equal(start[1:], np.maximum.accumulate(end)[:-1], out=marked[1:-1])
+    last = int(start[0])
+    for part in _pieces(many):
+        ended = np.maximum.accumulate(end[part])
+        np.maximum(ended, last, out=ended)
+        marked[part.start] = start[part.start] >= last
+        np.greater_equal(start[part][1:], ended[:-1], out=marked[part.start + 1 : part.stop])
+        last = int(ended[-1])
     if marked.all():
         return None
+    if _is_chain(start, end, marked):  # so it is where slices nest: the others lie inside those taken
+        return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, many + 1))
     jump = np.append(jump, many)
     while True:
