@@ -290,7 +290,9 @@ def main() -> None:
             if asked.training:
                 code += "; opscope.load(sys.argv[1])._keep_more()"
             if asked.linked:
-                code += "; made = opscope.load(sys.argv[1]); made.attribution; made.save(sys.argv[3])"
+                code += (
+                    "; made = opscope.load(sys.argv[1]); made.attribution; made.save(sys.argv[3])"
+                )
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
             linked = Path(folder) / "linked.opscope"
             command = [sys.executable, "-c", code, str(profile), str(asked.kernels), str(linked)]

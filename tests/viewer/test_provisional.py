@@ -17,6 +17,7 @@ import opscope
 from opscope.core.tables import mapped
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from opscope.viewer import light
 from opscope.viewer.question import Asked
 from opscope.viewer.questions import (
     timeline,
@@ -26,8 +27,7 @@ from opscope.viewer.questions import (
     timeline_slice,
     timeline_sum,
 )
-from opscope.viewer.timeline import first_pictures, host_lanes, kept_kinds, op_kinds
-from opscope.viewer.timeline import index as index_module
+from opscope.viewer.timeline import first_pictures, kept_kinds, op_kinds
 from opscope.viewer.timeline.index import Timeline, timeline_of
 from opscope.viewer.timeline.lane import CATEGORIES, CATEGORY, UNTOLD
 from opscope.viewer.viewed import Viewed
@@ -61,7 +61,7 @@ def late():
     """No trace is short, so that colours by op always come late, and all of it is read as if it was long."""
     with (
         mock.patch.object(op_kinds, "AT_ONCE", 0),
-        mock.patch.object(index_module, "LONG", 0),
+        mock.patch.object(light, "LONG", 0),
         mock.patch.object(mapped, "LEAST", 1),
     ):
         yield

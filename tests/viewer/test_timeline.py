@@ -34,7 +34,7 @@ from opscope.viewer.timeline import strip as strip_module
 from opscope.viewer.timeline.curves import curves
 from opscope.viewer.timeline.find import Place, find, sums
 from opscope.viewer.timeline.index import Timeline, timeline_of
-from opscope.viewer.timeline.lane import About, Lane, Slices
+from opscope.viewer.timeline.lane import UNTOLD, About, Lane, Slices
 from opscope.viewer.timeline.strip import LEVELS, edges_of, strips_of
 from opscope.viewer.timeline.window import MOST, picture
 from opscope.viewer.viewed import Viewed
@@ -418,7 +418,7 @@ def test_a_kernels_colour_is_that_of_its_op_whether_or_not_the_table_of_kernels_
     profile, many = real.profile, len(real.profile.trace["kernels"])
 
     def every(told: op_kinds.Kinds | None) -> Any:
-        return np.full(many, op_kinds.UNTOLD) if told is None else told(0, many)
+        return np.full(many, UNTOLD) if told is None else told(0, many)
 
     assert np.array_equal(
         every(op_kinds._by_attribution(profile)), every(op_kinds._by_columns(profile))

@@ -16,8 +16,8 @@ from opscope.core.tables.columns import distinct_values, known, numbers_of
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
-from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
-from .op_kinds import UNTOLD, Kinds, Told, own_columns, soon_known
+from .lane import CATEGORY, STREAM, UNTOLD, About, Lane, Names, Slices
+from .op_kinds import Kinds, Told, own_columns, soon_known
 from .parted import numbered, parted
 
 if TYPE_CHECKING:

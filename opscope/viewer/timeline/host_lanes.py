@@ -87,9 +87,9 @@ _ON_THREAD, _IN_PYTHON, _STEP = range(3)
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What is drawn of ranges. By reading: ``named``: whether it has a name, ``name``: its number, ``kind``:
-    its category, ``lane``: which lane it is on. ``unended``: the rows of steps that did not end, whose name is
-    ``without_end``."""
+    """What is drawn of ranges. By reading: ``named``: whether it has a name, ``name``: its number,
+    ``kind``: its category, ``lane``: which lane it is on, ``user``: whether it is a range of the user's.
+    ``unended``: the rows of steps that did not end, whose name is ``without_end``."""
 
     start: Ints
     end: Ints
@@ -120,7 +120,8 @@ class _Told:
         unended = _unended(profile, lane == _STEP)
         without_end = names.add([AFTER], AFTER) if len(unended) else 0
         return cls(
-            *(known(ranges[column], 0).to_numpy() for column in ("start", "end")),
+            known(ranges["start"], 0).to_numpy(),
+            known(ranges["end"], 0).to_numpy(),
             meaning.reading,
             said != "",
             np.arange(first, first + len(frames)).astype(np.min_scalar_type(len(names))),
@@ -148,13 +149,12 @@ def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
     reading = attribution.meaning.reading
     if not is_step.any():
         return np.empty(0, np.int64)
-    parts = [
-        part.start + np.flatnonzero(is_step[reading[part]]) for part in pieces(len(reading))
-    ]
+    parts = [part.start + np.flatnonzero(is_step[reading[part]]) for part in pieces(len(reading))]
     rows = np.concatenate(parts)
     marked = attribution.trace["ranges"]["attrs"].gather(rows)
     marked = marked.str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
-    return rows[marked.to_numpy()]
+    unended: Ints = rows[marked.to_numpy()]
+    return unended
 
 
 def _drawn(profile: Profile, told: _Told) -> NDArray[np.bool_]:
@@ -197,7 +197,7 @@ def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> I
 
 
 def _taken(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:
-    """Return the values of some rows, in pieces: a column may be in a file, of which little stays in memory."""
+    """Return the values of some rows, in pieces: of a column that is in a file little stays in memory."""
     found = np.empty(len(rows), column.dtype)
     for part in pieces(len(rows)):
         column.take(rows[part], out=found[part], mode="clip")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import OrderedDict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from opscope.core.once import lock_of, once
-from opscope.core.schema import TABLES
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.intervals import merge as merged
-from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go
+from opscope.core.tables.mapped import let_go
+from opscope.viewer.light import light_of
 from opscope.viewer.question import BadParameter
 
 from .device_lanes import device_lanes
@@ -31,17 +29,6 @@ __all__ = ["DEVICE", "HOST", "Timeline", "timeline_of"]
 #: The parts of a timeline, and the letter with which the ids of their lanes begin.
 DEVICE, HOST = "device", "host"
 _LETTER: Final = {DEVICE: "d", HOST: "h"}
-#: What is read of a long saved profile for lanes, for the ops of kernels, and for what is told of a slice.
-_READ: Final = {
-    "kernels": (
-        *("process", "device", "context", "stream", "start", "end", "name", "correlation"),
-        *("graph", "graph_node", "op_key", "attrs"),
-    ),
-    "calls": ("process", "thread", "start", "end", "name", "correlation"),
-    "ranges": tuple(TABLES["ranges"]),
-}
-#: A profile with fewer ranges and calls is read as a whole: other pages need most of it.
-LONG: Final = 2_000_000
 #: Timelines of so many selections are kept: one of ten million kernels takes half a GB.
 _KEPT: Final = 2
 
@@ -66,6 +53,7 @@ class Timeline:
     def device(self) -> list[Lane]:
         """The lanes of devices; provisional ones until ``settle``."""
         found = device_lanes(self.profile, self.names, self._title)
+        light_of(self.profile)  # what else the page asks for after the first picture shares it
         hand_back()
         return found
 
@@ -77,15 +65,10 @@ class Timeline:
         hand_back()
         return found
 
-    @once
+    @property
     def light(self) -> Profile:
-        """The profile for what needs its ranges or calls. Of a long saved one of which nothing was read yet, it
-        reads what lanes need alone, into files that are mapped: of ten million kernels they take 2 GB."""
-        profile = self.profile
-        if sum(profile._own_columns(name, [])[1] for name in ("ranges", "calls")) < LONG:
-            return profile
-        mapped = Mapped(Path(tempfile.gettempdir()), needed=False) if POSSIBLE else None
-        return profile._narrow(_READ, mapped)
+        """The profile for what needs its ranges or calls."""
+        return light_of(self.profile)
 
     def settle(self) -> None:
         """Give the kernels of provisional lanes the categories of their ops, once these are known."""

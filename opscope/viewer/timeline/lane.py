@@ -117,13 +117,13 @@ class Lane:
         return cls(about, strips, slices.at(left), provisional)
 
     def settled(self, told: NDArray[np.uint8] | None) -> Lane:
-        """Return the lane of a stream with the categories of its kernels' ops: one for each row of the table of
-        kernels, ``UNTOLD`` for those whose names show it; None if that is so of all."""
+        """Return the lane of a stream with the categories of its kernels' ops: ``told`` has one for each row
+        of the table of kernels, ``UNTOLD`` for those whose names show it; None if that is so of all."""
         if told is None:
             return replace(self, provisional=False)
 
         def kinds(row: NDArray[np.int32], kind: NDArray[np.uint8]) -> NDArray[np.uint8]:
-            found = kind.copy()
+            found: NDArray[np.uint8] = kind.copy()
             for part in pieces(len(row)):
                 kernels = np.flatnonzero(row[part] < len(told))  # the others are copies
                 theirs = told.take(row[part][kernels])

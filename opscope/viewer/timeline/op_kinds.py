@@ -183,7 +183,7 @@ def _directed(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
 
 
 def _categories(work: pl.DataFrame) -> _Categories:
-    """Return the category of each op of which ``work`` has some of ``_WORK``; each distinct one is told once."""
+    """Return the category of each op, of which ``work`` has some of ``_WORK``; equal ones are told once."""
     columns = work.columns
     nothing = [pl.lit(None, pl.String).alias(one) for one in _WORK if one not in columns]
     work = work.select(pl.col(columns).cast(pl.String), *nothing).select(_WORK)
@@ -196,7 +196,7 @@ def _categories(work: pl.DataFrame) -> _Categories:
         nulls_equal=True,
         maintain_order="left",
     )
-    return joined["kind"].to_numpy().copy()
+    return np.array(joined["kind"], np.uint8)
 
 
 def _by_columns(profile: Profile) -> Kinds | None:

@@ -372,7 +372,9 @@ def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         last = int(ended[-1])
     if marked.all():
         return None
-    if _is_chain(start, end, marked):  # so it is where slices nest: the others lie inside those taken
+    if _is_chain(
+        start, end, marked
+    ):  # so it is where slices nest: the others lie inside those taken
         return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, many + 1))
     jump = np.append(jump, many)
