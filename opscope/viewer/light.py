@@ -1,7 +1,8 @@
 """The profile for what goes through all ranges and calls, and holds on to what it finds there.
 
-Of a long saved profile, of which nothing is in memory yet, it has the columns in files that are mapped: those of
-ten million kernels, with a call and two ranges each, take 5 GB. Short ones, and those with nulls, stay in memory.
+Of a long saved profile, of which nothing is in memory yet, it has the columns in files that are mapped: those
+of ten million kernels, with a call and two ranges each, take 5 GB. Short ones, and those with nulls, stay in
+memory.
 """
 
 from __future__ import annotations
