@@ -12,7 +12,6 @@ import polars as pl
 from opscope.core.analysis.step_times import steps_of
 from opscope.reports.registry import reports
 from opscope.version import __version__
-from opscope.viewer.light import light_if_made
 from opscope.viewer.question import Asked, Question, whole
 from opscope.viewer.rows import plain
 
@@ -29,7 +28,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def _about(viewed: Viewed) -> dict[str, Any]:
     profile = viewed.profile
-    steps, ranks = _steps(light_if_made(profile)), _ranks(profile)
+    steps, ranks = _steps(profile), _ranks(profile)
     return {
         "files": [whole(name) for name in viewed.names],
         "other": [whole(name) for name in viewed.other_names],
@@ -127,7 +126,7 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
         made["steps"] = reports()["steps"].empty
     if not many["allocations"]:
         made["memory"] = reports()["memory"].empty
-    if len(ranks) < 2 and light_if_made(profile).collectives().is_empty():
+    if len(ranks) < 2 and profile.collectives().is_empty():
         made["distributed"] = reports()["collectives"].empty
     if viewed.other is None:
         made["compare"] = "no second run was given: opscope view FILE --compare OTHER"

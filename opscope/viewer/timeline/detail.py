@@ -99,13 +99,13 @@ def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any]
     if one["call_start"] is not None:
         began = profile._own_columns(table, ["start"], place)[0]["start"][0]
         told["launched_before"] = int(began) - int(one["call_start"])
-        calls = timeline.light.attribution.trace["calls"]
+        calls = profile.attribution.trace["calls"]
         rows = np.flatnonzero(
             ((calls["start"] == one["call_start"]) & (calls["process"] == process)).fill_null(False)
         )
         ties += [("call", process, int(one["call_start"]), int(call)) for call in rows[:1]]
     if one["op_id"] is not None:
-        ties += _ops_with(timeline.light, process, one["op_id"])
+        ties += _ops_with(profile, process, one["op_id"])
     return told, ties
 
 
@@ -116,7 +116,7 @@ def _ops_with(profile: Profile, process: int, op_id: int) -> list[_Tie]:
 
 
 def _of_call(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], list[_Tie]]:
-    profile = timeline.light
+    profile = timeline.profile
     call = profile.attribution.trace["calls"][row].to_dicts()[0]
     ties: list[_Tie] = []
     for table, launched in (
@@ -124,7 +124,7 @@ def _of_call(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], 
         ("memops", profile.attribution.memops),
     ):
         rows = np.flatnonzero(launched.call == row)
-        start = own_columns(timeline.profile, table, ["start"])["start"]
+        start = own_columns(profile, table, ["start"])["start"]
         ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in rows]
     return _told(call, ("correlation",)), ties
 
@@ -132,7 +132,7 @@ def _of_call(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], 
 def _of_range(
     timeline: Timeline, lane: Lane, level: int, index: int
 ) -> tuple[dict[str, Any], list[_Tie]]:
-    profile, strip = timeline.light, lane.strips[level]
+    profile, strip = timeline.profile, lane.strips[level]
     attribution = profile.attribution
     row = int(strip.row[index])
     if not attribution.is_op[row]:
@@ -154,7 +154,7 @@ def _of_range(
     ties: list[_Tie] = []
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         mine = np.flatnonzero(launches[launched.op])
-        start = own_columns(timeline.profile, table, ["start"])["start"]
+        start = own_columns(profile, table, ["start"])["start"]
         ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in mine]
     return told, ties
 

@@ -12,7 +12,7 @@ from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.intervals import merge as merged
 from opscope.core.tables.mapped import let_go
-from opscope.viewer.light import light_of
+from opscope.viewer.long import read_into_files
 from opscope.viewer.question import BadParameter
 
 from .device_lanes import device_lanes
@@ -37,6 +37,7 @@ class Timeline:
     """The lanes of a profile by id (``d0``, ``h3``) and the names of their slices."""
 
     def __init__(self, profile: Profile) -> None:
+        read_into_files(profile)
         self.profile = profile
         #: The pictures that were kept when the profile was looked at before; None if there are none.
         self.first = kept(profile)
@@ -53,22 +54,16 @@ class Timeline:
     def device(self) -> list[Lane]:
         """The lanes of devices; provisional ones until ``settle``."""
         found = device_lanes(self.profile, self.names, self._title)
-        light_of(self.profile)  # what else the page asks for after the first picture shares it
         hand_back()
         return found
 
     @once
     def host(self) -> list[Lane]:
         """The lanes of the host."""
-        found = host_lanes(self.light, self.names, self._title)
+        found = host_lanes(self.profile, self.names, self._title)
         let_go()
         hand_back()
         return found
-
-    @property
-    def light(self) -> Profile:
-        """The profile for what needs its ranges or calls."""
-        return light_of(self.profile)
 
     def settle(self) -> None:
         """Give the kernels of provisional lanes the categories of their ops, once these are known."""
@@ -77,7 +72,7 @@ class Timeline:
         with lock_of(self, "categories"):
             if not any(lane.provisional for lane in self.device):
                 return  # another thread has done it meanwhile
-            told = all_kinds(self.profile, self.light)
+            told = all_kinds(self.profile)
             # whoever has the lanes of before goes on with them, and they say what they are
             self.__dict__[DEVICE] = [lane.settled(told) for lane in self.device]
         let_go()

@@ -61,10 +61,10 @@ def soon_known(profile: Profile) -> Told:
     return Told(False, None)
 
 
-def all_kinds(profile: Profile, light: Profile) -> _Categories | None:
+def all_kinds(profile: Profile) -> _Categories | None:
     """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. It
-    is kept for who opens the profile again. ``light``: the profile that reads what this needs alone."""
-    found = _of_kernels(light)
+    is kept for who opens the profile again."""
+    found = _of_kernels(profile)
     if found is not None:
         kept_kinds.keep(profile, found)
     return found
