@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -29,8 +30,13 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
     """Return the lanes of the host, process by process: steps, then threads by their time, each with its
-    Python functions and its calls below it. Times are ns as in the trace."""
-    found = [*_of_ranges(profile, names, titles), *_of_calls(profile, names, titles)]
+    Python functions and its calls below it. Times are ns as in the trace. Lanes are kept where the profile's
+    attribution keeps its columns: in files if it is long."""
+    keep = profile.attribution.kept
+    found = []
+    for lane in chain(_of_ranges(profile, names, titles), _of_calls(profile, names, titles)):
+        lane.strips = [strip.kept(keep) for strip in lane.strips]
+        found.append(lane)
     time: dict[tuple[int, int | None], int] = {}
     for lane in found:
         about = lane.about

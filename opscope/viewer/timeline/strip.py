@@ -7,7 +7,7 @@ beside each edge; only the longest slice looks at each 16th of the window, by ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -88,6 +88,11 @@ class Strip:
                 _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
             np.cumsum(sums, axis=1, out=sums)
         return replace(self, kind=kind, kinds=kinds, sums=sums)
+
+    def kept(self, keep: Callable[[NDArray[Any]], NDArray[Any]]) -> Strip:
+        """Return the strip with its long columns where ``keep`` puts them."""
+        columns = ("start", "before", "row", "name", "kind")
+        return replace(self, **{name: keep(getattr(self, name)) for name in columns})
 
     def __len__(self) -> int:
         return len(self.start)
