@@ -1,11 +1,12 @@
 """Measure the viewer's timeline as people use it: ``opscope view`` of a saved profile, in Chromium.
 
-Usage: python benchmarks/timeline.py [--kernels N] [--training | --file PROFILE] [--kept] [--windows N] [--times N]
-                                     [--chromium PATH] [--lanes]
+Usage: python benchmarks/timeline.py [--kernels N] [--training | --linked | --file PROFILE] [--kept] [--windows N]
+                                     [--times N] [--chromium PATH] [--lanes]
 
 Makes a profile of N kernels (10,000,000) on 8 streams of a device, with steps and ops on a thread; with --training one
-whose kernels have a call and two ranges each (``make_training.py``), and what ``opscope run`` leaves in a profile; or
-takes the one given. A copy without what opscope keeps in it is looked at; with --kept or --training a copy with all but
+whose kernels have a call and two ranges each (``make_training.py``), and what ``opscope run`` leaves in a profile; with
+--linked the same as ``opscope.load(...).save(...)`` leaves it: nothing is kept but what links kernels to ops; or takes
+the one given. A copy without what opscope keeps in it is looked at; with --kept or --training a copy with all but
 the pictures that the viewer keeps. N times (3) it starts the server and opens the
 page twice: cold, as somebody who opens a profile that was saved and never looked at, and warm, as somebody who looks
 again in a window of the same size, after another start of the server. Each time the page is new to the browser, which
@@ -13,7 +14,7 @@ runs already; the files are in the system's memory, cold or warm.
 
 Prints medians, with the least and the most: from the page's first request to its first picture (that of all
 kernels), and from the command to it, the browser's start left out; warm, from a zoom that is asked for at once to its
-picture; cold, to that of everything, threads and curves included; from a new window to its picture once all is there;
+picture; cold, to the picture with the colours of ops, and to that of everything, threads and curves included; from a new window to its picture once all is there;
 bytes; the server's CPU time and memory; and the ratios to the limits. On a busy machine the times are too high. With
 --lanes it makes the lanes of kernels and the pictures in its own process instead, without a browser, and prints their
 CPU time.
@@ -127,10 +128,15 @@ ZOOM = """([hash, wanted]) => new Promise((done) => {
   location.hash = hash;
 })"""
 
-#: Notes when the first picture was drawn, ms of the system's clock: this process may learn it later.
+#: Notes when the first picture was drawn, and the first with the colours of ops, ms of the system's clock: this
+#: process may learn it later.
 FIRST_DRAWN = """new MutationObserver((_, seen) => {
-  if (!document.querySelector(".tl-board[data-drawn]")) return;
-  window.firstDrawn = performance.timeOrigin + performance.now();
+  const board = document.querySelector(".tl-board[data-drawn]");
+  if (!board) return;
+  const now = performance.timeOrigin + performance.now();
+  window.firstDrawn ??= now;
+  if (board.dataset.colours !== "ops") return;
+  window.byOps = now;
   seen.disconnect();
 }).observe(document, { subtree: true, childList: true, attributes: true })"""
 
@@ -157,6 +163,7 @@ class Look:
         while self.asking or time.perf_counter() - self.last < 0.7:
             self.page.wait_for_timeout(50)
         self.all, self.used_all = self.last - begun, used(pid)
+        self.by_ops = self.page.evaluate("window.byOps") / 1e3 - epoch
 
     def _count(self, url: str, more: int) -> None:
         if "/api/working" not in url:
@@ -259,6 +266,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=10_000_000)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--training", action="store_true")
+    parser.add_argument("--linked", action="store_true")
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--windows", type=int, default=60)
     parser.add_argument("--times", type=int, default=3)
@@ -276,14 +284,20 @@ def main() -> None:
         if asked.file is not None:
             shutil.copytree(asked.file, profile, ignore=shutil.ignore_patterns(left))
         else:
-            module = "make_training" if asked.training else "timeline"
+            module = "make_training" if asked.training or asked.linked else "timeline"
             code = f"import sys, opscope; from pathlib import Path; import {module}; "
             code += f"{module}.make(Path(sys.argv[1]), int(sys.argv[2]))"
             if asked.training:
                 code += "; opscope.load(sys.argv[1])._keep_more()"
+            if asked.linked:
+                code += (
+                    "; made = opscope.load(sys.argv[1]); made.attribution; made.save(sys.argv[3])"
+                )
             here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-            command = [sys.executable, "-c", code, str(profile), str(asked.kernels)]
+            linked = Path(folder) / "linked.opscope"
+            command = [sys.executable, "-c", code, str(profile), str(asked.kernels), str(linked)]
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": here})
+            profile = linked if asked.linked else profile
         if asked.lanes:
             lanes_alone(profile, asked.windows)
             return
@@ -312,6 +326,7 @@ def main() -> None:
         row("  server until then", [one.used[0] for one in looks], "CPU s")
         row("  its memory, peak", [one.used[1] for one in looks], "MB")
     row("warm, a zoom at once", [one.at_once or 0 for one in warm], "s")
+    row("cold, the colours of ops", [one.by_ops for one in cold], "s")
     row("cold, threads and curves too", [one.all for one in cold], "s")
     row("  server until then", [one.used_all[0] for one in cold], "CPU s")
     row("  its memory, peak", [one.used_all[1] for one in cold], "MB", MEMORY)

@@ -135,6 +135,8 @@ class Base:
         self._whole: Base = self
         #: Where columns are kept that take much memory; None: there.
         self._mapped: Mapped | None = None
+        #: Another reading of the same trace, whose attribution this profile has; None: it makes its own.
+        self._reading: Base | None = None
 
     def _narrow(self, only: Mapping[str, Collection[str]], mapped: Mapped | None = None) -> Self:
         """Return this profile if any of its tables was read already, else one that reads of the tables in
@@ -153,6 +155,10 @@ class Base:
     @once
     def attribution(self) -> Attribution:
         """The op to which each kernel and copy belongs."""
+        if self._reading is not None:
+            shared = self._reading.attribution
+            add_notes(self.trace, () if shared.found is None else shared.found.notes)
+            return shared
         known = self._found()
         if known is not None:
             try:
@@ -330,7 +336,7 @@ class Base:
 
     @once
     def _ops(self) -> Ops:
-        return Ops(self.attribution)
+        return Ops(self.attribution) if self._reading is None else self._reading._ops
 
     @once
     def _ops_frame(self) -> pl.DataFrame:

@@ -34,7 +34,7 @@ from opscope.viewer.timeline import strip as strip_module
 from opscope.viewer.timeline.curves import curves
 from opscope.viewer.timeline.find import Place, find, sums
 from opscope.viewer.timeline.index import Timeline, timeline_of
-from opscope.viewer.timeline.lane import About, Lane, Slices
+from opscope.viewer.timeline.lane import UNTOLD, About, Lane, Slices
 from opscope.viewer.timeline.strip import LEVELS, edges_of, strips_of
 from opscope.viewer.timeline.window import MOST, picture
 from opscope.viewer.viewed import Viewed
@@ -418,15 +418,17 @@ def test_a_kernels_colour_is_that_of_its_op_whether_or_not_the_table_of_kernels_
     profile, many = real.profile, len(real.profile.trace["kernels"])
 
     def every(told: op_kinds.Kinds | None) -> Any:
-        return np.full(many, op_kinds.UNTOLD) if told is None else told(0, many)
+        return np.full(many, UNTOLD) if told is None else told(0, many)
 
     assert np.array_equal(
         every(op_kinds._by_attribution(profile)), every(op_kinds._by_columns(profile))
     )
     fresh = Profile(profile.trace)
-    told = op_kinds.kind_of_ops(fresh)
+    with mock.patch.object(op_kinds, "AT_ONCE", 1 << 30):
+        told = op_kinds.soon_known(fresh)
+    assert told.known
     assert "kernels" not in fresh._frames  # of ten million, it takes 5 s to make
-    assert np.array_equal(every(told), every(op_kinds._by_columns(profile)))
+    assert np.array_equal(every(told.kinds), every(op_kinds._by_columns(profile)))
 
 
 def test_the_kernels_that_a_compiler_wrote_have_the_kind_of_their_own_names() -> None:
@@ -462,7 +464,8 @@ def test_kernels_without_calls_have_no_op_and_nothing_is_read_to_find_that_out(
     tmp_path: Path,
 ) -> None:
     saved = saved_kernels(tmp_path / "run.opscope")
-    assert op_kinds.kind_of_ops(saved) is None
+    with mock.patch.object(op_kinds, "AT_ONCE", 0):
+        assert op_kinds.soon_known(saved) == (True, None)
     assert "attribution" not in vars(saved)
     assert "kernels" in saved.trace.tables._files
     assert op_kinds._by_attribution(saved) is None

@@ -127,6 +127,8 @@ def attribute(
     if it cannot be of this trace. Without ``infer_steps`` a program that marks no steps has none: what asks
     for ops alone saves half of the time where many processes have few events each.
     """
+    if found is not None and mapped is not None:
+        found = _stored_in(found, mapped)
     rules = list(RULES) if found is None else [rule for rule in RULES if not rule.stored]
     if not infer_steps:
         rules = [rule for rule in rules if rule.number != "steps"]
@@ -165,6 +167,19 @@ def _with(known: Known, found: Found) -> Known:
     )
 
 
+def _stored_in(found: Found, mapped: Mapped) -> Found:
+    """Return what was found with its long columns in files; the attribution holds it as long as it lives."""
+    return replace(
+        found,
+        launched={name: _launched_in(one, mapped) for name, one in found.launched.items()},
+        parent=mapped.array(found.parent),
+    )
+
+
+def _launched_in(launched: Launched, mapped: Mapped) -> Launched:
+    return Launched(*(mapped.array(getattr(launched, field.name)) for field in fields(launched)))
+
+
 def _moved(known: Known, mapped: Mapped) -> Known:
     """Return what is known with its long columns in files: rules read them, and make new ones."""
     let_go()
@@ -180,10 +195,7 @@ def _moved(known: Known, mapped: Mapped) -> Known:
         used=mapped.array(known.used),
         parent=mapped.array(known.parent),
         call_op=mapped.array(known.call_op),
-        launched={
-            name: Launched(*(mapped.array(getattr(one, field.name)) for field in fields(one)))
-            for name, one in known.launched.items()
-        },
+        launched={name: _launched_in(one, mapped) for name, one in known.launched.items()},
     )
 
 

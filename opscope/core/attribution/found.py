@@ -18,6 +18,7 @@ from opscope.core.attribution.inferred_steps import SCHEMA as STEPS
 from opscope.core.attribution.known import Launched, Note, Rows
 from opscope.core.attribution.reasons import HAS_OP, REASONS
 from opscope.core.schema import TABLES
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace, table_schema
 
@@ -107,7 +108,9 @@ class Found:
         if len(self.parent) != many:
             raise Unfit("there is another number of ranges")
         for rows in (self.parent, *(one.op for one in self.launched.values())):
-            if not _in_range(rows, many) or not is_op[rows[rows >= 0]].all():
+            if not _in_range(rows, many) or not all(
+                is_op[here[here >= 0]].all() for here in (rows[part] for part in pieces(len(rows)))
+            ):
                 raise Unfit("ranges that are no ops are taken for ops")
         if _circular(self.parent):
             raise Unfit("ops enclose each other in a circle")
@@ -148,6 +151,9 @@ def _in_range(rows: Rows, many: int) -> bool:
 
 def _circular(parent: Rows) -> bool:
     """Whether following the parents never ends from some row. Each pass doubles how far it looks."""
+    # rows mostly come by their starts: then each parent comes before its rows, and no circle is possible
+    if all((parent[part] < np.arange(part.start, part.stop)).all() for part in pieces(len(parent))):
+        return False
     further, rows = parent.copy(), np.flatnonzero(parent >= 0)
     for _ in range(len(parent).bit_length() + 1):
         here = further[rows]

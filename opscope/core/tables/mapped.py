@@ -7,6 +7,7 @@ from the system's cache or the file. Whoever goes through many rows lets go betw
 
 from __future__ import annotations
 
+import logging
 import mmap
 import tempfile
 import threading
@@ -29,6 +30,7 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 #: The maps that anything still holds, and the address of each.
 _maps: Final[weakref.WeakKeyDictionary[mmap.mmap, int]] = weakref.WeakKeyDictionary()
 _changing: Final = threading.Lock()
+_log: Final = logging.getLogger(__name__)
 
 
 def let_go() -> None:
@@ -51,14 +53,16 @@ def is_mapped(values: NDArray[Any]) -> bool:
 class Mapped:
     """Puts columns into files in a folder. The files have no names: each is gone with its column."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, needed: bool = True) -> None:
+        """``needed``: a file that cannot be written is an error; if not, its column stays in memory."""
+        self._folder, self._needed = folder, needed
 
     def array(self, values: NDArray[_Kind]) -> NDArray[_Kind]:
         """Return an equal array, which can only be read; a short one itself. Raises OSError."""
         if values.nbytes < LEAST or is_mapped(values):
             return values
-        return self._mapped([values], values.dtype)
+        made: NDArray[_Kind] | None = self._mapped([values], values.dtype)
+        return values if made is None else made
 
     def column(self, values: pl.Series) -> pl.Series:
         """Return an equal column; itself if it is short, has nulls, or is neither numbers nor categories."""
@@ -71,10 +75,23 @@ class Mapped:
         if numbers.n_chunks() == 1 and is_mapped(numbers.to_numpy()):
             return values
         chunks = [one.to_numpy() for one in numbers.get_chunks()]
-        made = pl.Series(values.name, self._mapped(chunks, chunks[0].dtype))  # uncopied
+        mapped = self._mapped(chunks, chunks[0].dtype)
+        if mapped is None:
+            return values
+        made = pl.Series(values.name, mapped)  # uncopied
         return made.cat.to(pl.Categorical) if values.dtype == pl.Categorical else made
 
-    def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any] | None:
+        """Return the parts as one array in a file; None if there is no room for it and it is not needed."""
+        try:
+            return self._written(parts, dtype)
+        except OSError as error:
+            if self._needed:
+                raise
+            _log.debug("a column stays in memory: %s: %s", self._folder, error)
+            return None
+
+    def _written(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any]:
         with tempfile.TemporaryFile(dir=self._folder) as file:
             for part in parts:
                 step = max(1, _AT_ONCE // part.itemsize)

@@ -17,8 +17,10 @@ def _answer(asked: Asked) -> bytes:
     before = None if held.first is None else held.first.of(question)
     if before is not None:
         return before
-    made = picture(given.lanes(asked), low, high, columns)
-    first_pictures.keep(held, question, made)
+    lanes = given.lanes(asked)
+    made = picture(lanes, low, high, columns)
+    if not any(lane.provisional for _, lane in lanes):
+        first_pictures.keep(held, question, made)
     return made
 
 

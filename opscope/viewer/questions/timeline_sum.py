@@ -11,7 +11,12 @@ from opscope.viewer.timeline.find import sums
 
 
 def _answer(asked: Asked) -> dict[str, Any]:
-    return sums(given.timeline(asked), given.lanes(asked), *given.window(asked))
+    held = given.timeline(asked)
+    lanes = given.lanes(asked)
+    if any(lane.provisional for _, lane in lanes):  # time by category waits until that is known
+        held.settle()
+        lanes = given.lanes(asked)
+    return sums(held, lanes, *given.window(asked))
 
 
 QUESTION = Question(name="timeline_sum", answer=_answer)

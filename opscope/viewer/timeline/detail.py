@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: So many flows of a slice are drawn.
 FLOWS: Final = 200
+#: Stands behind the category of a kernel whose op is not known yet.
+BY_NAME: Final = " by its name"
 #: Longer texts are cut in what is told of a slice.
 _LONGEST: Final = 4_000
 _OF_KERNELS: Final = (
@@ -47,6 +49,9 @@ def detail(
     knows, without a look into the tables. Raises BadParameter.
     """
     lane = timeline.lane(lane_id)
+    if lane.provisional and not brief:
+        timeline.settle()
+        lane = timeline.lane(lane_id)
     if level >= len(lane.strips) or index >= len(lane.strips[level]):
         raise BadParameter(f"lane {lane_id} has no slice {index} at depth {level}")
     strip = lane.strips[level]
@@ -58,7 +63,7 @@ def detail(
         "level": level,
         "index": index,
         "name": timeline.names[int(strip.name[index])],
-        "kind": CATEGORIES[int(strip.kind[index])],
+        "kind": CATEGORIES[int(strip.kind[index])] + (BY_NAME if lane.provisional else ""),
         "where": f"{about.group}: {about.title}",
         "start": str(start),
         "end": str(start + lasted),

@@ -12,12 +12,12 @@ import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import distinct_values, numbers_of
+from opscope.core.tables.columns import distinct_values, known, numbers_of
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.pool import Pool
 
-from .lane import CATEGORY, STREAM, About, Lane, Names, Slices
-from .op_kinds import UNTOLD, Kinds, kind_of_ops, own_columns
+from .lane import CATEGORY, STREAM, UNTOLD, About, Lane, Names, Slices
+from .op_kinds import Kinds, Told, own_columns, soon_known
 from .parted import numbered, parted
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ _THREADS: Final = 2
 def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
     """Return a lane per process, device, context and stream; times are ns as in the trace.
 
-    Lanes are made by two threads. ``titles`` gives the heading of a process.
+    Lanes are made by two threads. ``titles`` gives the heading of a process. If it would take seconds to know
+    the kernels' ops, the lanes are provisional.
     """
     with Pool(_THREADS) as pool:
         named_kernels = pool.submit(_kernel_names, profile)
-        told = pool.submit(kind_of_ops, profile)
+        told = pool.submit(soon_known, profile)
         numbering = pool.submit(_numbered, profile)
         whole = _rows(profile, names, named_kernels, told)
-        many = whole[0].many
+        many, provisional = whole[0].many, not told.result().known
         by_place: dict[tuple[int, ...], list[Slices]] = {}
         for code, keys in numbering.result():
             one = whole.pop(0)
@@ -65,7 +66,7 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
                 stream=None if stream == NONE else stream,
                 copies=many,
             )
-            return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts))
+            return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts), provisional)
 
         jobs = [pool.submit(made, key, by_place.pop(key)) for key in sorted(by_place)]
         return [job.result() for job in jobs]
@@ -85,11 +86,7 @@ def _key(column: pl.Series) -> pl.Series | int:
     """Return a key of each row; the number itself if no row has one."""
     if column.null_count() == len(column):
         return NONE
-    return _known(column, NONE)
-
-
-def _known(column: pl.Series, otherwise: int) -> pl.Series:
-    return column.fill_null(otherwise) if column.null_count() else column
+    return known(column, NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def _rows(
     profile: Profile,
     names: Names,
     named_kernels: Future[tuple[pl.Series, pl.Series]],
-    kind_of_kernels: Future[Kinds | None],
+    kind_of_kernels: Future[Told],
 ) -> list[_Rows]:
     """Return the kernels, and the copies and sets."""
     kernels = own_columns(profile, "kernels", ["start", "end"])
@@ -123,7 +120,7 @@ def _rows(
     as_copies = np.full(len(kinds_of_copies), CATEGORY[kinds.COPIES], np.uint8)
     small = np.min_scalar_type(len(names))
     types = (np.int64, np.int64, small, np.uint8)
-    by_op = kind_of_kernels.result()
+    by_op = kind_of_kernels.result().kinds
 
     def rows(
         frame: pl.DataFrame,
@@ -134,7 +131,7 @@ def _rows(
         column, distinct, first, kind_of_name = named
         numbers = numbers_of(distinct)
         number_of_name = np.arange(first, first + len(distinct)).astype(small)
-        start, end = _known(frame["start"], 0), _known(frame["end"], 0)
+        start, end = known(frame["start"], 0), known(frame["end"], 0)
 
         def read(low: int, high: int) -> tuple[NDArray[Any], ...]:
             number = numbers(column[low:high])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.analysis.call_tree import AFTER, named_frame
 from opscope.core.attribution.attribute import RUNTIME
 from opscope.core.perf import kinds
 from opscope.core.tables.amended import UNCLOSED_MARK
-from opscope.core.tables.columns import compact
+from opscope.core.tables.columns import distinct_values, known, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.lanes import lanes
 
@@ -22,11 +25,18 @@ if TYPE_CHECKING:
     from opscope.core.dialects import Reading
     from opscope.profile import Profile
 
+_Kind = TypeVar("_Kind", bound=np.generic)
+
 
 def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
     """Return the lanes of the host, process by process: steps, then threads by their time, each with its
-    Python functions and its calls below it. Times are ns as in the trace."""
-    found = [*_of_ranges(profile, names, titles), *_of_calls(profile, names, titles)]
+    Python functions and its calls below it. Times are ns as in the trace. Lanes are kept where the profile's
+    attribution keeps its columns: in files if it is long."""
+    keep = profile.attribution.kept
+    found = []
+    for lane in chain(_of_ranges(profile, names, titles), _of_calls(profile, names, titles)):
+        lane.strips = [strip.kept(keep) for strip in lane.strips]
+        found.append(lane)
     time: dict[tuple[int, int | None], int] = {}
     for lane in found:
         about = lane.about
@@ -51,75 +61,153 @@ def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
 
 def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
     attribution = profile.attribution
-    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    ranges = attribution.trace["ranges"]
     if ranges.is_empty():
         return
-    frames = [_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
-    family = dict(enumerate(profile._ops.readings["op_type"].cast(pl.String).to_list()))
-    kind_of = np.array(
-        [
-            0 if frame is None else _category(frame[1], reading, family.get(number))
-            for number, (frame, reading) in enumerate(zip(frames, meaning.readings, strict=True))
-        ],
-        np.uint8,
-    )
-    number = np.array([-1 if frame is None else place for place, frame in enumerate(frames)])
-    first = names.add([None if frame is None else frame[0] for frame in frames], "(range)")
-    name = np.where(number >= 0, number + first, -1).astype(np.int32)[meaning.reading]
-    start, end = (ranges[column].fill_null(0).to_numpy() for column in ("start", "end"))
-    said = np.array(["" if frame is None else frame[1] for frame in frames])
-    chosen = (name >= 0) & ((end > start) | attribution.is_op)
-    is_step = (said == "step")[meaning.reading]
-    rows = np.flatnonzero(is_step)
-    if len(rows):
-        unended = ranges["attrs"].gather(rows).str.contains(UNCLOSED_MARK, literal=True)
-        name[rows[unended.fill_null(False).to_numpy()]] = names.add([AFTER], AFTER)
-    user = (said == "range")[meaning.reading]
-    if user.any():  # a framework's runtime internals are not the user's
-        internal = (ranges["domain"] == RUNTIME).fill_null(False).to_numpy()
-        chosen &= ~(user & internal & ~attribution.is_op)
-    whole = Slices(
-        start, end, np.arange(len(ranges), dtype=np.int32), name, kind_of[meaning.reading]
-    )
+    told = _Told.of(profile, names)
     threads = _thread_names(profile)
     steps: dict[int, list[Ints]] = {}
-    python = (said == "python")[meaning.reading]
-    for (process, thread), here in lanes(ranges).rows(chosen):
+    for (process, thread), here in lanes(ranges).rows(_drawn(profile, told)):
         called = threads.get((process, thread), f"thread {thread}")
-        stepping = is_step[here]
-        if stepping.any():
-            steps.setdefault(process, []).append(here[stepping])
-        for kind, title, part in (
-            (THREAD, called, here[~stepping & ~python[here]]),
-            (PYTHON, f"{called}: Python", here[python[here]]),
-        ):
+        kind = told.lane.take(_taken(attribution.meaning.reading, here))
+        stepping = here[kind == _STEP]
+        if len(stepping):
+            steps.setdefault(process, []).append(stepping)
+        parts = [(THREAD, called, _ON_THREAD), (PYTHON, f"{called}: Python", _IN_PYTHON)]
+        rows = [here[kind == one].astype(np.int32) for *_, one in parts]
+        del here, kind, stepping  # of ten million ranges each array takes 40 to 80 MB
+        for (lane, title, _), part in zip(parts, rows, strict=True):
             if len(part):
-                about = About(kind, process, titles(process), title, "ranges", thread)
-                yield Lane.of(about, whole.at(part))
-    for process, parts in steps.items():
+                about = About(lane, process, titles(process), title, "ranges", thread)
+                yield Lane.of(about, told.slices(part))
+        del rows, part
+    for process, found in steps.items():
         about = About(STEPS, process, titles(process), "steps", "ranges")
-        yield Lane.of(about, whole.at(np.concatenate(parts)))
+        rows_of_steps = np.concatenate(found).astype(np.int32)
+        yield Lane.of(about, told.slices(rows_of_steps))
+
+
+#: The lane of a range: that of its thread, of the thread's Python functions, of its process's steps.
+_ON_THREAD, _IN_PYTHON, _STEP = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is drawn of ranges. By reading: ``named``: whether it has a name, ``name``: its number,
+    ``kind``: its category, ``lane``: which lane it is on, ``user``: whether it is a range of the user's.
+    ``unended``: the rows of steps that did not end, whose name is ``without_end``."""
+
+    start: Ints
+    end: Ints
+    reading: NDArray[np.int32]
+    named: NDArray[np.bool_]
+    name: NDArray[np.unsignedinteger[Any]]
+    kind: NDArray[np.uint8]
+    lane: NDArray[np.uint8]
+    user: NDArray[np.bool_]
+    unended: Ints
+    without_end: int
+
+    @classmethod
+    def of(cls, profile: Profile, names: Names) -> _Told:
+        attribution = profile.attribution
+        ranges, meaning = attribution.trace["ranges"], attribution.meaning
+        frames = [_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
+        family = dict(enumerate(profile._ops.readings["op_type"].cast(pl.String).to_list()))
+        kind = [
+            0 if frame is None else _category(frame[1], reading, family.get(number))
+            for number, (frame, reading) in enumerate(zip(frames, meaning.readings, strict=True))
+        ]
+        said = np.array(["" if frame is None else frame[1] for frame in frames])
+        first = names.add([None if frame is None else frame[0] for frame in frames], "(range)")
+        lane = np.full(len(frames), _ON_THREAD, np.uint8)
+        lane[said == "python"] = _IN_PYTHON
+        lane[said == "step"] = _STEP
+        unended = _unended(profile, lane == _STEP)
+        without_end = names.add([AFTER], AFTER) if len(unended) else 0
+        return cls(
+            known(ranges["start"], 0).to_numpy(),
+            known(ranges["end"], 0).to_numpy(),
+            meaning.reading,
+            said != "",
+            np.arange(first, first + len(frames)).astype(np.min_scalar_type(len(names))),
+            np.array(kind, np.uint8),
+            lane,
+            said == "range",
+            unended,
+            without_end,
+        )
+
+    def slices(self, rows: NDArray[np.int32]) -> Slices:
+        """Return the slices of some rows, in order."""
+        reading = _taken(self.reading, rows)
+        name = self.name.take(reading)
+        if len(self.unended):
+            name[np.isin(rows, self.unended)] = self.without_end
+        kind = self.kind.take(reading)
+        del reading
+        return Slices(_taken(self.start, rows), _taken(self.end, rows), rows, name, kind)
+
+
+def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
+    """Return the rows of steps that did not end. ``is_step``: per reading."""
+    attribution = profile.attribution
+    reading = attribution.meaning.reading
+    if not is_step.any():
+        return np.empty(0, np.int64)
+    parts = [part.start + np.flatnonzero(is_step[reading[part]]) for part in pieces(len(reading))]
+    rows = np.concatenate(parts)
+    marked = attribution.trace["ranges"]["attrs"].gather(rows)
+    marked = marked.str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
+    unended: Ints = rows[marked.to_numpy()]
+    return unended
+
+
+def _drawn(profile: Profile, told: _Told) -> NDArray[np.bool_]:
+    """Return which ranges are slices."""
+    attribution = profile.attribution
+    domain = attribution.trace["ranges"]["domain"]
+    found = np.empty(len(told.reading), bool)
+    for part in pieces(len(found)):
+        reading, is_op = told.reading[part], attribution.is_op[part]
+        found[part] = told.named[reading] & ((told.end[part] > told.start[part]) | is_op)
+        user = told.user[reading]
+        if user.any():  # a framework's runtime internals are not the user's
+            internal = (domain[part] == RUNTIME).fill_null(False).to_numpy()
+            found[part] &= ~(user & internal & ~is_op)
+    return found
 
 
 def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
     calls = profile.attribution.trace["calls"]
     if calls.is_empty():
         return
-    known = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
-    codes, texts = compact(calls["name"].cast(pl.Categorical))
-    whole = Slices(
-        calls["start"].fill_null(0).to_numpy(),
-        calls["end"].fill_null(0).to_numpy(),
-        np.arange(len(calls), dtype=np.int32),
-        (codes + names.add(texts, "(call)")).astype(np.int32),
-        np.full(len(calls), CATEGORY["call"], np.uint8),
-    )
+    timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
+    column = calls["name"].cast(pl.Categorical)
+    distinct = distinct_values(column)
+    first = names.add(distinct.cast(pl.String).to_list(), "(call)")
+    name = np.arange(first, first + len(distinct)).astype(np.min_scalar_type(len(names)))
+    numbers = numbers_of(distinct)
+    start, end = (known(calls[one], 0).to_numpy() for one in ("start", "end"))
     threads = _thread_names(profile)
-    for (process, thread), rows in lanes(calls).rows(known):
+    for (process, thread), here in lanes(calls).rows(timed):
         title = f"{threads.get((process, thread), f'thread {thread}')}: calls"
-        yield Lane.of(
-            About(CALLS, process, titles(process), title, "calls", thread), whole.at(rows)
-        )
+        about = About(CALLS, process, titles(process), title, "calls", thread)
+        rows = here.astype(np.int32)
+        del here
+        named = np.empty(len(rows), name.dtype)
+        for part in pieces(len(rows)):
+            named[part] = name.take(numbers(column.gather(rows[part])))
+        kind = np.full(len(rows), CATEGORY["call"], np.uint8)
+        yield Lane.of(about, Slices(_taken(start, rows), _taken(end, rows), rows, named, kind))
+
+
+def _taken(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:
+    """Return the values of some rows, in pieces: of a column that is in a file little stays in memory."""
+    found = np.empty(len(rows), column.dtype)
+    for part in pieces(len(rows)):
+        column.take(rows[part], out=found[part], mode="clip")
+    return found
 
 
 def _thread_names(profile: Profile) -> dict[tuple[int, int], str]:

@@ -11,12 +11,15 @@ from opscope.core.once import lock_of, once
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.intervals import merge as merged
+from opscope.core.tables.mapped import let_go
+from opscope.viewer.long import read_into_files
 from opscope.viewer.question import BadParameter
 
 from .device_lanes import device_lanes
 from .first_pictures import kept
 from .host_lanes import host_lanes
 from .lane import Lane, Names
+from .op_kinds import all_kinds
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -34,6 +37,7 @@ class Timeline:
     """The lanes of a profile by id (``d0``, ``h3``) and the names of their slices."""
 
     def __init__(self, profile: Profile) -> None:
+        read_into_files(profile)
         self.profile = profile
         #: The pictures that were kept when the profile was looked at before; None if there are none.
         self.first = kept(profile)
@@ -48,7 +52,7 @@ class Timeline:
 
     @once
     def device(self) -> list[Lane]:
-        """The lanes of devices."""
+        """The lanes of devices; provisional ones until ``settle``."""
         found = device_lanes(self.profile, self.names, self._title)
         hand_back()
         return found
@@ -57,8 +61,22 @@ class Timeline:
     def host(self) -> list[Lane]:
         """The lanes of the host."""
         found = host_lanes(self.profile, self.names, self._title)
+        let_go()
         hand_back()
         return found
+
+    def settle(self) -> None:
+        """Give the kernels of provisional lanes the categories of their ops, once these are known."""
+        if not any(lane.provisional for lane in self.device):
+            return
+        with lock_of(self, "categories"):
+            if not any(lane.provisional for lane in self.device):
+                return  # another thread has done it meanwhile
+            told = all_kinds(self.profile)
+            # whoever has the lanes of before goes on with them, and they say what they are
+            self.__dict__[DEVICE] = [lane.settled(told) for lane in self.device]
+        let_go()
+        hand_back()
 
     @once
     def busy(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:

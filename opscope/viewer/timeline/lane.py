@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.perf import kinds
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import Ints, merge
 
 from .strip import Strip, strips_of
@@ -20,6 +21,8 @@ STEPS, THREAD, PYTHON, CALLS, STREAM = "steps", "thread", "python", "calls", "st
 #: Categories of slices: kinds of work, then what else a slice may be.
 CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
 CATEGORY: Final = {name: place for place, name in enumerate(CATEGORIES)}
+#: The category of a kernel whose op does not tell it.
+UNTOLD: Final = 255
 
 
 class Names:
@@ -99,17 +102,38 @@ class About:
 
 @dataclass(slots=True)
 class Lane:
-    """A lane: strips by depth. ``left``: slices that lie too deep to be in a strip."""
+    """A lane: strips by depth. ``left``: slices that lie too deep to be in a strip. ``provisional``: kernels
+    have the categories that their names show; their ops, which may say otherwise, are not known yet."""
 
     about: About
     strips: list[Strip]
     left: Slices
+    provisional: bool = False
 
     @classmethod
-    def of(cls, about: About, slices: Slices) -> Lane:
+    def of(cls, about: About, slices: Slices, provisional: bool = False) -> Lane:
         """Return the lane of these slices."""
         strips, left = strips_of(slices.start, slices.end, slices.row, slices.name, slices.kind)
-        return cls(about, strips, slices.at(left))
+        return cls(about, strips, slices.at(left), provisional)
+
+    def settled(self, told: NDArray[np.uint8] | None) -> Lane:
+        """Return the lane of a stream with the categories of its kernels' ops: ``told`` has one for each row
+        of the table of kernels, ``UNTOLD`` for those whose names show it; None if that is so of all."""
+        if told is None:
+            return replace(self, provisional=False)
+
+        def kinds(row: NDArray[np.int32], kind: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            found: NDArray[np.uint8] = kind.copy()
+            for part in pieces(len(row)):
+                kernels = np.flatnonzero(row[part] < len(told))  # the others are copies
+                theirs = told.take(row[part][kernels])
+                known = theirs != UNTOLD
+                found[part][kernels[known]] = theirs[known]
+            return found
+
+        strips = [one.of_kinds(kinds(one.row, one.kind)) for one in self.strips]
+        left = replace(self.left, kind=kinds(self.left.row, self.left.kind))
+        return replace(self, strips=strips, left=left, provisional=False)
 
     @property
     def slices(self) -> int:

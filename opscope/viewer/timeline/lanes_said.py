@@ -15,14 +15,17 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
     without lanes) and the names of the categories by number.
 
     Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``,
-    ``levels``, ``slices``, and ``left``: how many of them lie too deep to be drawn.
+    ``levels``, ``slices``, and ``left``: how many of them lie too deep to be drawn. ``provisional`` is there,
+    and true, while kernels have the categories of their names (``Lane``); ``timeline_settled`` ends that.
     """
     lanes = timeline.part(part)
     spans = [lane.span for _, lane in lanes]
     span = None
     if spans:
         span = [str(min(low for low, _ in spans)), str(max(high for _, high in spans))]
+    provisional = any(lane.provisional for _, lane in lanes)
     return {
+        **({"provisional": True} if provisional else {}),
         "span": span,
         "categories": list(CATEGORIES),
         "lanes": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -11,20 +11,34 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.perf import kinds
-from opscope.core.tables.columns import distinct_values, gather, matching, numbers_of
+from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import distinct_values, gather, matching, numbers_of, pieces
 
-from .lane import CATEGORY
+from . import kept_kinds
+from .lane import CATEGORY, UNTOLD
 
 if TYPE_CHECKING:
+    from opscope.core.analysis.ops import Ops
     from opscope.profile import Profile
 
-#: The category of a kernel whose op does not tell it.
-UNTOLD: Final = 255
 #: Gives the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name may show one.
 Kinds: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
+_Categories: TypeAlias = NDArray[np.uint8]
 _WORK: Final = ("op", "op_type", "direction", "params")
 #: Families of which the op's name or parameters tell the kind.
 _TOLD_BY_CALL: Final = ("fused", "fusion")
+#: The family of which parameters tell the kind; an op may have them from another.
+_FUSION: Final = "fusion"
+_COMMUNICATION: Final = "communication"
+#: Of so many kernels, calls and ranges the ops are known within 0.3 s.
+AT_ONCE: Final = 400_000
+
+
+class Told(NamedTuple):
+    """What is known of the kernels' ops at once. ``kinds``: None if no kernel has an op, or not ``known``."""
+
+    known: bool
+    kinds: Kinds | None
 
 
 def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame:
@@ -32,17 +46,33 @@ def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame
     return profile._own_columns(table, wanted)[0]
 
 
-def kind_of_ops(profile: Profile) -> Kinds | None:
-    """Return the categories of the kernels by their ops; None if no kernel has an op.
-
-    Columns of the table of kernels are read if it is stored. If not, it is not made for them: of ten million
-    kernels without calls that takes 5 s and 1 GB more than to link them.
-    """
+def soon_known(profile: Profile) -> Told:
+    """Return the categories of the kernels by their ops if it takes no seconds to know them: no kernel has an
+    op, the columns of kernels are there, or what an earlier look found, or the trace is short."""
     if "attribution" not in vars(profile) and not _may_have_ops(profile):
-        return None
+        return Told(True, None)
     if "kernels" in profile._frames or "kernels" in profile._stored:
-        return _by_columns(profile)
-    return _by_attribution(profile)
+        return Told(True, _by_columns(profile))
+    found = kept_kinds.kept(profile)
+    if found is not None:
+        return Told(True, _part_of(found))
+    if "attribution" in vars(profile) or _is_short(profile):
+        return Told(True, _by_attribution(profile))
+    return Told(False, None)
+
+
+def all_kinds(profile: Profile) -> _Categories | None:
+    """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. It
+    is kept for who opens the profile again."""
+    found = _of_kernels(profile)
+    if found is not None:
+        kept_kinds.keep(profile, found)
+    return found
+
+
+def _is_short(profile: Profile) -> bool:
+    tables = ("kernels", "calls", "ranges")
+    return sum(profile._own_columns(name, [])[1] for name in tables) <= AT_ONCE
 
 
 def _may_have_ops(profile: Profile) -> bool:
@@ -53,45 +83,110 @@ def _may_have_ops(profile: Profile) -> bool:
     return named.null_count() < len(named)
 
 
-def _by_attribution(profile: Profile) -> Kinds | None:
-    """Return ``kind_of_ops`` from the ops that launched the kernels, each op looked at once."""
-    ops = profile._ops
-    launched = ops.attribution.kernels.op
-    rows = np.flatnonzero(np.bincount(launched[launched >= 0]))
-    if not len(rows):
-        return None
-    identified = ops.identify(rows.astype(np.int64), inherit=True)
-    work = identified.call.select("op", "op_type", "params").with_columns(
-        identified.direction.alias("direction")
-    )
-    # the last place is that of a kernel without an op, whose row is -1
-    of_row = np.full(int(rows[-1]) + 2, UNTOLD, np.uint8)
-    of_row[rows] = _categories(work)
-    found: NDArray[np.uint8] = of_row.take(launched)
-    name = ops.attribution.trace["kernels"]["name"]
-    generated = np.flatnonzero(matching(name, GENERATED) & (launched >= 0))
-    if len(generated):  # a compiler's kernel says more than the region that launched it
-        place = np.searchsorted(rows, launched[generated])
-        column = name.gather(generated)
-        named = column.cast(pl.String) != gather(work["op"], place).cast(pl.String)
-        other = named.fill_null(False).to_numpy()
-        generated, place, column = generated[other], place[other], column.filter(other)
-        found[generated] = _categories(
-            pl.DataFrame(
-                [
-                    column.alias("op"),
-                    pl.Series("op_type", ["fused"]).new_from_index(0, len(column)),
-                    gather(work["direction"], place),
-                    gather(work["params"], place),
-                ]
-            )
-        )
+def _part_of(found: _Categories) -> Kinds:
     return lambda low, high: found[low:high]
 
 
-def _categories(work: pl.DataFrame) -> NDArray[np.uint8]:
-    """Return the category of each op of which ``work`` has ``_WORK``; each distinct one is told once."""
-    work = work.select(pl.col(_WORK).cast(pl.String))
+def _by_attribution(profile: Profile) -> Kinds | None:
+    """Return the categories from the ops that launched the kernels.
+
+    The table of kernels is not made for it: of ten million without calls that takes 5 s and 1 GB more than to
+    link them.
+    """
+    found = _of_kernels(profile)
+    return None if found is None else _part_of(found)
+
+
+def _of_kernels(profile: Profile) -> _Categories | None:
+    """Return the category of each kernel by the op that launched it; None if none has an op.
+
+    What a range's text tells is told once per distinct one. Of what its surroundings tell only a direction
+    decides a category, and that of two directions, so that an op's forward op need not be found.
+    """
+    ops = profile._ops
+    attribution = ops.attribution
+    reading = attribution.meaning.reading
+    launched = attribution.kernels.op
+    # the last place is that of a kernel without an op, whose row is -1
+    used = np.zeros(len(reading) + 1, bool)
+    used[launched] = True
+    used[-1] = False
+    if not used.any():
+        return None
+    read = ops.readings
+    of_reading = _categories(read.select("op", "op_type", "params"))
+    of_row = np.full(len(reading) + 1, UNTOLD, np.uint8)
+    of_reading.take(reading, out=of_row[:-1])
+    _tell_fusions(ops, used, of_row)
+    directed = _directed(ops, used)
+    if directed is not None:
+        talks = (read["op_type"].cast(pl.String) == _COMMUNICATION).fill_null(False).to_numpy()
+        np.copyto(of_row[:-1], directed[:-1], where=(directed[:-1] != UNTOLD) & ~talks[reading])
+    found: _Categories = of_row.take(launched)
+    name = attribution.trace["kernels"]["name"]
+    generated = np.flatnonzero(matching(name, GENERATED) & (launched >= 0))
+    if not len(generated):
+        return found
+    # a compiler's kernel says more than the region that launched it
+    op = launched[generated]
+    column = name.gather(generated)
+    named = column.cast(pl.String) != gather(read["op"], reading[op]).cast(pl.String)
+    other = named.fill_null(False).to_numpy()
+    if other.any():
+        column = column.filter(other)
+        family = pl.Series("op_type", ["fused"]).new_from_index(0, len(column))
+        kind = _categories(pl.DataFrame([column.alias("op"), family]))
+        if directed is not None:
+            around = directed[op[other]]
+            np.copyto(kind, around, where=around != UNTOLD)
+        found[generated[other]] = kind
+    return found
+
+
+def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> None:
+    """Write the categories of the ``used`` fusions: one without shapes may have its parameters from the op
+    around it, or from its forward op."""
+    fusion = (ops.readings["op_type"].cast(pl.String) == _FUSION).fill_null(False).to_numpy()
+    if not fusion.any():
+        return
+    rows = np.flatnonzero(used[:-1] & fusion[ops.attribution.meaning.reading])
+    if len(rows):
+        call = ops.identify(rows.astype(np.int64), inherit=True).call
+        of_row[rows] = _categories(call.select("op", "op_type", "params"))
+
+
+def _directed(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
+    """Return per range row the category that its direction decides, UNTOLD for none; None if no direction of
+    the trace decides any. Rows that are not ``used`` are not looked at.
+
+    A direction is the op's own, else that of the nearest op around it; any other way to find one (``Ops``)
+    ends in forward or backward, which decide nothing.
+    """
+    attribution = ops.attribution
+    readings, reading = attribution.meaning.readings, attribution.meaning.reading
+    known = np.array([one.direction in DIRECTIONS for one in readings], bool)
+    of_reading = np.array(
+        [_category(kinds.of_op(None, None, one.direction, None)) for one in readings], np.uint8
+    )
+    of_reading[~known] = UNTOLD
+    if (of_reading == UNTOLD).all():
+        return None
+    found = np.full(len(reading) + 1, UNTOLD, np.uint8)
+    of_reading.take(reading, out=found[:-1])
+    has_own = known[reading]
+    for part in pieces(len(reading)):
+        rows = part.start + np.flatnonzero(used[:-1][part] & ~has_own[part])
+        around = attribution.climb(rows, has_own)
+        rows, around = rows[around >= 0], around[around >= 0]
+        found[rows] = of_reading[reading[around]]
+    return found
+
+
+def _categories(work: pl.DataFrame) -> _Categories:
+    """Return the category of each op, of which ``work`` has some of ``_WORK``; equal ones are told once."""
+    columns = work.columns
+    nothing = [pl.lit(None, pl.String).alias(one) for one in _WORK if one not in columns]
+    work = work.select(pl.col(columns).cast(pl.String), *nothing).select(_WORK)
     told = work.unique()
     kind = [_category(kinds.of_op(*row)) for row in told.rows()]
     joined = work.join(
@@ -101,11 +196,11 @@ def _categories(work: pl.DataFrame) -> NDArray[np.uint8]:
         nulls_equal=True,
         maintain_order="left",
     )
-    return joined["kind"].to_numpy()
+    return np.array(joined["kind"], np.uint8)
 
 
 def _by_columns(profile: Profile) -> Kinds | None:
-    """Return ``kind_of_ops`` from the table of kernels, of which the columns are read that tell it."""
+    """Return the categories from the table of kernels, of which the columns are read that tell it."""
     frame = profile._passing("kernels", ("op_type", "direction"))
     if frame["op_type"].null_count() == len(frame):
         return None
@@ -118,19 +213,19 @@ def _by_columns(profile: Profile) -> Kinds | None:
         np.uint8,
     )
 
-    def of_rows(low: int, high: int) -> NDArray[np.uint8]:
+    def of_rows(low: int, high: int) -> _Categories:
         place = numbers[0](columns[0][low:high]) * np.int32(len(direction))
         place += numbers[1](columns[1][low:high])
-        found: NDArray[np.uint8] = table.take(place)
+        found: _Categories = table.take(place)
         return found
 
     special = columns[0].is_in([one for one in family if one in _TOLD_BY_CALL])
     rows = np.flatnonzero(special.fill_null(False).to_numpy())
     if not len(rows):
         return of_rows
-    by_call = _categories(profile._passing("kernels", _WORK)[rows])
+    by_call = _categories(profile._passing("kernels", _WORK).select(_WORK)[rows])
 
-    def with_calls(low: int, high: int) -> NDArray[np.uint8]:
+    def with_calls(low: int, high: int) -> _Categories:
         found = of_rows(low, high)
         first, after = np.searchsorted(rows, (low, high)).tolist()
         found[rows[first:after] - low] = by_call[first:after]

@@ -7,8 +7,8 @@ beside each edge; only the longest slice looks at each 16th of the window, by ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -60,10 +60,7 @@ class Strip:
     def of(cls, start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds) -> Strip:
         """Return the strip of slices that are in order and do not overlap."""
         many = len(start)
-        seen = np.zeros(256, bool)
-        for part in _pieces(many):
-            seen[kind[part]] = True
-        kinds = np.flatnonzero(seen)
+        kinds = _kinds_in(kind)
         before = np.zeros(many + 1, np.int64)
         most = np.zeros(many // _GROUP, np.int64)
         top_at = np.zeros(many // _GROUP, np.uint8)
@@ -80,6 +77,22 @@ class Strip:
         small = np.min_scalar_type(int(name.max()) if many else 0)
         near = name.astype(small, copy=False)
         return cls(start, before, row, near, kind, kinds, sums, _tops(most), top_at)
+
+    def of_kinds(self, kind: _Kinds) -> Strip:
+        """Return the strip of the same slices with other categories."""
+        kinds = _kinds_in(kind)
+        sums = np.zeros((len(kinds), len(kind) // _BLOCK + 1), np.int64)
+        if len(kinds) > 1:
+            for part in _pieces(len(kind)):
+                lasted = np.diff(self.before[part.start : part.stop + 1])
+                _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
+            np.cumsum(sums, axis=1, out=sums)
+        return replace(self, kind=kind, kinds=kinds, sums=sums)
+
+    def kept(self, keep: Callable[[NDArray[Any]], NDArray[Any]]) -> Strip:
+        """Return the strip with its long columns where ``keep`` puts them."""
+        columns = ("start", "before", "row", "name", "kind")
+        return replace(self, **{name: keep(getattr(self, name)) for name in columns})
 
     def __len__(self) -> int:
         return len(self.start)
@@ -212,6 +225,14 @@ def _pieces(many: int) -> Iterator[slice]:
         yield slice(low, min(low + _PIECE, many))
 
 
+def _kinds_in(kind: _Kinds) -> NDArray[np.intp]:
+    """Return the categories that occur, in order."""
+    seen = np.zeros(256, bool)
+    for part in _pieces(len(kind)):
+        seen[kind[part]] = True
+    return np.flatnonzero(seen)
+
+
 def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
     """Write the longest duration of every whole group, and the place in it of the last slice that has it."""
     groups = len(lasted) // _GROUP
@@ -286,14 +307,15 @@ def strips_of(
     """
     if len(start) and _in_order(start, end):
         return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
-    end = np.maximum(start, end)
+    if any(np.any(end[part] < start[part]) for part in _pieces(len(start))):
+        end = np.maximum(start, end)
     order = None
     if _unordered(start, end):
         order = np.lexsort((start - end, start))  # of slices that begin together the longest first
         start, end = start[order], end[order]
         row, name, kind = row[order], name[order], kind[order]
     strips: list[Strip] = []
-    rest = np.arange(len(start))
+    rest = np.arange(len(start), dtype=np.min_scalar_type(len(start)))
     for _ in range(LEVELS):
         if not len(rest):
             break
@@ -302,7 +324,7 @@ def strips_of(
             return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
         here, rest = (rest, rest[:0]) if kept is None else (rest[kept], rest[~kept])
         strips.append(Strip.of(start[here], end[here], row[here], name[here], kind[here]))
-    return strips, rest if order is None else order[rest]
+    return strips, rest.astype(np.int64) if order is None else order[rest]
 
 
 def _in_order(start: Ints, end: Ints) -> bool:
@@ -327,6 +349,17 @@ def _unordered(start: Ints, end: Ints) -> bool:
     return bool(np.any(end[tied + 1] > end[tied]))
 
 
+def _is_chain(start: Ints, end: Ints, marked: NDArray[np.bool_]) -> bool:
+    """Whether the successor of each marked slice is marked."""
+    places = np.flatnonzero(marked[:-1])
+    for part in _pieces(len(places)):
+        here = places[part]
+        after = np.maximum(np.searchsorted(start, end[here]), here + 1)
+        if not marked[after].all():
+            return False
+    return True
+
+
 def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
     None if it takes all.
@@ -335,9 +368,19 @@ def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """
     many = len(start)
     marked = np.ones(many + 1, bool)
-    np.greater_equal(start[1:], np.maximum.accumulate(end)[:-1], out=marked[1:-1])
+    last = int(start[0])
+    for part in _pieces(many):
+        ended = np.maximum.accumulate(end[part])
+        np.maximum(ended, last, out=ended)
+        marked[part.start] = start[part.start] >= last
+        np.greater_equal(start[part][1:], ended[:-1], out=marked[part.start + 1 : part.stop])
+        last = int(ended[-1])
     if marked.all():
         return None
+    if _is_chain(
+        start, end, marked
+    ):  # so it is where slices nest: the others lie inside those taken
+        return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, many + 1))
     jump = np.append(jump, many)
     while True:

@@ -24,6 +24,7 @@ _LONGEST: Final = 200
 
 def whole(timeline: Timeline, most: int = MOST) -> bytes:
     """Return the whole timeline; of more than ``most`` slices the longest."""
+    timeline.settle()
     lanes = timeline.all_lanes()
     strips = [strip for _, lane in lanes for strip in lane.strips]
     least = _least(strips, most)

@@ -8,9 +8,14 @@ import subprocess
 import sys
 from urllib.parse import parse_qs
 
+import numpy as np
+import polars as pl
 import pytest
 
-from tests.viewer.browser.looking import PAGES, viewing
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile
+from opscope.viewer.timeline.op_kinds import AT_ONCE
+from tests.viewer.browser.looking import PAGES, Looking, viewing
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +159,51 @@ def test_the_timeline_is_asked_for_once_and_a_kept_picture_is_drawn_before_its_l
     assert asked_for == [plain, plain, ["part=device", "made=1&part=device", "part=host"], plain]
     assert drawn[0] == drawn[1]
     assert len(drawn[0]) > 2
+
+
+def test_colours_that_are_provisional_are_said_to_be_so_and_end_when_the_ops_are_known(
+    browser, viewing, tmp_path, request
+):
+    """Kernels named as elementwise, whose ops are an optimizer's: more of them than are linked at once."""
+    many = 150_000
+    assert 3 * many > AT_ONCE
+    start = np.arange(many, dtype=np.int64) * 10_000
+    plain = pl.DataFrame({"start": start, "end": start + 4_000}).with_columns(process=0)
+    called = plain.with_columns(
+        thread=1, correlation=pl.int_range(pl.len()), name=pl.lit("cudaLaunchKernel")
+    )
+    kernels = plain.with_columns(
+        device=0, stream=7, correlation=pl.int_range(pl.len()), name=pl.lit("elementwise_kernel")
+    )
+    ranges = plain.with_columns(
+        pl.col("start") - 100, thread=1, id=pl.int_range(pl.len()), text=pl.lit("aten::add_(f32[4])"),
+        domain=pl.lit("opscope.torch"), category=pl.lit("optimizer"),
+    )  # fmt: skip
+    trace = Trace.of({"kernels": kernels, "calls": called, "ranges": ranges})
+    Profile(trace).save(tmp_path / "run.opscope")
+    viewer, held = viewing(tmp_path / "run.opscope"), []
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    request.addfinalizer(context.close)
+    seen = Looking(context, viewer.url)  # the home page needs the ops: after it they are known
+    seen.page.route(
+        "**/api/timeline_settled*", lambda one: held.append(one)
+    )  # the answer waits until it is let on
+    seen.page.goto(f"{viewer.url}#/timeline")
+    board, words = seen.page.locator(".tl-board"), seen.page.locator("#tl-words")
+    legend = seen.page.locator(".tl-legend")
+    seen.page.locator(".tl-board[data-colours=names]").wait_for()
+    words.get_by_text("the colours of their ops follow").wait_for()
+    assert "elementwise" in legend.inner_text().split()
+    seen.page.wait_for_function("() => document.querySelectorAll('button.tl-title').length > 2")
+    assert board.get_attribute("data-colours") == "names"
+    assert len(held) == 1
+    assert not list(tmp_path.glob("run.opscope/kept.first_pictures.*"))
+    held.pop().continue_()
+    seen.page.locator(".tl-board[data-colours=ops]").wait_for()
+    words.get_by_text("the colours of their ops follow").wait_for(state="detached")
+    assert "optimizer" in legend.inner_text().split()
+    assert "elementwise" not in legend.inner_text().split()
+    seen.fine()
 
 
 def test_a_span_in_the_address_is_added_up_over_threads_and_streams(look, viewer):

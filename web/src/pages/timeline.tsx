@@ -18,6 +18,9 @@ import "../timeline/timeline.css";
 export const PAGE: Page = { name: "timeline", title: "Timeline", key: "t", component: TimelinePage, alone: true };
 
 const OWN = new Set(["step", "phase", "layer", "range", "python", "graph", "call"]);
+/** While the picture is provisional, and if that could not be ended. */
+const BY_NAME_YET = " Kernels are coloured by what their names show; the colours of their ops follow …";
+const BY_NAME = " Kernels are coloured by what their names show, not by their ops.";
 /** The address follows the window after this long, in ms. */
 const SETTLED = 250;
 
@@ -41,6 +44,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
   const [sums, setSums] = useState<Sums | null>(null);
   const [found, setFound] = useState<Found | null>(null);
   const [words, setWords] = useState("");
+  const [unsettled, setUnsettled] = useState(false);
   const theme = useTheme();
   const query = params.get("q") ?? "";
   const written = useRef("");
@@ -81,15 +85,28 @@ function TimelinePage({ source, params, shown }: PageProps) {
         void rest();
       }
     };
+    // Kernels were drawn by their names: once their ops are known, they are drawn anew
+    const settle = async () => {
+      try {
+        await data.settled(abort.signal);
+        if (!abort.signal.aborted) made.renew();
+      } catch (failure) {
+        if (abort.signal.aborted) return;
+        setFailed(wordsFor(failure));
+        setUnsettled(true);
+      }
+    };
     // What ran on devices is drawn first: the threads' lanes need the whole trace
     let asked = false;
     const rest = async () => {
       if (asked) return;
       asked = true;
+      let device = got.device;
       // A kept picture is there before its lanes: these come before all else, as a zoom needs them
-      if (got.device?.kept) await data.lanes("device", abort.signal, true).catch(() => undefined);
+      if (device?.kept) device = await data.lanes("device", abort.signal, true).catch(() => undefined);
       if (abort.signal.aborted) return;
       shown?.();
+      if (device?.provisional) void settle();
       void ask("host");
     };
     void ask("device");
@@ -106,6 +123,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
       made.close();
       setParts({ attempt: 0 });
       setSums(null);
+      setUnsettled(false);
     };
   }, [data]);
 
@@ -459,6 +477,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
         {words}
         {!parts.host && !failed && " Reading the threads …"}
         {!parts.device && !failed && " Reading the streams …"}
+        {now?.picture?.provisional && (unsettled ? BY_NAME : BY_NAME_YET)}
         {data.left() && ` ${data.left()}`}
         {leftOut(lanes)}
       </p>

@@ -54,6 +54,8 @@ export class Board {
   private flying = false;
   private wanted = false;
   private shown = "";
+  /** Pictures that were asked for before `renew` have another number. */
+  private round = 0;
   private drawn: Picture | null = null;
   private curvesFlying = false;
   /** The window of each kind of curves, and the kinds that the trace does not have. */
@@ -233,6 +235,7 @@ export class Board {
         // what is on the canvas now, for whoever measures it
         const board = this.canvas.closest<HTMLElement>(".tl-board")!;
         board.dataset["drawn"] = `${this.picture.start} ${this.picture.start + BigInt(this.picture.span)}`;
+        board.dataset["colours"] = this.picture.provisional ? "names" : "ops";
         board.dataset["window"] = `${this.absolute(this.whole.low)} ${this.absolute(this.whole.low + this.whole.span)}`;
         // what else is asked for comes after the picture: it may take the processor for seconds
         if (this.picture !== this.drawn) {
@@ -259,12 +262,18 @@ export class Board {
     return found.slice(0, 500);
   }
 
+  /** Asks for the picture of the window anew: the server knows more than when it made the one that is shown. */
+  renew(): void {
+    this.round++;
+    this.ask();
+  }
+
   /** Asks for the picture of the window: one question at a time, the latest window next. */
   ask(): void {
     if (!this.ready || this.width - this.gutter < 10) return;
     const lanes = this.inSight();
     const columns = Math.round(Math.min(4096, this.width - this.gutter));
-    const key = JSON.stringify([this.view, columns, lanes]);
+    const key = JSON.stringify([this.view, columns, lanes, this.round]);
     if (!lanes.length || key === this.shown) return;
     if (this.flying) {
       this.wanted = true;

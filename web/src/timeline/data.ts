@@ -25,6 +25,8 @@ export interface Said {
   lanes: LaneSaid[];
   /** The lanes are not made yet: the server knew them, and the first picture, from an earlier look. */
   kept?: boolean;
+  /** Kernels have the categories of their names until `settled`: their ops are not known yet. */
+  provisional?: boolean;
 }
 
 export interface SliceAt {
@@ -74,6 +76,8 @@ export interface Timeline {
   left(): string;
   /** `made`: only once the lanes are made, so that any window's picture is there at once. */
   lanes(part: "host" | "device", signal?: AbortSignal, made?: boolean): Promise<Said>;
+  /** Ends once pictures that are asked for have the categories of the kernels' ops. */
+  settled(signal?: AbortSignal): Promise<void>;
   /** `lanes`: ids, each with how many of its strips are wanted (`h1:2`). */
   picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture>;
   curves(of: string, start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<CurvePicture>;
@@ -93,6 +97,9 @@ class Asked implements Timeline {
   }
   lanes(part: "host" | "device", signal?: AbortSignal, made?: boolean): Promise<Said> {
     return this.source.ask<Said>("timeline_lanes", given({ part, made: made ? 1 : undefined }), signal);
+  }
+  async settled(signal?: AbortSignal): Promise<void> {
+    await this.source.ask("timeline_settled", given({}), signal);
   }
   async picture(lanes: string[], start: bigint, end: bigint, columns: number, signal?: AbortSignal): Promise<Picture> {
     const params = { lanes: lanes.join(","), start: String(start), end: String(end), columns };

@@ -39,6 +39,8 @@ export class LocalTimeline implements Timeline {
     return this.words;
   }
 
+  async settled(): Promise<void> {}
+
   async lanes(part: "host" | "device"): Promise<Said> {
     return (await this.held).said[part === "host" ? 0 : 1]!;
   }

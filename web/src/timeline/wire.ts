@@ -26,6 +26,8 @@ export interface Picture {
   columns: number;
   lanes: Map<string, StripPicture[]>;
   bytes: number;
+  /** Kernels have the categories of their names: their ops were not known yet. */
+  provisional?: boolean;
 }
 
 export interface Curve {
@@ -61,6 +63,7 @@ export interface Head {
   span: number;
   columns: number;
   lanes: { id: string; strips: StripHead[] }[];
+  provisional?: boolean;
 }
 
 /** Reads arrays one after the other, each from a multiple of 8 bytes on. */
@@ -104,7 +107,8 @@ export function readPicture(buffer: ArrayBuffer): Picture {
   const head = reader.head as Head;
   const lanes = new Map<string, StripPicture[]>();
   for (const lane of head.lanes) lanes.set(lane.id, lane.strips.map((one) => strip(reader, one, head.columns)));
-  return { start: BigInt(head.start), span: head.span, columns: head.columns, lanes, bytes: buffer.byteLength };
+  const made = { start: BigInt(head.start), span: head.span, columns: head.columns, lanes, bytes: buffer.byteLength };
+  return { ...made, provisional: head.provisional === true };
 }
 
 function strip(reader: Reader, head: StripHead, columns: number): StripPicture {

@@ -1,0 +1,68 @@
+"""Keep the category of each kernel of a saved profile by its op: who looks again has all colours at once.
+
+``kept.kernel_kinds.parquet`` in the profile's folder is the msgpack form of ``_Packed``, a byte a row: as a
+column of categories, equal ones would be packed so well that the reader takes the file for a harmful one.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.version import __version__
+
+from .lane import CATEGORIES, UNTOLD
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+NAME: Final = "kernel_kinds"
+#: Increase it when a kernel's category changes, or how it is packed.
+_FORM: Final = 1
+_log: Final = logging.getLogger(__name__)
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """``categories``: names by number; ``packed``: a number for each kernel, as a zlib stream."""
+
+    by: tuple[int, str]
+    categories: list[str]
+    packed: bytes
+
+
+def kept(profile: Profile) -> NDArray[np.uint8] | None:
+    """Return the category of each kernel, UNTOLD where its op does not tell it; None if that is not kept."""
+    if profile.selected is not None or NAME not in profile._kept:
+        return None
+    frame = profile._as_stored(NAME)
+    if frame is None:
+        return None
+    many = profile._own_columns("kernels", [])[1]
+    try:
+        data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
+        held = msgspec.msgpack.decode(data, type=_Packed)
+        # what follows the last kernel is not unpacked
+        numbers = zlib.decompressobj().decompress(held.packed, many + 1)
+    except (msgspec.DecodeError, pl.exceptions.PolarsError, zlib.error) as error:
+        _log.debug("the kinds of kernels of %s are not used: %s", profile._path, error)
+        return None
+    if held.by != (_FORM, __version__) or held.categories != list(CATEGORIES):
+        return None
+    found = np.frombuffer(numbers, np.uint8)
+    fits = (found < len(CATEGORIES)) | (found == UNTOLD)
+    return found if len(found) == many and bool(fits.all()) else None
+
+
+def keep(profile: Profile, found: NDArray[np.uint8]) -> None:
+    """Keep the category of each kernel in the folder of a saved profile that is ours."""
+    if profile._place is None or profile.selected is not None:
+        return
+    packed = _Packed((_FORM, __version__), list(CATEGORIES), zlib.compress(found.tobytes(), 1))
+    data = msgspec.msgpack.encode(packed)
+    profile._keep(NAME, pl.DataFrame({"byte": np.frombuffer(data, np.uint8)}))
