@@ -18,7 +18,7 @@ from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, apart, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
-from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go
+from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go, zeros
 from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 _POINTS: Final = 2_000
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
 _SPARSE: Final = 8
+#: The columns of ranges that are not read with the others: those of ``_APART``, and two that nothing here asks for.
+_UNREAD: Final = frozenset({"seq", "fwd_thread", "payload", "end_thread"})
 #: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
 _READ: Final = {
     "kernels": (
@@ -38,8 +40,10 @@ _READ: Final = {
         *("graph", "graph_node", "op_key", "attrs"),
     ),
     "calls": tuple(TABLES["calls"]),
-    "ranges": tuple(TABLES["ranges"]),
+    "ranges": tuple(one for one in TABLES["ranges"] if one not in _UNREAD),
 }
+#: Those that may have nulls in between, which columns in mapped files cannot have.
+_APART: Final = (("ranges", "seq"), ("ranges", "fwd_thread"))
 Codes = NDArray[np.int32]
 #: What is told of kernels and copies.
 _TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
@@ -142,7 +146,7 @@ class Timeline:
     def __init__(self, profile: Profile, scratch: Path | None = None) -> None:
         """``scratch``: a folder for what takes much memory."""
         mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
-        self._profile = profile = profile._narrow(_READ, mapped)
+        self._profile = profile = profile._narrow(_READ, mapped, _APART)
         self._number = 0
         self.trace = profile.attribution.trace
         told = self.trace["processes"].unique("process", keep="first", maintain_order=True)
@@ -241,7 +245,7 @@ class Timeline:
 
         none = np.empty(0, np.int64)
         nothing = Stack(none, none, none, none)
-        rows = self._profile.attribution.kept(in_order(made.start, rows))
+        rows = in_order(made.start, rows, self._profile.attribution.mapped)
         for some in apart(made.start, made.end, rows):
             let_go()
             part = rows[some]
@@ -286,7 +290,11 @@ class Timeline:
             "ranges",
             tell,
         )
-        for (process, thread), rows in lanes(ranges).rows(known[reading]):
+        mapped = attribution.mapped
+        drawn = zeros(mapped, len(reading), bool)
+        for part in pieces(len(reading)):
+            drawn[part] = known[reading[part]]
+        for (process, thread), rows in lanes(ranges, mapped).rows(drawn, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(THREAD, process, name, thread, rows, made)
 
@@ -294,6 +302,7 @@ class Timeline:
         calls = self.trace["calls"]
         if calls.is_empty():
             return
+        mapped = self._profile.attribution.mapped
         timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
         made = _Table(
             calls["start"].fill_null(0).to_numpy(),
@@ -304,7 +313,7 @@ class Timeline:
             "calls",
             lambda _: Details(),
         )
-        for (process, thread), rows in lanes(calls).rows(timed):
+        for (process, thread), rows in lanes(calls, mapped).rows(timed, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
 
@@ -330,7 +339,7 @@ class Timeline:
                 launched.op,
             )
             keys, of = numbered_by(frame, ("process", "device", "context", "stream"))
-            for number, rows in rows_of(len(keys), of):
+            for number, rows in rows_of(len(keys), of, None, profile.attribution.mapped):
                 process, device, context, stream = keys[number]
                 said = [f"device {device}", None if stream is None else f"stream {stream}"]
                 said += [None if context in (None, 0) else f"context {context}"]
@@ -351,13 +360,13 @@ class Timeline:
 
     def _launching(self) -> Codes:
         """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""
-        calls = np.zeros(len(self.trace["calls"]), np.int32)
+        calls = zeros(self._profile.attribution.mapped, len(self.trace["calls"]), np.int32)
         for launched in (self._profile.attribution.kernels, self._profile.attribution.memops):
             for part in pieces(len(launched.call)):
                 used = launched.call[part]
                 used = used[used >= 0]
                 calls[used] = used + 1
-        return self._profile.attribution.kept(calls)
+        return calls
 
 
 def _flow(call: Codes, rows: Ints) -> Codes:

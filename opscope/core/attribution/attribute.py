@@ -130,7 +130,8 @@ def attribute(
     rules = list(RULES) if found is None else [rule for rule in RULES if not rule.stored]
     if not infer_steps:
         rules = [rule for rule in rules if rule.number != "steps"]
-    known = Known.of(trace) if found is None else _with(Known.of(trace), found)
+    known = Known.of(trace, mapped)
+    known = known if found is None else _with(known, found)
     learned: dict[str, Any] = {}
     with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
         for rule in rules:
@@ -173,7 +174,10 @@ def _moved(known: Known, mapped: Mapped) -> Known:
         known,
         links={name: mapped.array(rows) for name, rows in known.links.items()},
         meaning=replace(
-            meaning, reading=mapped.array(meaning.reading), seq=mapped.column(meaning.seq)
+            meaning,
+            reading=mapped.array(meaning.reading),
+            seq=meaning.seq.moved(mapped),
+            fwd_thread=meaning.fwd_thread.moved(mapped),
         ),
         is_op=mapped.array(known.is_op),
         nested=mapped.array(known.nested),

@@ -425,7 +425,8 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
         (*meaning.readings, *(Reading("step", step=number) for number in numbers)),
         (*meaning.texts, *(f"step {number}" for number in numbers)),
         np.concatenate((meaning.reading, place.astype(np.int32))),
-        *(column.extend_constant(None, many) for column in (meaning.seq, meaning.fwd_thread)),
+        meaning.seq.extended(many),
+        meaning.fwd_thread.extended(many),
     )
-    ranges = pl.concat([ranges, conform("ranges", added)])
+    ranges = pl.concat([ranges, conform("ranges", added).select(ranges.columns)])
     return trace.replace(ranges=ranges), longer

@@ -103,7 +103,7 @@ def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
         "text",
         pl.lit("pushpop").alias("kind"),
     )
-    return conform("ranges", added)
+    return conform("ranges", added).select(ranges.columns)
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:

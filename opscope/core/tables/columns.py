@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .mapped import let_go
+from .mapped import Mapped, full, let_go, zeros
 from .pool import Pool
 
 #: Rows handled at a time where all at once would take too much memory.
@@ -215,24 +216,50 @@ def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
     return numbers
 
 
-def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.Series]]:
+def combined(
+    columns: Sequence[pl.Series], mapped: Mapped | None = None
+) -> tuple[NDArray[np.int32], list[pl.Series]]:
     """Return for each row of Categorical columns the number of its combination of values, and per column
-    the value of each combination."""
-    parts = [compact(column) for column in columns]
-    key: NDArray[Any] = np.zeros(len(columns[0]), np.int32)
-    size = 1
-    for codes, values in parts:
-        size *= len(values)
-        if size > np.iinfo(np.int32).max:
-            key = key.astype(np.int64)
-        key *= len(values)
-        key += codes
-    distinct, number = _numbered(key, size)
+    the value of each combination. ``mapped``: where the numbers are kept, if not in memory."""
+    many = len(columns[0])
+    values = [distinct_values(column) for column in columns]
+    numbers = [numbers_of(one) for one in values]
+    size = math.prod(map(len, values))
+
+    def keys(part: slice) -> NDArray[np.int64]:
+        key = np.zeros(part.stop - part.start, np.int64)
+        for column, number, distinct in zip(columns, numbers, values, strict=True):
+            key *= len(distinct)
+            key += number(column[part])
+        return key
+
+    distinct, number_of = _numbering((keys(part) for part in pieces(many)), size, many)
+    number = zeros(mapped, many, np.int32)
+    for part in pieces(many):
+        number[part] = number_of(keys(part))
     found: list[pl.Series] = []
-    for column, (_, values) in zip(reversed(columns), reversed(parts), strict=True):
-        distinct, place = np.divmod(distinct, max(len(values), 1))
-        found.append(pl.Series(column.name, values, dtype=pl.String).gather(place))
+    for column, known in zip(reversed(columns), reversed(values), strict=True):
+        distinct, place = np.divmod(distinct, max(len(known), 1))
+        found.append(known.cast(pl.String).gather(place).alias(column.name))
     return number, found[::-1]
+
+
+def _numbering(
+    parts: Iterable[NDArray[np.int64]], size: int, many: int
+) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int32]]]:
+    """Return the distinct keys of all parts (``many``, all less than ``size``) in order, and a function that
+    gives keys as places in them."""
+    if size > 4 * many + (1 << 20):
+        held = [np.unique(part) for part in parts]
+        distinct = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
+        return distinct, lambda keys: np.searchsorted(distinct, keys).astype(np.int32)
+    seen = np.zeros(size, bool)
+    for part in parts:
+        seen[part] = True
+    distinct = np.flatnonzero(seen)
+    places = np.zeros(size, np.int32)
+    places[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return distinct, lambda keys: places[keys]
 
 
 def pairs(
@@ -347,15 +374,34 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
     return found
 
 
+def gathered(
+    column: pl.Series, rows: NDArray[Any], mapped: Mapped | None = None, otherwise: int = -1
+) -> NDArray[np.int64]:
+    """Return the values of an integer column in ``rows``, ``otherwise`` where it has none, piece by piece."""
+    found = zeros(mapped, len(rows), np.int64)
+    for part in pieces(len(rows)):
+        found[part] = column.gather(rows[part]).fill_null(otherwise).to_numpy()
+    return found
+
+
 class LookUp:
     """Finds rows by id; of several rows with one id, the last. A negative or unknown id has no row."""
 
-    def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.signedinteger[Any]]) -> None:
-        self._low, high = int(ids.min()), int(ids.max())
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        rows: NDArray[np.signedinteger[Any]],
+        mapped: Mapped | None = None,
+    ) -> None:
+        """``mapped``: where a table of dense ids is kept, if not in memory."""
+        extents = [(ids[part].min(), ids[part].max()) for part in pieces(len(ids))]
+        self._low = int(min(low for low, _ in extents))
+        high = int(max(most for _, most in extents))
         self._table: NDArray[np.int32] | None = None
         if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: a table beats a sort
-            self._table = np.full(high - self._low + 1, -1, np.int32)
-            self._table[ids - self._low] = rows
+            self._table = full(mapped, high - self._low + 1, -1, np.int32)
+            for part in pieces(len(ids)):
+                self._table[ids[part] - self._low] = rows[part]
         else:
             order = np.argsort(ids, kind="stable")
             self._ids, self._rows = ids[order], rows[order]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import pieces
+from opscope.core.tables.mapped import Mapped, zeros
 
 Ints: TypeAlias = NDArray[np.int64]
 NONE = -1
@@ -20,17 +21,36 @@ NONE = -1
 _APART: Final = 250_000
 
 
-def in_order(start: Ints, rows: Ints) -> Ints:
-    """Return ``rows`` in the order of their ``start``; uncopied if they are so already."""
-    last: int | None = None
+def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
+    """Return ``rows`` in the order of their ``start``; uncopied if they are so already.
+
+    Rows that are nearly in order, as those of a trace are, are put in order piece by piece: a row can go
+    where it belongs once no later piece has an earlier one.
+    """
+    firsts: list[int] = []
+    ordered, last = True, np.iinfo(np.int64).min
     for part in pieces(len(rows)):
         begin = start[rows[part]]
-        if len(begin) and (
-            (last is not None and begin[0] < last) or np.any(begin[1:] < begin[:-1])
-        ):
-            return rows[np.argsort(start[rows], kind="stable")]
-        last = int(begin[-1]) if len(begin) else last
-    return rows
+        if len(begin):
+            ordered &= bool(begin[0] >= last and np.all(begin[1:] >= begin[:-1]))
+            firsts.append(int(begin.min()))
+            last = int(begin[-1])
+    if ordered:
+        return rows
+    never = np.iinfo(np.int64).max
+    earliest = np.minimum.accumulate([never, *firsts[::-1]])[::-1]  # of a piece and all after it
+    made, done = zeros(mapped, len(rows), np.int64), 0
+    waiting, since = rows[:0], start[:0]
+    for number, part in enumerate(pieces(len(rows))):
+        waiting = np.concatenate((waiting, rows[part]))
+        since = np.concatenate((since, start[rows[part]]))
+        order = np.argsort(since, kind="stable")
+        waiting, since = waiting[order], since[order]
+        free = int(np.searchsorted(since, earliest[number + 1], side="right"))
+        made[done : done + free] = waiting[:free]
+        done += free
+        waiting, since = waiting[free:], since[free:]
+    return made
 
 
 def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
