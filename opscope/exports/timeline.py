@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
+from opscope.core.tables.columns import compact, distinct_values, least, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, apart, in_order
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
 from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go, zeros
@@ -31,7 +31,7 @@ THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 _POINTS: Final = 2_000
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
 _SPARSE: Final = 8
-#: The columns of ranges that are not read with the others: those of ``_APART``, and two that nothing here asks for.
+#: The columns of ranges that are not read with the others: ``_APART``'s, and two that nothing here asks for.
 _UNREAD: Final = frozenset({"seq", "fwd_thread", "payload", "end_thread"})
 #: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
 _READ: Final = {
@@ -350,13 +350,13 @@ class Timeline:
 
     def _earliest(self) -> int:
         times = [
-            self.trace[table][column].min()
+            least(self.trace[table][column])
             for table, column in (
                 ("ranges", "start"), ("calls", "start"), ("kernels", "start"), ("memops", "start"),
                 ("samples", "time"), ("allocations", "time"),
             )
         ]  # fmt: skip
-        return min((int(one) for one in times if isinstance(one, int)), default=0)
+        return min((one for one in times if one is not None), default=0)
 
     def _launching(self) -> Codes:
         """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""

@@ -26,8 +26,8 @@ def launching_calls(
 
     Correlation ids repeat from process to process, so each process is looked up by itself. If several
     calls have one id (a runtime call and the driver call inside it), the last to start is the launch; if
-    ids are reused later, it is the last that starts before the kernel does. ``mapped``: where long columns are
-    kept, if not in memory.
+    ids are reused later, it is the last that starts before the kernel does. ``mapped``: where long columns
+    are kept, if not in memory.
     """
     found = full(mapped, len(executed), NONE, np.int32)
     if not len(executed) or not len(calls):
@@ -65,7 +65,7 @@ class _LatestBefore:
         self._calls, self._ids, self._launches, self._mapped = calls, ids, launches, mapped
 
     def __call__(self, last: Ints, begin: Ints, wanted: Ints) -> Ints:
-        """Return ``last``, the call of each kernel, replaced by the latest call that starts before the kernel.
+        """Return ``last``, the call of each kernel, replaced by the latest one that starts before the kernel.
 
         ``begin`` is each kernel's start (ns), ``wanted`` its id. If no call starts earlier, the last stays:
         the clocks of host and device may differ by more than a launch takes.

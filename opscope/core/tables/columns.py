@@ -83,6 +83,7 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
             if len(waiting) > _AHEAD:
                 done, found = waiting.popleft()
                 yield done, found.result()
+                let_go()
         while waiting:
             done, found = waiting.popleft()
             yield done, found.result()
@@ -372,6 +373,18 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
     found = np.full(len(places), otherwise, values.dtype)
     found[known] = values[places[known]]
     return found
+
+
+def least(column: pl.Series) -> int | None:
+    """Return the lowest number of a column, None if it has none; a long one is read piece by piece."""
+    found = [column[part].min() for part in pieces(len(column))]
+    return min((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
+
+
+def most(column: pl.Series) -> int | None:
+    """Return the highest number of a column, likewise."""
+    found = [column[part].max() for part in pieces(len(column))]
+    return max((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
 
 
 def gathered(

@@ -96,7 +96,7 @@ class ExtendedReadings:
 
 
 def interpret(trace: Trace, mapped: Mapped | None = None) -> Meaning:
-    """Read every distinct range text of ``trace``. ``mapped``: where long columns are kept, if not in memory."""
+    """Read every distinct range text of ``trace``. ``mapped``: where long columns go, if not into memory."""
     ranges = trace["ranges"]
     stripped = _strip(ranges)
     text, seq = ranges["text"], trace.numbers("ranges", "seq")

@@ -65,7 +65,7 @@ def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None 
 
 
 def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the distinct values in order, found piece by piece: to sort twenty million takes their memory."""
+    """Return the distinct values in order, found piece by piece: to sort all takes their memory again."""
     return _united(np.unique(_changed(values[part])) for part in pieces(len(values)))
 
 
@@ -131,8 +131,8 @@ def rows_of(
     """
     begin = np.zeros(many + 1, np.int64)
     for part in pieces(len(of)):
-        held = of[part] if chosen is None else of[part][chosen[part]]
-        begin[1:] += np.bincount(held, minlength=many)
+        some = of[part] if chosen is None else of[part][chosen[part]]
+        begin[1:] += np.bincount(some, minlength=many)
     np.cumsum(begin, out=begin)
     order, place = zeros(mapped, int(begin[-1]), np.int64), begin[:-1].copy()
     for part in pieces(len(of)):

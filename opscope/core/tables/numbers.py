@@ -1,6 +1,6 @@
-"""A column of integers of which some are not known: one column in memory, or numbers and flags in mapped files.
+"""A column of integers of which some are not known: a column in memory, or numbers and flags in mapped files.
 
-Polars' columns with nulls cannot lie in mapped files. Most columns of this kind are all null, which takes nothing.
+Polars' columns with nulls cannot lie in mapped files. One of which nothing is known takes no memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Numbers:
         """Return the numbers of some rows; a row of -1 has none."""
         if self._column is not None:
             places = pl.Series(rows, dtype=pl.Int64)
-            return self._column.gather(places.set(places < 0, None) if (rows < 0).any() else places)
+            some: pl.Series = self._column.gather(
+                places.set(places < 0, None) if (rows < 0).any() else places
+            )
+            return some
         if not len(self._known):
             return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
         found = pl.Series(at(self._values, rows, 0), dtype=pl.Int64)

@@ -168,16 +168,17 @@ class Tables(dict[str, pl.DataFrame]):
         return frame.select(one for one in TABLES[name] if one in wanted)
 
     def _in_file(self, name: str, column: str) -> pl.Series:
-        """Return a column of a trace's table, in a mapped file if it can be, of which a piece is in memory."""
+        """Return a column of a trace's table, in a mapped file if it can be: then read a piece at a time."""
         if self._mapped is not None:
             dtype, many = table_schema(name)[column], self.unread(name) or 0
             made = self._mapped.pieces(column, dtype, self._column_pieces(name, column), many)
             if made is not None:
                 return made
-        return self.part(name, [column])[0][column].rechunk()
+        whole: pl.Series = self.part(name, [column])[0][column].rechunk()
+        return whole
 
     def numbers(self, name: str, column: str) -> Numbers:
-        """Return a column of integers of a trace's table that was not read yet, in mapped files if it is long."""
+        """Return a column of integers of a trace's table, in mapped files if it is long. It was not read yet."""
         held = set.union(*_columns(self._path, self._files[name])) if self._files[name] else set()
         many = self.unread(name) or 0
         parts = self._column_pieces(name, column) if column in held else ()
