@@ -62,7 +62,8 @@ class Numbers:
             )
             return some
         if not len(self._known):
-            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
+            nothing: pl.Series = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
+            return nothing
         found = pl.Series(at(self._values, rows, 0), dtype=pl.Int64)
         known = at(self._known, rows, False)
         return found if known.all() else found.set(pl.Series(~known), None)

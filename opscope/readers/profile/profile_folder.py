@@ -178,7 +178,7 @@ class Tables(dict[str, pl.DataFrame]):
         return whole
 
     def numbers(self, name: str, column: str) -> Numbers:
-        """Return a column of integers of a trace's table, in mapped files if it is long. It was not read yet."""
+        """Return a column of integers of a trace's table that was not read yet, in mapped files if long."""
         held = set.union(*_columns(self._path, self._files[name])) if self._files[name] else set()
         many = self.unread(name) or 0
         parts = self._column_pieces(name, column) if column in held else ()
