@@ -22,7 +22,7 @@ from pathlib import Path
 from make_nvprof import make
 from pyprof import Used, shown, timed
 
-FORMATS = ("perfetto", "chrome", "speedscope", "flamegraph", "prometheus")
+FORMATS = ("perfetto", "chrome", "speedscope", "flamegraph", "otlp", "prometheus")
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 PATHS = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 SAVE = "import opscope, sys; opscope.load(sys.argv[1]).save(sys.argv[2])"

@@ -114,8 +114,8 @@ class Mapped:
     def pieces(
         self, name: str, dtype: Any, parts: Iterable[pl.Series], many: int
     ) -> pl.Series | None:
-        """Return the column of ``many`` rows that the ``parts`` make; None if it cannot be in a file: if it is
-        short, has nulls, or is neither numbers nor categories."""
+        """Return the column of ``many`` rows that the ``parts`` make; None if it cannot be in a file: if it
+        is short, has nulls, or is neither numbers nor categories."""
         categories = dtype == pl.Categorical
         physical = pl.Series(name, [], dtype).to_physical().to_numpy().dtype
         if not (categories or dtype.is_numeric()) or many * physical.itemsize < LEAST:
