@@ -16,7 +16,7 @@ from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, least, numbers_of, pieces
-from opscope.core.tables.intervals import NONE, Ints, apart, in_order
+from opscope.core.tables.intervals import NONE, Ints, in_order, windows
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
 from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go, zeros
 from opscope.exports.stacks import Stack, stacks
@@ -109,10 +109,12 @@ _Naming: TypeAlias = Callable[[Ints], Words]
 class Slices:
     """What ran on a track, by row; times in ns.
 
-    ``stack`` has the rows that nest, ``marks`` those without a length. ``flow``: rows of equal flow are
-    joined by an arrow, from the call to what it launched; 0 for none. ``table``, ``row``: where each is in
-    the trace; ``op``: the row in ``ranges`` of the op that launched it, -1 for none. ``details``: what else
-    is told of some of them; of millions at once it would take more memory than the trace.
+    ``stack`` has the rows that nest, ``marks`` those without a length. A long track on which something is
+    always open comes in pieces all the same: some rows of its stacks only close, or do not close yet.
+    ``flow``: rows of equal flow are joined by an arrow, from the call to what it launched; 0 for none.
+    ``table``, ``row``: where each is in the trace; ``op``: the row in ``ranges`` of the op that launched it,
+    -1 for none. ``details``: what else is told of some of them; of millions at once it would take more memory
+    than the trace.
     """
 
     start: Ints
@@ -238,24 +240,30 @@ class Timeline:
         tracks: list[Track] = []
 
         def track(level: int) -> Track:
-            if level == len(tracks):
-                more = f" ({level + 1})" if level else ""
-                tracks.append(self._track(kind, process, name + more, None if level else tid))
+            while level >= len(tracks):
+                more = f" ({len(tracks) + 1})" if tracks else ""
+                tracks.append(self._track(kind, process, name + more, None if tracks else tid))
             return tracks[level]
 
         none = np.empty(0, np.int64)
-        nothing = Stack(none, none, none, none)
+        nothing = Stack(none, none, none, none, none)
+        levels = none  # of the rows that a window holds
         rows = in_order(made.start, rows, self._profile.attribution.mapped)
-        for some in apart(made.start, made.end, rows):
+        for window in windows(made.start, made.end, rows):
             let_go()
-            part = rows[some]
+            part = np.concatenate((window.held, rows[window.rows]))
             start, end = made.start[part] + self.shift, made.end[part] + self.shift
+            until = None if window.until is None else window.until + self.shift
             marks = np.flatnonzero(end <= start)
-            for level, stack in enumerate(stacks(start, end)):
-                yield track(level), made.part(part, start, end, stack, marks)
-                marks = none
+            on = np.concatenate((levels, np.full(len(part) - len(levels), NONE)))
+            for level, stack in enumerate(stacks(start, end, levels, until)):
+                on[stack.rows] = level
+                if len(stack.rows) or len(stack.closing):
+                    yield track(level), made.part(part, start, end, stack, marks)
+                    marks = none
             if len(marks):
                 yield track(0), made.part(part, start, end, nothing, marks)
+            levels = none if until is None else on[end > until]
 
     def _on_threads(self) -> Iterator[tuple[Track, Slices]]:
         attribution, ranges = self._profile.attribution, self.trace["ranges"]

@@ -12,7 +12,7 @@ import polars as pl
 from opscope.core.attribution.cuda_graphs import Replayed
 from opscope.core.attribution.known import Flags, Nests, Rows
 from opscope.core.tables.columns import at, gathered, hand_back, pieces
-from opscope.core.tables.intervals import NONE, Ints, Nest, apart, in_order, nest
+from opscope.core.tables.intervals import NONE, Ints, Nest, Window, in_order, nest, windows
 from opscope.core.tables.lanes import lanes
 from opscope.core.tables.mapped import Mapped, full, zeros
 from opscope.core.tables.pool import Pool
@@ -65,15 +65,17 @@ def open_ops(
         called = in_order(called_at, launches.get(key, np.empty(0, np.int64)), mapped)
         time = gathered(calls["start"], called, mapped)
         nests[key] = None
-        # what is open at a time began in its piece, and a piece is a small part of a thread
-        for some in [slice(0, len(rows))] if keep else apart(start, end, rows):
-            part = rows[some]
+        # what is open at a time began in its window or is held, and a window is a small part of a thread
+        whole = Window(rows[:0], slice(0, len(rows)), None)
+        for window in [whole] if keep else windows(start, end, rows):
+            some, held = window.rows, len(window.held)
+            part = np.concatenate((window.held, rows[some]))
             tree = nest(start[part], end[part])
-            placed = part[tree.order]
-            parent[placed] = at(placed, tree.parent)
+            placed, new = part[tree.order], tree.order >= held
+            parent[placed[new]] = at(placed, tree.parent)[new]
             if keep:
                 nests[key] = (tree, rows)
-            first = np.searchsorted(time, start[part[0]]) if some.start else 0
+            first = np.searchsorted(time, start[rows[some.start]]) if some.start else 0
             last = (
                 len(time)
                 if some.stop == len(rows)

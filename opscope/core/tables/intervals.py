@@ -19,6 +19,8 @@ Ints: TypeAlias = NDArray[np.int64]
 NONE = -1
 #: Rows that are nested at a time: each takes 100 bytes while they are.
 _APART: Final = 250_000
+#: So many times that are nested at once; what is longer is cut where intervals are open.
+_LONG: Final = 4
 
 
 def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
@@ -70,6 +72,50 @@ def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
         reach = int(reached[-1])
     if begin < len(rows):
         yield slice(begin, len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some ``rows`` of intervals by start, a slice of all, and those ``held``: open since an earlier window.
+
+    ``until``: when the next window begins (ns), if anything is open then; None: nothing is.
+    """
+
+    held: Ints
+    rows: slice
+    until: int | None
+
+
+def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
+    """Yield the slices of ``apart``, and of a slice with many more rows parts of it: where something is open
+    all the time, what is open at a cut is held for what follows. So what an interval lies in is found in
+    its window."""
+    nothing = rows[:0]
+    for some in apart(start, end, rows):
+        if some.stop - some.start <= _LONG * _APART:
+            yield Window(nothing, some, None)
+            continue
+        begin, held = some.start, nothing
+        while begin < some.stop:
+            # with more held a window is longer, so that all are not looked at again for a few
+            cut = _next_start(start, rows, begin + max(_APART, 2 * len(held)), some.stop)
+            until = int(start[rows[cut]]) if cut < some.stop else None
+            yield Window(held, slice(begin, cut), until)
+            if until is not None:
+                held = np.concatenate((held, rows[begin:cut]))
+                held = held[end[held] > until]
+            begin = cut
+
+
+def _next_start(start: Ints, rows: Ints, place: int, stop: int) -> int:
+    """Return the first place from ``place`` on whose row starts later than the one before; else ``stop``."""
+    while place < stop:
+        times = start[rows[place - 1 : min(place + _APART, stop)]]
+        later = np.flatnonzero(times[1:] > times[:-1])
+        if len(later):
+            return place + int(later[0])
+        place += len(times) - 1
+    return stop
 
 
 @dataclass(frozen=True, slots=True)
