@@ -130,7 +130,10 @@ class Sharing:
             self._whole = whole
 
     def split(self, total: pl.Series) -> pl.Series:
-        """Return each row's part of its group's ``total`` (equal within a group); null if that is null."""
+        """Return each row's part of its group's ``total`` (equal within a group); null if that is null.
+
+        The result may be ``total`` itself, changed: a copy of ten million takes 80 MB.
+        """
         # most ops launch one kernel, which gets the whole total
         column: pl.Series = total.set(pl.Series(self._none), None) if self._none.any() else total
         if not len(self._order):
@@ -214,7 +217,7 @@ class Shares:
         took = np.where(even, 1, took)
         # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
         reached, before = (_rounded(amount, done, whole) for done in (upto, upto - took))
-        return column.scatter(here, reached - before)
+        return column.clone().scatter(here, reached - before)  # it changes the column itself
 
 
 def _rounded(amount: Ints, done: Ints, whole: Ints) -> Ints:
