@@ -217,7 +217,8 @@ class Shares:
         took = np.where(even, 1, took)
         # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
         reached, before = (_rounded(amount, done, whole) for done in (upto, upto - took))
-        return column.clone().scatter(here, reached - before)  # it changes the column itself
+        changed: pl.Series = column.clone().scatter(here, reached - before)  # in place
+        return changed
 
 
 def _rounded(amount: Ints, done: Ints, whole: Ints) -> Ints:
