@@ -99,7 +99,7 @@ def _id(table: str, rows: Ints | Codes) -> pl.Series:
 
 def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]:
     stack = made.stack
-    around = at(made.row[stack.rows], stack.around) if len(stack.rows) else stack.rows
+    around = at(made.row, stack.around)
     for some in pieces(len(stack.rows), _AT_ONCE):
         rows = stack.rows[some]
         if not len(rows):

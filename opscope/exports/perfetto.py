@@ -159,20 +159,20 @@ class _Writer:
                     event.append(Column(_FLOW, made.flow[of].astype("<u8"), 0))
                 yield here, self._packets(made.start[of], event)
 
-        rows_of, stack = made.stack.rows, made.stack
-        if len(rows_of):
-            order = np.empty(2 * len(rows_of), np.int64)  # even: the slice opens; odd: it closes
-            order[stack.opens] = 2 * np.arange(len(rows_of))
-            order[stack.closes] = 2 * np.arange(len(rows_of)) + 1
+        stack = made.stack
+        edges = len(stack.rows) + len(stack.closing)
+        if edges:
+            order = np.empty(edges, np.int64)  # even: the slice opens; odd: it closes
+            order[stack.opens] = 2 * stack.rows
+            order[stack.closes] = 2 * stack.closing + 1
             for first in range(0, len(order), _AT_ONCE):
                 part = order[first : first + _AT_ONCE]
                 opens = np.flatnonzero(part % 2 == 0)
                 closes = np.flatnonzero(part % 2)
                 forms = [
-                    (opens[here], packets)
-                    for here, packets in opened(rows_of[part[opens] // 2], _BEGIN)
+                    (opens[here], packets) for here, packets in opened(part[opens] // 2, _BEGIN)
                 ]
-                end = made.end[rows_of[part[closes] // 2]]
+                end = made.end[part[closes] // 2]
                 event: list[Piece] = [field(_TYPE, _END) + field(_UUID, track.number)]
                 forms.append((closes, self._packets(end, event)))
                 self._out.write(merged(forms, len(part)))

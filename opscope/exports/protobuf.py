@@ -91,7 +91,7 @@ def _padded(value: int, width: int) -> bytes:
     return bytes([digit | 128 for digit in digits[:-1]] + [digits[-1]])
 
 
-def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], many: int) -> bytes:
+def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], many: int) -> memoryview:
     """Return the messages of several forms in one order. Each form has the places of its rows in it."""
     size = np.zeros(many, np.int64)
     for places, made in forms:
@@ -101,4 +101,4 @@ def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], many: int) -> bytes
     for places, made in forms:
         if len(places):
             whole[begin[places][:, None] + np.arange(made.shape[1])] = made
-    return whole.tobytes()
+    return whole.data

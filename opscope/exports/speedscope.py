@@ -37,7 +37,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     counts = {"profiles": 0, "slices": 0}
     tracks: dict[int, tuple[Track, list[Slices]]] = {}
     for track, made in timeline.slices():
-        if len(made.stack.rows):
+        if len(made.stack.rows) or len(made.stack.closing):
             tracks.setdefault(track.number, (track, []))[1].append(made)
     begun = [int(parts[0].start[parts[0].stack.rows].min()) for _, parts in tracks.values()]
     first = min(begun, default=0)
@@ -64,7 +64,7 @@ def _profile(
 ) -> None:
     name = f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
     begin = int(parts[0].start[parts[0].stack.rows].min()) - first
-    end = max(int(made.end[made.stack.rows].max()) for made in parts) - first
+    end = max(int(made.end[made.stack.closing].max(initial=first)) for made in parts) - first
     head: dict[str, Any] = {"type": "evented", "name": name, "unit": "nanoseconds"}
     head |= {"startValue": begin, "endValue": end}
     out.write(json.dumps(head, ensure_ascii=False)[:-1].encode() + b', "events":[')
@@ -79,18 +79,18 @@ def _events(
     made: Slices, first: int, frames: dict[str, int], out: BinaryIO, stage: progress.Stage
 ) -> None:
     """Write the edges of the rows that nest, in their order."""
-    rows, stack = made.stack.rows, made.stack
-    used, place_of = made.name.part(rows).used()
-    code = np.array([frames.setdefault(made.name.texts[at], len(frames)) for at in used], np.int64)
-    named = code[place_of]
-    time = np.empty(2 * len(rows), np.int64)
-    frame, opens = time.copy(), np.zeros(2 * len(rows), bool)
-    for place, when, yes in ((stack.opens, made.start, True), (stack.closes, made.end, False)):
-        time[place], frame[place], opens[place] = (
-            when[rows] - first,
-            named,
-            yes,
-        )
+    stack = made.stack
+    many = len(stack.rows) + len(stack.closing)
+    time, frame, opens = np.empty(many, np.int64), np.empty(many, np.int64), np.zeros(many, bool)
+    for place, rows, when, yes in (
+        (stack.opens, stack.rows, made.start, True),
+        (stack.closes, stack.closing, made.end, False),
+    ):
+        used, of = made.name.part(rows).used()
+        code = [frames.setdefault(made.name.texts[at], len(frames)) for at in used]
+        time[place] = when[rows] - first
+        frame[place] = np.array(code, np.int64)[of]
+        opens[place] = yes
     for some in pieces(len(time), _AT_ONCE):
         what = pl.Series(opens[some])
         lines = pl.select(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import at
 from opscope.core.tables.forest import Forest
-from opscope.core.tables.intervals import Ints, nest
+from opscope.core.tables.intervals import NONE, Ints, nest
 
+_NONE: Final = np.empty(0, np.int64)
 #: So many stacks are looked for one below another; the intervals left then are taken one after the other.
 _MOST = 256
 
@@ -19,47 +23,42 @@ _MOST = 256
 class Stack:
     """Intervals that nest properly.
 
-    ``rows``: where each came from, outer before inner. ``around``: the place of the one around it, or -1.
-    ``opens``, ``closes``: the place of its two edges in the order in which a stack is built and taken down:
-    by time, and right where edges have equal times.
+    ``rows``: those that open, outer before inner. ``around``: the row around each, or -1. ``closing``: the
+    rows that close; where a track is stacked part by part, some opened before or close later. ``opens``,
+    ``closes``: the place of their edges in the order in which a stack is built and taken down: by time, and
+    right where edges have equal times.
     """
 
     rows: Ints
     around: Ints
     opens: Ints
+    closing: Ints
     closes: Ints
 
 
-def stacks(start: Ints, end: Ints) -> Iterator[Stack]:
+def stacks(start: Ints, end: Ints, held: Ints = _NONE, until: int | None = None) -> Iterator[Stack]:
     """Yield the stacks of intervals (ns); those of length 0 are in none.
 
     An interval that begins inside another and ends after it goes to the next stack, with all inside it.
+    ``held``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``: when
+    the next part begins; what ends later does not close in this one.
     """
     rest = np.flatnonzero(end > start)
-    for level in range(_MOST):
+    for level in itertools.count():
         if not len(rest):
             return
         tree = nest(start[rest], end[rest])
-        crossing = _crossing(tree.parent, tree.start, tree.end)
-        if (
-            level == _MOST - 1
-        ):  # far more than streams or threads have: what is left keeps no nesting
-            crossing = _after_another(tree.start, tree.end)
-        if crossing.any():
-            kept = np.sort(rest[tree.order[~crossing]])
-            yield _stack(kept, start, end)
-            rest = np.sort(rest[tree.order[crossing]])
-        else:
-            yield _stack(rest, start, end)
-            return
-    while len(rest):
-        tree = nest(start[rest], end[rest])
-        late = _after_another(tree.start, tree.end)
-        yield _stack(np.sort(rest[tree.order[~late]]), start, end)
-        rest = np.sort(rest[tree.order[late]])
+        known = rest[tree.order] < len(held)
+        higher = at(held, np.where(known, rest[tree.order], NONE), 0) > level
+        if level < _MOST - 1:
+            crossing = _crossing(tree.parent, tree.start, tree.end, known, higher)
+        else:  # far more than streams or threads have: what is left keeps no nesting
+            crossing = np.where(known, higher, _after_another(tree.start, tree.end))
+        yield _stack(np.sort(rest[tree.order[~crossing]]), start, end, len(held), until)
+        rest = np.sort(rest[tree.order[crossing]])
 
 
-def _stack(rows: Ints, start: Ints, end: Ints) -> Stack:
+def _stack(rows: Ints, start: Ints, end: Ints, held: int, until: int | None) -> Stack:
     tree = nest(start[rows], end[rows])
     forest = Forest(tree.parent)
     place, level = np.arange(len(rows)), forest.level
@@ -67,18 +66,37 @@ def _stack(rows: Ints, start: Ints, end: Ints) -> Stack:
     opens = 2 * place - level
     # before it closes, all within it have opened and closed
     closes = 2 * (place + forest.size) - level - 1
-    return Stack(rows[tree.order], tree.parent, opens, closes)
+    ordered = rows[tree.order]
+    around = at(ordered, tree.parent)
+    if not held and until is None:
+        return Stack(ordered, around, opens, ordered, closes)
+    new = ordered >= held
+    closing = np.ones(len(rows), bool) if until is None else end[ordered] <= until
+    used = np.zeros(2 * len(rows), bool)
+    used[opens[new]] = used[closes[closing]] = True
+    number = np.cumsum(used) - 1
+    return Stack(
+        ordered[new], around[new], number[opens[new]], ordered[closing], number[closes[closing]]
+    )
 
 
-def _crossing(parent: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
+def _crossing(
+    parent: Ints,
+    start: Ints,
+    end: Ints,
+    known: NDArray[np.bool_],
+    higher: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
     """Return which intervals begin before the sibling before them ends, and those inside such a one.
 
-    Of siblings, a later one ends later: else it would be inside. So only the one before needs a look.
+    Of siblings, a later one ends later: else it would be inside. So only the one before needs a look. For
+    those ``known`` it is ``higher``.
     """
     order = np.argsort(parent, kind="stable")
     same = parent[order[1:]] == parent[order[:-1]]
     found = np.zeros(len(parent), bool)
     found[order[1:]] = same & (end[order[:-1]] > start[order[1:]])
+    found = np.where(known, higher, found)
     if found.any():
         for nodes in Forest(parent).levels[1:]:
             found[nodes] |= found[parent[nodes]]

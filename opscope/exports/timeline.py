@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from opscope.core.analysis.call_tree import named_frame
 from opscope.core.analysis.op_frame import costs_of
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import compact, distinct_values, numbers_of, pieces
-from opscope.core.tables.intervals import NONE, Ints, apart, in_order
+from opscope.core.tables.columns import compact, distinct_values, least, numbers_of, pieces
+from opscope.core.tables.intervals import NONE, Ints, in_order, windows
 from opscope.core.tables.lanes import lanes, numbered_by, rows_of
-from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go
+from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go, zeros
 from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
 _POINTS: Final = 2_000
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
 _SPARSE: Final = 8
+#: The columns of ranges that are not read with the others: ``_APART``'s, and two that nothing here asks for.
+_UNREAD: Final = frozenset({"seq", "fwd_thread", "payload", "end_thread"})
 #: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
 _READ: Final = {
     "kernels": (
@@ -38,8 +40,10 @@ _READ: Final = {
         *("graph", "graph_node", "op_key", "attrs"),
     ),
     "calls": tuple(TABLES["calls"]),
-    "ranges": tuple(TABLES["ranges"]),
+    "ranges": tuple(one for one in TABLES["ranges"] if one not in _UNREAD),
 }
+#: Those that may have nulls in between, which columns in mapped files cannot have.
+_APART: Final = (("ranges", "seq"), ("ranges", "fwd_thread"))
 Codes = NDArray[np.int32]
 #: What is told of kernels and copies.
 _TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
@@ -105,10 +109,12 @@ _Naming: TypeAlias = Callable[[Ints], Words]
 class Slices:
     """What ran on a track, by row; times in ns.
 
-    ``stack`` has the rows that nest, ``marks`` those without a length. ``flow``: rows of equal flow are
-    joined by an arrow, from the call to what it launched; 0 for none. ``table``, ``row``: where each is in
-    the trace; ``op``: the row in ``ranges`` of the op that launched it, -1 for none. ``details``: what else
-    is told of some of them; of millions at once it would take more memory than the trace.
+    ``stack`` has the rows that nest, ``marks`` those without a length. A long track on which something is
+    always open comes in pieces all the same: some rows of its stacks only close, or do not close yet.
+    ``flow``: rows of equal flow are joined by an arrow, from the call to what it launched; 0 for none.
+    ``table``, ``row``: where each is in the trace; ``op``: the row in ``ranges`` of the op that launched it,
+    -1 for none. ``details``: what else is told of some of them; of millions at once it would take more memory
+    than the trace.
     """
 
     start: Ints
@@ -142,7 +148,7 @@ class Timeline:
     def __init__(self, profile: Profile, scratch: Path | None = None) -> None:
         """``scratch``: a folder for what takes much memory."""
         mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
-        self._profile = profile = profile._narrow(_READ, mapped)
+        self._profile = profile = profile._narrow(_READ, mapped, _APART)
         self._number = 0
         self.trace = profile.attribution.trace
         told = self.trace["processes"].unique("process", keep="first", maintain_order=True)
@@ -234,24 +240,30 @@ class Timeline:
         tracks: list[Track] = []
 
         def track(level: int) -> Track:
-            if level == len(tracks):
-                more = f" ({level + 1})" if level else ""
-                tracks.append(self._track(kind, process, name + more, None if level else tid))
+            while level >= len(tracks):
+                more = f" ({len(tracks) + 1})" if tracks else ""
+                tracks.append(self._track(kind, process, name + more, None if tracks else tid))
             return tracks[level]
 
         none = np.empty(0, np.int64)
-        nothing = Stack(none, none, none, none)
-        rows = self._profile.attribution.kept(in_order(made.start, rows))
-        for some in apart(made.start, made.end, rows):
+        nothing = Stack(none, none, none, none, none)
+        levels = none  # of the rows that a window holds
+        rows = in_order(made.start, rows, self._profile.attribution.mapped)
+        for window in windows(made.start, made.end, rows):
             let_go()
-            part = rows[some]
+            part = np.concatenate((window.held, rows[window.rows]))
             start, end = made.start[part] + self.shift, made.end[part] + self.shift
+            until = None if window.until is None else window.until + self.shift
             marks = np.flatnonzero(end <= start)
-            for level, stack in enumerate(stacks(start, end)):
-                yield track(level), made.part(part, start, end, stack, marks)
-                marks = none
+            on = np.concatenate((levels, np.full(len(part) - len(levels), NONE)))
+            for level, stack in enumerate(stacks(start, end, levels, until)):
+                on[stack.rows] = level
+                if len(stack.rows) or len(stack.closing):
+                    yield track(level), made.part(part, start, end, stack, marks)
+                    marks = none
             if len(marks):
                 yield track(0), made.part(part, start, end, nothing, marks)
+            levels = none if until is None else on[end > until]
 
     def _on_threads(self) -> Iterator[tuple[Track, Slices]]:
         attribution, ranges = self._profile.attribution, self.trace["ranges"]
@@ -286,7 +298,11 @@ class Timeline:
             "ranges",
             tell,
         )
-        for (process, thread), rows in lanes(ranges).rows(known[reading]):
+        mapped = attribution.mapped
+        drawn = zeros(mapped, len(reading), bool)
+        for part in pieces(len(reading)):
+            drawn[part] = known[reading[part]]
+        for (process, thread), rows in lanes(ranges, mapped).rows(drawn, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(THREAD, process, name, thread, rows, made)
 
@@ -294,6 +310,7 @@ class Timeline:
         calls = self.trace["calls"]
         if calls.is_empty():
             return
+        mapped = self._profile.attribution.mapped
         timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
         made = _Table(
             calls["start"].fill_null(0).to_numpy(),
@@ -304,7 +321,7 @@ class Timeline:
             "calls",
             lambda _: Details(),
         )
-        for (process, thread), rows in lanes(calls).rows(timed):
+        for (process, thread), rows in lanes(calls, mapped).rows(timed, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
 
@@ -330,7 +347,7 @@ class Timeline:
                 launched.op,
             )
             keys, of = numbered_by(frame, ("process", "device", "context", "stream"))
-            for number, rows in rows_of(len(keys), of):
+            for number, rows in rows_of(len(keys), of, None, profile.attribution.mapped):
                 process, device, context, stream = keys[number]
                 said = [f"device {device}", None if stream is None else f"stream {stream}"]
                 said += [None if context in (None, 0) else f"context {context}"]
@@ -341,23 +358,23 @@ class Timeline:
 
     def _earliest(self) -> int:
         times = [
-            self.trace[table][column].min()
+            least(self.trace[table][column])
             for table, column in (
                 ("ranges", "start"), ("calls", "start"), ("kernels", "start"), ("memops", "start"),
                 ("samples", "time"), ("allocations", "time"),
             )
         ]  # fmt: skip
-        return min((int(one) for one in times if isinstance(one, int)), default=0)
+        return min((one for one in times if one is not None), default=0)
 
     def _launching(self) -> Codes:
         """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""
-        calls = np.zeros(len(self.trace["calls"]), np.int32)
+        calls = zeros(self._profile.attribution.mapped, len(self.trace["calls"]), np.int32)
         for launched in (self._profile.attribution.kernels, self._profile.attribution.memops):
             for part in pieces(len(launched.call)):
                 used = launched.call[part]
                 used = used[used >= 0]
                 calls[used] = used + 1
-        return self._profile.attribution.kept(calls)
+        return calls
 
 
 def _flow(call: Codes, rows: Ints) -> Codes:

@@ -138,16 +138,23 @@ class Base:
         #: Another reading of the same trace, whose attribution this profile has; None: it makes its own.
         self._reading: Base | None = None
 
-    def _narrow(self, only: Mapping[str, Collection[str]], mapped: Mapped | None = None) -> Self:
+    def _narrow(
+        self,
+        only: Mapping[str, Collection[str]],
+        mapped: Mapped | None = None,
+        apart: Collection[tuple[str, str]] = (),
+    ) -> Self:
         """Return this profile if any of its tables was read already, else one that reads of the tables in
         ``only`` these columns alone, for whoever shows the trace and gives it up. It keeps the attribution
         in the profile's folder, and no other result. ``mapped``: where tables and attribution are kept that
-        take much memory."""
+        take much memory; ``apart``: columns of integers that are kept beside the tables."""
         tables = self.trace.tables
         narrowed = tables.narrowed(only, mapped) if isinstance(tables, Tables) else None
         if narrowed is None or self._part_of is not None or "attribution" in vars(self):
             return self
-        made = type(self)(Trace(narrowed, self.trace.present, self.trace.origin), self._stored)
+        beside = {one: narrowed.numbers(*one) for one in apart}
+        trace = Trace(narrowed, self.trace.present, self.trace.origin, beside)
+        made = type(self)(trace, self._stored)
         made._path, made._place, made._kept = self._path, self._place, self._kept
         made._whole, made._mapped = self, mapped
         return made

@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
+from opscope.core.tables.columns import least, most, pieces
 from opscope.core.tables.trace import Trace, table_schema
 
 #: Largest time, ns: Unix time reaches it in 2043, and sums of three such times stay within 64 bits.
@@ -79,7 +80,7 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
     if not times or not len(frame):
         return frame
     ends = {"start", "end"} <= set(times)
-    low, high = _least([frame[c].min() for c in times]), _most([frame[c].max() for c in times])
+    low, high = _least([least(frame[c]) for c in times]), _most([most(frame[c]) for c in times])
     if low < -LATEST or high > LATEST or (ends and high - low > LONGEST):
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
         if ends:  # between times within the bounds the difference fits in 64 bits
@@ -95,10 +96,11 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
 
 
 def _without(frame: pl.DataFrame, wrong: pl.Expr, what: str, notes: list[Note]) -> pl.DataFrame:
-    bad = frame.select(wrong.alias("bad")).to_series()
-    many = int(bad.sum())
+    parts = (frame[part].select(wrong.alias("bad")).to_series() for part in pieces(len(frame)))
+    many = sum(int(part.sum()) for part in parts)
     if not many:
         return frame
+    bad = frame.select(wrong.alias("bad")).to_series()
     notes.append(("warning", what, many))
     return frame.filter(~bad)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core.tables import intervals as module
-from opscope.core.tables.intervals import apart, in_order
+from opscope.core.tables.intervals import apart, in_order, nest, windows
 from opscope.exports.stacks import stacks
 
 TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=25)
@@ -65,8 +67,7 @@ def test_stacks_made_part_by_part_are_those_of_all(spans, least):
     def nested(rows):
         """By level, each row with the row around it, in the order of their opening."""
         for stack in stacks(start[rows], end[rows]):
-            around = np.where(stack.around >= 0, stack.rows[stack.around], -1)
-            yield [(rows[a], rows[b] if b >= 0 else -1) for a, b in zip(stack.rows, around, strict=True)]  # fmt: skip
+            yield [(rows[a], rows[b] if b >= 0 else -1) for a, b in zip(stack.rows, stack.around, strict=True)]  # fmt: skip
 
     whole = list(nested(rows))
     pieced: dict[int, list] = {}
@@ -89,3 +90,91 @@ def test_parts_end_where_nothing_is_open(monkeypatch):
     found = [(one.start, one.stop) for one in apart(start, end, np.arange(7))]
     assert found == [(0, 2), (2, 5), (5, 7)]
     assert [(one.start, one.stop) for one in apart(start, np.full(7, 99), np.arange(7))] == [(0, 7)]
+
+
+def edges_of(stack, part):
+    """The row and kind of each edge of a part, in order, and the row around each that opens."""
+    held = len(stack.rows) + len(stack.closing)
+    edges: list = [None] * held
+    for place, row in zip(stack.opens, stack.rows, strict=True):
+        edges[place] = (int(part[row]), "opens")
+    for place, row in zip(stack.closes, stack.closing, strict=True):
+        edges[place] = (int(part[row]), "closes")
+    around = {
+        int(part[row]): int(part[one]) if one >= 0 else -1
+        for row, one in zip(stack.rows, stack.around, strict=True)
+    }
+    return edges, around
+
+
+@given(
+    TIMES,
+    st.lists(st.tuples(st.integers(0, 9), st.integers(20, 60)), max_size=4),
+    st.integers(1, 8),
+)
+@settings(deadline=None)
+def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, long, least):
+    both = np.array([*spans, *long], np.int64).reshape(-1, 2)
+    start, end = both[:, 0], both[:, 0] + both[:, 1]
+    rows = in_order(start, np.arange(len(start)))
+    whole = [edges_of(stack, rows) for stack in stacks(start[rows], end[rows])]
+
+    found: dict[int, tuple[list, dict]] = {}
+    levels = np.empty(0, np.int64)
+    with mock.patch.multiple(module, _APART=least, _LONG=1):
+        parts = list(windows(start, end, rows))
+    assert [at for one in parts for at in range(one.rows.start, one.rows.stop)] == list(
+        range(len(rows))
+    )
+    for window in parts:
+        part = np.concatenate((window.held, rows[window.rows]))
+        on = np.concatenate((levels, np.full(len(part) - len(levels), -1)))
+        for level, stack in enumerate(stacks(start[part], end[part], levels, window.until)):
+            edges, around = edges_of(stack, part)
+            on[stack.rows] = level
+            held = found.setdefault(level, ([], {}))
+            held[0].extend(edges)
+            held[1].update(around)
+        levels = on[:0] if window.until is None else on[end[part] > window.until]
+    assert [found[level] for level in sorted(found)] == whole
+
+
+@given(
+    TIMES,
+    st.lists(st.tuples(st.integers(0, 9), st.integers(20, 60)), max_size=4),
+    st.integers(1, 8),
+)
+@settings(deadline=None)
+def test_what_is_around_an_interval_is_in_its_window(spans, long, least):
+    both = np.array([*spans, *long], np.int64).reshape(-1, 2)
+    start, end = both[:, 0], both[:, 0] + both[:, 1]
+    rows = in_order(start, np.arange(len(start)))
+
+    def parents(part):
+        tree = nest(start[part], end[part])
+        placed = part[tree.order]
+        return {
+            int(row): int(placed[above]) if above >= 0 else -1
+            for row, above in zip(placed, tree.parent, strict=True)
+        }
+
+    with mock.patch.multiple(module, _APART=least, _LONG=1):
+        parts = list(windows(start, end, rows))
+    found = {}
+    for window in parts:
+        mine = rows[window.rows]
+        of = parents(np.concatenate((window.held, mine)))
+        found.update({row: of[row] for row in mine.tolist() if row in of})
+    assert found == parents(rows)
+
+
+def test_a_window_is_cut_while_something_is_open(monkeypatch):
+    monkeypatch.setattr(module, "_APART", 2)
+    monkeypatch.setattr(module, "_LONG", 1)
+    start = np.array([0, 1, 2, 3, 3, 4, 5])
+    end = np.array([99, 2, 9, 4, 5, 5, 6])
+    found = list(windows(start, end, np.arange(7)))
+    assert [(one.rows.start, one.rows.stop, one.until) for one in found] == [
+        (0, 2, 2), (2, 5, 4), (5, 7, None),
+    ]  # fmt: skip
+    assert [one.held.tolist() for one in found] == [[], [0], [0, 2, 4]]

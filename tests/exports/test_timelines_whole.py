@@ -259,10 +259,17 @@ def test_speedscopes_file_has_the_same_slices(both):
 
 @pytest.mark.parametrize("name", [TRACES[0], TRACES[4]])
 def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
-    """Long tracks are written part by part, between which nothing is open: here parts of some 50 slices."""
+    """Long tracks are written part by part, between which nothing is open or only what is held: here parts of
+    some 50 slices."""
     profile = opscope.load(shared / name)
     whole = {one: written(one, profile) for one in (perfetto, chrome, speedscope)}
     monkeypatch.setattr(intervals, "_APART", 50)
+    monkeypatch.setattr(intervals, "_LONG", 1)
+    windows, held = intervals.windows, []
+    monkeypatch.setattr(
+        "opscope.exports.timeline.windows",
+        lambda *given: (held.append(len(one.held)) or one for one in windows(*given)),
+    )
     parts = sum(1 for _ in Timeline(profile).slices())
     pieced = {one: written(one, profile) for one in whole}
     assert {one: counts for one, (_, counts) in pieced.items()} == {
@@ -288,5 +295,6 @@ def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
         for made in (whole, pieced)
     ]  # fmt: skip
     assert lines[0] == lines[1]
+    assert max(held) > 0
     monkeypatch.undo()
     assert parts > 5 * sum(1 for _ in Timeline(profile).slices())

@@ -37,12 +37,16 @@ class AutogradThreads:
         meaning = attribution.meaning
         names = [one.call.name if one.call is not None else "" for one in meaning.readings]
         is_node = np.array([_NODE.search(name) is not None for name in names], bool)
-        nodes = np.flatnonzero((codes == _BACKWARD) & attribution.is_op & is_node[meaning.reading])
-        first = bool((seq.gather(nodes) == 0).any()) if len(nodes) else False
-        self._numbered = (seq >= (0 if first else 1)).fill_null(False)
+        first = False
+        self._seq = seq
         self.lanes: set[tuple[int, int]] = set()
-        for part in pieces(len(nodes)):
-            self.lanes |= self._of(nodes[part])
+        for part in pieces(len(codes)):
+            back = (codes[part] == _BACKWARD) & attribution.is_op[part]
+            nodes = part.start + np.flatnonzero(back & is_node[meaning.reading[part]])
+            if len(nodes):
+                first |= bool((seq.gather(nodes) == 0).any())
+                self.lanes |= self._of(nodes)
+        self._least = 0 if first else 1
         if self.lanes:
             others = [DIRECTIONS.index(name) for name in ("forward", "optimizer", "input")]
             for part in pieces(len(codes)):
@@ -51,7 +55,7 @@ class AutogradThreads:
     def without(self, rows: Ints) -> None:
         """Remove the threads of those op ``rows`` that have a sequence number but no direction."""
         if self.lanes and len(rows):
-            numbered = self._numbered.gather(rows).to_numpy()
+            numbered = self._seq.at_least(self._least, rows)
             self.lanes -= self._of(rows[numbered])
 
     def has(self, rows: Ints) -> NDArray[np.bool_]:

@@ -21,9 +21,9 @@ from opscope.core.analysis.devices import trace_target
 from opscope.core.analysis.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.schema import OpCall
-from opscope.core.tables.columns import at, gather
+from opscope.core.tables.columns import at, gather, pieces
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.mapped import let_go
+from opscope.core.tables.mapped import Mapped, zeros
 
 _NO_CALL: Final = OpCall("")
 
@@ -80,24 +80,29 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     matrix = (
         catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
     )
-    is_op = attribution.is_op
-    let_go()
-    canonical = np.zeros(len(is_op), bool)
-    rows = np.flatnonzero(is_op & matrix[place])
-    canonical[rows] = ~attribution.above(rows)[rows]
-    others = np.flatnonzero(is_op & (something_known & ~matrix)[place])
-    outside = attribution.climb(others, canonical) == NONE
-    others = others[outside]
-    canonical[others] = ~attribution.above(np.flatnonzero(canonical))[others]
-    others = others[canonical[others]]
-    let_go()
-    launches = np.zeros(len(canonical), bool)
+    is_op, mapped = attribution.is_op, attribution.mapped
+    many = len(is_op)
+    canonical, others, launches, free = (zeros(mapped, many, bool) for _ in range(4))
+    for part in pieces(many):
+        canonical[part] = is_op[part] & matrix[place[part]]
+        free[part] = is_op[part] & (known & ~something_known)[place[part]]
+    _clear(canonical, attribution.above(canonical))
+    for part in pieces(many):
+        rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
+        others[rows] = attribution.climb(rows, canonical) == NONE
+    _clear(others, attribution.above(canonical))
     for launched in (attribution.kernels, attribution.memops):
-        launches[launched.op[launched.op >= 0]] = True
-    canonical[others] = launches[others] | ~attribution.above(others)[others]
-    free = (known & ~something_known)[place] & is_op
-    kept = attribution.kept
-    return Costs(catalogue, kept(place), kept(canonical), kept(free), attribution)
+        for part in pieces(len(launched.op)):
+            launches[launched.op[part][launched.op[part] >= 0]] = True
+    around = attribution.above(others)
+    for part in pieces(many):
+        canonical[part] |= others[part] & (launches[part] | ~around[part])
+    return Costs(catalogue, attribution.kept(place), canonical, free, attribution)
+
+
+def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:
+    for part in pieces(len(flags)):
+        flags[part] &= ~where[part]
 
 
 class Sharing:
@@ -125,7 +130,10 @@ class Sharing:
             self._whole = whole
 
     def split(self, total: pl.Series) -> pl.Series:
-        """Return each row's part of its group's ``total`` (equal within a group); null if that is null."""
+        """Return each row's part of its group's ``total`` (equal within a group); null if that is null.
+
+        The result may be ``total`` itself, changed: a copy of ten million takes 80 MB.
+        """
         # most ops launch one kernel, which gets the whole total
         column: pl.Series = total.set(pl.Series(self._none), None) if self._none.any() else total
         if not len(self._order):
@@ -140,6 +148,83 @@ class Sharing:
         part = upto - np.where(self._first, 0, np.roll(upto, 1))
         known = amount >= 0
         return column.scatter(self._order[known], part[known])
+
+
+class Shares:
+    """Splits the totals of groups over any of their rows, as ``Sharing`` does over all, which it holds by row
+    and by group in mapped files: the time of a group's rows up to each, and of all."""
+
+    def __init__(
+        self,
+        group: NDArray[np.signedinteger[Any]],
+        start: pl.Series,
+        end: pl.Series,
+        mapped: Mapped | None = None,
+    ) -> None:
+        """``group``: a number per row, -1 for none. ``start``, ``end``: ns per row."""
+        self._group, self._start, self._end = group, start, end
+        many = 1 + max(int(group[part].max(initial=NONE)) for part in pieces(len(group)))
+        self._many = zeros(mapped, many, np.int32)
+        for part in pieces(len(group)):
+            held = group[part]
+            held, count = np.unique(held[held >= 0], return_counts=True)
+            self._many[held] += count.astype(np.int32)
+        self._several = any((self._many[part] > 1).any() for part in pieces(many))
+        if not self._several:
+            return
+        self._whole, so_far = zeros(mapped, many, np.int64), zeros(mapped, many, np.int32)
+        self._upto, self._place = (zeros(mapped, len(group), kind) for kind in (np.int64, np.int32))
+        for part in pieces(len(group)):
+            rows = part.start + np.flatnonzero(group[part] >= 0)
+            rows = rows[self._many[group[rows]] > 1]
+            if not len(rows):
+                continue
+            rows = rows[np.argsort(group[rows], kind="stable")]
+            of = group[rows]
+            begin = np.flatnonzero(np.concatenate((np.ones(1, bool), of[1:] != of[:-1])))
+            counts = np.diff(np.append(begin, len(of)))
+            for values, total, by_row in (
+                (self._duration(rows), self._whole, self._upto),
+                (np.ones(len(rows), np.int64), so_far, self._place),
+            ):
+                running = np.cumsum(values)
+                running += np.repeat(total[of[begin]] - (running - values)[begin], counts)
+                by_row[rows] = running
+                total[of[begin]] = running[begin + counts - 1]
+
+    def _duration(self, rows: Ints) -> Ints:
+        took: Ints = (self._end.gather(rows) - self._start.gather(rows)).to_numpy()
+        return took
+
+    def split(self, rows: Ints, total: pl.Series) -> pl.Series:
+        """Return what ``rows`` have of their groups' ``total`` (equal within a group); null if it is null."""
+        group = self._group[rows]
+        none = group < 0
+        column: pl.Series = total.set(pl.Series(none), None) if none.any() else total
+        if not self._several:
+            return column
+        here = np.flatnonzero(~none)
+        here = here[self._many[group[here]] > 1]
+        amount = total.gather(here).fill_null(NONE).to_numpy()
+        here, amount = here[amount >= 0], amount[amount >= 0]
+        if not len(here):
+            return column
+        some, of = rows[here], group[here]
+        whole, upto, took = self._whole[of], self._upto[some], self._duration(some)
+        even = whole == 0
+        whole = np.where(even, self._many[of], whole)
+        upto = np.where(even, self._place[some], upto)
+        took = np.where(even, 1, took)
+        # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
+        reached, before = (_rounded(amount, done, whole) for done in (upto, upto - took))
+        changed: pl.Series = column.clone().scatter(here, reached - before)  # in place
+        return changed
+
+
+def _rounded(amount: Ints, done: Ints, whole: Ints) -> Ints:
+    exact = np.rint(amount * (done / whole)).astype(np.int64)
+    found: Ints = np.where(done == whole, amount, exact)
+    return found
 
 
 def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.costs import Sharing, cost_column
+from opscope.core.analysis.costs import Shares, Sharing, cost_column
 from opscope.core.analysis.devices import no_matrix_units
 from opscope.core.analysis.ops import Ops
 from opscope.core.attribution.attribute import REASONS, Launched
@@ -16,7 +16,8 @@ from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
 from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, pieces, spread
-from opscope.core.tables.intervals import NONE
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.mapped import Mapped, zeros
 
 _COSTS: Final = ("matrix_flops", "vector_flops", "bytes")
 #: The column ``flops`` of ``executed_kernels``: computed when needed, to save 8 bytes per kernel.
@@ -51,6 +52,33 @@ def kernel_costs(ops: Ops) -> pl.DataFrame:
         [sharing.split(cost_column(ops.costs, name, owners)).alias(name) for name in _COSTS]
     )
     return _as_the_compiler_wrote(frame, table)
+
+
+class KernelCosts:
+    """Tells of any kernels what ``kernel_costs`` has of all, without the columns of all."""
+
+    def __init__(self, ops: Ops) -> None:
+        mapped = ops.attribution.mapped
+        self._ops, self._table = ops, ops.attribution.trace["kernels"]
+        launched = ops.attribution.kernels
+        self._owners = _cost_owners(ops, launched.op, mapped)
+        executions = _executions(self._owners, launched.replay)
+        self._shares = Shares(executions, self._table["start"], self._table["end"], mapped)
+
+    def of(self, rows: Ints) -> pl.DataFrame:
+        """Return matrix_flops, vector_flops and bytes of some kernels."""
+        owners = self._owners[rows]
+        if owners.max(initial=NONE) == NONE:
+            nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
+            frame = pl.DataFrame([nothing.alias(name) for name in _COSTS])
+        else:
+            frame = pl.DataFrame(
+                [
+                    self._shares.split(rows, cost_column(self._ops.costs, name, owners)).alias(name)
+                    for name in _COSTS
+                ]
+            )
+        return _as_the_compiler_wrote(frame, self._table[rows])
 
 
 def uses_tensor_cores(ops: Ops) -> pl.Series:
@@ -132,9 +160,11 @@ def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
     return [gather(ops.readings[name], reading) for name in ("op", "op_type")]
 
 
-def _cost_owners(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
+def _cost_owners(
+    ops: Ops, op: NDArray[np.int32], mapped: Mapped | None = None
+) -> NDArray[np.int32]:
     """Return ``Costs.cost_owners`` of op rows, a piece at a time: ten million at once take half a GiB."""
-    costs, found = ops.costs, np.empty(len(op), np.int32)
+    costs, found = ops.costs, zeros(mapped, len(op), np.int32)
     for part, rows in ahead(lambda part: costs.cost_owners(op[part].astype(np.int64)), len(op)):
         found[part] = rows
     return found
@@ -142,7 +172,7 @@ def _cost_owners(ops: Ops, op: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def _executions(owners: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return per kernel a number for the execution of its op: each replay of a CUDA graph is another."""
-    if not (replay >= 0).any():
+    if not any((replay[part] >= 0).any() for part in pieces(len(replay))):
         return owners
     return np.where(owners >= 0, pairs(owners, replay)[2], NONE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.costs import cost_column
-from opscope.core.analysis.executed import ALL_FLOPS, kernel_costs
+from opscope.core.analysis.executed import ALL_FLOPS, KernelCosts
 from opscope.core.analysis.launches import shared_memory
 from opscope.core.analysis.ops import Ops, first
 from opscope.core.attribution.attribute import REASONS, Launched
@@ -143,19 +143,14 @@ class Told:
         """``costs``: matrix_flops, vector_flops and bytes of each kernel, where they are known already."""
         self._ops, self._table = ops, ops.attribution.trace[table]
         self._launched: Launched = getattr(ops.attribution, table)
-        self._generated = False
+        self._generated = table == "kernels" and any_matches(self._table["name"], GENERATED)
         if table == "memops":
-            self._costs = {"bytes": self._table["bytes"]}
-            return
-        costs = kernel_costs(ops) if costs is None else costs
-        mapped = ops.attribution.mapped
-        self._costs = {
-            name: (column if mapped is None else mapped.column(column))
-            if column.null_count() < len(column)
-            else column[:0]
-            for name, column in costs.select(ALL_FLOPS, "bytes").to_dict().items()
-        }
-        self._generated = any_matches(self._table["name"], GENERATED)
+            self._costs: Callable[[Ints], pl.DataFrame] = self._table.select("bytes").__getitem__
+        elif costs is not None:
+            self._costs = costs.select(ALL_FLOPS, "bytes").__getitem__
+        else:
+            known = KernelCosts(ops)
+            self._costs = lambda rows: known.of(rows).select(ALL_FLOPS, "bytes")
 
     def of(self, rows: Ints) -> pl.DataFrame:
         """Return op, layer, source, direction, inputs, reason, flops (of kernels), bytes and step of rows."""
@@ -170,10 +165,7 @@ class Told:
                 gather(about.source, code),
                 gather(about.direction, code),
                 spread("reason", list(REASONS), launched.reason),
-                *(
-                    column.gather(rows) if len(column) else column.extend_constant(None, len(rows))
-                    for column in self._costs.values()
-                ),
+                *self._costs(rows).get_columns(),
                 _executed_in(ops, launched, step).alias("step"),
             ]
         )

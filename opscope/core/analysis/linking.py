@@ -388,7 +388,7 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
     process = ranges["process"].fill_null(NONE).to_numpy()
     lane = np.unique(np.stack((process, thread)), axis=1, return_inverse=True)[1].reshape(-1)
     order = lookups[np.lexsort((start[lookups], lane[lookups]))]
-    seq = meaning.seq.fill_null(NONE).to_numpy()
+    seq = meaning.seq.column.fill_null(NONE).to_numpy()
     numbered = np.flatnonzero(attribution.is_op & (seq >= 0))
     numbered = numbered[np.lexsort((start[numbered], lane[numbered]))]
     here = forward[lookup_nodes]

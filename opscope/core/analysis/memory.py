@@ -185,7 +185,7 @@ def _open_ops(ops: Ops, events: pl.DataFrame) -> Ints:
     time = events["time"].to_numpy()
     found = np.full(len(events), NONE, np.int64)
     several = np.zeros(len(events), bool)
-    for key, here in lanes_of(*columns).rows(np.ones(len(ops.rows), bool)):
+    for key, here in lanes_of(columns[0], columns[1]).rows(np.ones(len(ops.rows), bool)):
         tree = nest(times[0][here], times[1][here])
         rows_here: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
         open_here = at(ops.rows[here], tree.innermost(time[rows_here]))

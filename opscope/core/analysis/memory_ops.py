@@ -116,7 +116,7 @@ def _with_ancestors(
     attribution = ops.attribution
     there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
     there[found] = True
-    there |= attribution.above(np.flatnonzero(there))
+    there |= attribution.above(there)
     every = np.flatnonzero(there)
     place = np.cumsum(there) - 1
     parent = attribution.parent[every].astype(np.int64)

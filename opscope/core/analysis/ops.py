@@ -20,8 +20,10 @@ from opscope.core.dialects import Reading
 from opscope.core.once import once
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
-from opscope.core.tables.intervals import NONE, Ints, merge
-from opscope.core.tables.mapped import let_go
+from opscope.core.tables.intervals import NONE, Ints, in_order, merge
+from opscope.core.tables.lanes import rows_of
+from opscope.core.tables.mapped import full, let_go, zeros
+from opscope.core.tables.numbers import Numbers
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
 _FORWARD: Final = DIRECTIONS.index("forward")
@@ -126,7 +128,7 @@ class Ops:
         """``direction`` of every range row."""
         reading = self.attribution.meaning.reading
         codes: NDArray[np.int8] = self._own_direction[reading]
-        has_own = codes != NONE
+        has_own = self.attribution.kept(codes != NONE)
         is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
         engine = AutogradThreads(self.attribution, codes)
         none_above = not has_own.any()
@@ -156,24 +158,31 @@ class Ops:
     @once
     def _forwards(self) -> NDArray[np.int32]:
         """``forward_of`` every range row."""
-        meaning = self.attribution.meaning
-        backward = self._directions == _BACKWARD
-        if not backward.any():
-            return np.broadcast_to(np.int32(NONE), len(backward))  # allocates one number only
-        found = np.full(len(meaning.reading), NONE, np.int32)
-        is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading]
-        has_thread = (meaning.fwd_thread > 0).fill_null(False).to_numpy()
-        numbered = (meaning.seq >= 0).fill_null(False).to_numpy()
-        keyed = numbered & (has_thread | is_node)
-        del has_thread, is_node
+        meaning, directions, mapped = (
+            self.attribution.meaning,
+            self._directions,
+            self.attribution.mapped,
+        )
+        many = len(directions)
+        if not any((directions[part] == _BACKWARD).any() for part in pieces(many)):
+            return np.broadcast_to(np.int32(NONE), many)  # allocates one number only
+        is_node = np.array([_is_node(r) for r in meaning.readings], bool)
+        is_op, others = self.attribution.is_op, self.attribution.also_forward
+        keyed, chosen = zeros(mapped, many, bool), zeros(mapped, many, bool)
+        for part in pieces(many):
+            numbered = meaning.seq.at_least(0, part)
+            has_thread = meaning.fwd_thread.at_least(1, part)
+            keyed[part] = numbered & (has_thread | is_node[meaning.reading[part]])
+            ours = is_op[part] if others is None else is_op[part] | others[part]
+            chosen[part] = ours & numbered & (directions[part] != _BACKWARD)
+        found = full(mapped, many, NONE, np.int32)
         if not keyed.any():
             return found
         let_go()
-        is_op, others = self.attribution.is_op, self.attribution.also_forward
-        given = self._givers((is_op if others is None else is_op | others) & numbered & ~backward)
+        given = self._givers(chosen)
 
         def pair(part: slice) -> None:
-            rows = part.start + np.flatnonzero(backward[part])
+            rows = part.start + np.flatnonzero(directions[part] == _BACKWARD)
             node = self.attribution.climb(rows, keyed)
             rows, node = rows[node >= 0], node[node >= 0]
             if not len(node):
@@ -186,23 +195,28 @@ class Ops:
                     # an op around a backward op is not its forward op
                     found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
 
-        for _ in ahead(pair, len(found)):
+        for _ in ahead(pair, many):
             pass
-        return self.attribution.kept(found)
+        return found
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
         """Return per lane a lookup from sequence number to the row of the latest ``chosen`` op with it."""
-        given = np.flatnonzero(chosen).astype(np.int32)
-        lanes = np.empty(len(given), np.int64)
-        for part in pieces(len(given)):
-            lanes[part] = self._lanes(given[part])
+        mapped, start = self.attribution.mapped, self._start.to_numpy()
+        lanes: set[int] = set()
+        for part in pieces(len(chosen)):
+            lanes.update(np.unique(self._lanes(part.start + np.flatnonzero(chosen[part]))).tolist())
+        known = np.array(sorted(lanes), np.int64)
+        of = zeros(mapped, len(chosen), np.min_scalar_type(len(known)))
+        for part in pieces(len(chosen)):
+            rows = part.start + np.flatnonzero(chosen[part])
+            of[rows] = np.searchsorted(known, self._lanes(rows))
         found = {}
-        for lane, places in grouped(lanes):
-            rows = given[places]
-            start = self._start.gather(rows).to_numpy()
-            if np.any(start[1:] < start[:-1]):
-                rows = rows[np.argsort(start, kind="stable")]
-            found[lane] = LookUp(self.attribution.meaning.seq.gather(rows).to_numpy(), rows)
+        for number, rows in rows_of(len(known), of, chosen, mapped):
+            rows = in_order(start, rows, mapped)
+            seq = zeros(mapped, len(rows), np.int64)
+            for part in pieces(len(rows)):
+                seq[part] = self.attribution.meaning.seq.gather(rows[part]).to_numpy()
+            found[int(known[number])] = LookUp(seq, rows, mapped)
         let_go()
         return found
 
@@ -216,7 +230,7 @@ class Ops:
         """
         meaning = self.attribution.meaning
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
-        numbered = (meaning.seq >= 0).fill_null(False).gather(rows).to_numpy()
+        numbered = meaning.seq.at_least(0, rows)
         in_backward = self.direction(rows) == _BACKWARD
         found: NDArray[np.bool_] = (
             numbered & ~is_node & (in_backward | self._in_backward_phase(rows))
@@ -242,13 +256,13 @@ class Ops:
         return found
 
     @once
-    def _forward_thread(self) -> tuple[pl.Series, int]:
+    def _forward_thread(self) -> tuple[Numbers, int]:
         """The forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
-        top: Any = fwd_thread.max()
-        many = 2 if top is None else int(top) + 2
+        top = fwd_thread.max()
+        many = 2 if top is None else top + 2
         if many > 1 << 32:
-            fwd_thread = fwd_thread.rank("dense").cast(pl.Int64)
+            fwd_thread = Numbers.of(fwd_thread.column.rank("dense").cast(pl.Int64))
             many = len(fwd_thread) + 2
         return fwd_thread, many
 
@@ -288,7 +302,7 @@ class Ops:
         identified = self.identify(rows, inherit=inherit)
         return Described(
             identified.direction,
-            gather(self.attribution.meaning.seq, rows).alias("seq"),
+            self.attribution.meaning.seq.gather(rows).alias("seq"),
             identified.forward,
             identified.layer,
             self.context.step(*self.places(rows)).alias("step"),

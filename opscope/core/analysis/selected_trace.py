@@ -15,6 +15,7 @@ from opscope.core.attribution.attribute import Attribution, Launched
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.lanes import lanes_of
+from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace, range_ids
 
 #: The roles of marks that say what a graph's nodes mean: they are needed whenever they were made.
@@ -98,8 +99,8 @@ class Cut:
         meaning = replace(
             whole.meaning,
             reading=whole.meaning.reading[rows],
-            seq=whole.meaning.seq.gather(rows),
-            fwd_thread=whole.meaning.fwd_thread.gather(rows),
+            seq=Numbers.of(whole.meaning.seq.gather(rows)),
+            fwd_thread=Numbers.of(whole.meaning.fwd_thread.gather(rows)),
         )
 
         def moved(launched: Launched, flags: Flags) -> Launched:

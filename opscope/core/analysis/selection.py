@@ -261,8 +261,8 @@ def _by_device(
         every[launched.op[launched.op >= 0]] = True
         of = launched.op[mine]
         here[of[of >= 0]] = True
-    every |= attribution.above(np.flatnonzero(every))
-    here |= attribution.above(np.flatnonzero(here))
+    every |= attribution.above(every)
+    here |= attribution.above(here)
     kept &= here | ~every
 
 

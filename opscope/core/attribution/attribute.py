@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opscope.core import progress
 from opscope.core.attribution.found import Found
-from opscope.core.attribution.known import Known, Launched, Note
+from opscope.core.attribution.known import Known, Launched, Note, Rows
 from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.attribution.op_ranges import RUNTIME
 from opscope.core.attribution.order import (
@@ -26,9 +26,10 @@ from opscope.core.attribution.order import (
     STEPS_INFERRED,
 )
 from opscope.core.attribution.reasons import REASONS
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import Ints, nearest
-from opscope.core.tables.mapped import Mapped, let_go
+from opscope.core.tables.mapped import Mapped, let_go, zeros
 from opscope.core.tables.trace import Trace
 
 __all__ = [
@@ -46,8 +47,8 @@ __all__ = [
 _Kind = TypeVar("_Kind", bound=np.generic)
 #: Number of levels that ``climb`` walks one by one. Real traces nest less, hostile ones by thousands.
 _DEEP: Final = 64
-#: Below one row in this many, sorting the rows costs less than a flag for each row of the trace.
-_FEW: Final = 64
+#: From so many levels on the rows of a level are sorted, so that each is there once.
+_FEW: Final = 8
 #: What the stored rules give that the others need.
 _LEARNED: Final = ("launched", "parent", "steps")
 
@@ -95,22 +96,29 @@ class Attribution:
             pending = pending[here[pending] >= 0]
         return here
 
-    def above(self, rows: Ints) -> NDArray[np.bool_]:
-        """Return a flag per range row: whether it is a strict ancestor of any of the op rows ``rows``."""
-        marked = np.zeros(len(self.parent), bool)
-        here = self.parent[rows]
-        while len(here := here[here >= 0]):
-            if len(here) * _FEW < len(marked):  # a deep nest: do not scan all rows at each level
-                here = np.unique(here[~marked[here]])
+    def above(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a flag per range row: whether it is a strict ancestor of any op row with a flag."""
+        marked = zeros(self.mapped, len(self.parent), bool)
+        for part in pieces(len(flags)):
+            here = self.parent[part][flags[part]]
+            for level in itertools.count():
+                here = here[here >= 0]
+                here = here[
+                    ~marked[here]
+                ]  # those above a marked one are marked, or found on this way
+                if not len(here):
+                    break
                 marked[here] = True
+                # siblings mostly follow each other; of a deep nest no row may be walked twice
+                here = np.unique(here) if level > _FEW else here[_changes(here)]
                 here = self.parent[here]
-                continue
-            fresh = np.zeros(len(marked), bool)  # drops duplicates without a sort
-            fresh[here] = True
-            fresh &= ~marked
-            marked |= fresh
-            here = self.parent[np.flatnonzero(fresh)]
         return marked
+
+
+def _changes(rows: Rows) -> NDArray[np.bool_]:
+    first = np.ones(len(rows), bool)
+    np.not_equal(rows[1:], rows[:-1], out=first[1:])
+    return first
 
 
 def attribute(
@@ -132,7 +140,8 @@ def attribute(
     rules = list(RULES) if found is None else [rule for rule in RULES if not rule.stored]
     if not infer_steps:
         rules = [rule for rule in rules if rule.number != "steps"]
-    known = Known.of(trace) if found is None else _with(Known.of(trace), found)
+    known = Known.of(trace, mapped)
+    known = known if found is None else _with(known, found)
     learned: dict[str, Any] = {}
     with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
         for rule in rules:
@@ -186,9 +195,13 @@ def _moved(known: Known, mapped: Mapped) -> Known:
     meaning = known.meaning
     return replace(
         known,
+        trace=_with_ranges_moved(known.trace, mapped),
         links={name: mapped.array(rows) for name, rows in known.links.items()},
         meaning=replace(
-            meaning, reading=mapped.array(meaning.reading), seq=mapped.column(meaning.seq)
+            meaning,
+            reading=mapped.array(meaning.reading),
+            seq=meaning.seq.moved(mapped),
+            fwd_thread=meaning.fwd_thread.moved(mapped),
         ),
         is_op=mapped.array(known.is_op),
         nested=mapped.array(known.nested),
@@ -197,6 +210,25 @@ def _moved(known: Known, mapped: Mapped) -> Known:
         call_op=mapped.array(known.call_op),
         launched={name: _launched_in(one, mapped) for name, one in known.launched.items()},
     )
+
+
+def _with_ranges_moved(trace: Trace, mapped: Mapped) -> Trace:
+    """Return the trace with its ranges in files, one piece a column, if a rule has added some to them: NumPy
+    copies a column in two pieces whenever it is asked for."""
+    ranges = trace["ranges"]
+    if ranges.n_chunks() < 2:
+        return trace
+    empty = [many == len(ranges) for many in ranges.null_count().row(0)]
+    made = [
+        mapped.column(ranges[name]).rechunk()
+        for name, no in zip(ranges.columns, empty, strict=True)
+        if not no
+    ]
+    schema = ranges.schema
+    lacking = (pl.lit(None, schema[name]).alias(name) for name in schema)
+    found = pl.DataFrame(made)
+    found = found.with_columns(one for one, no in zip(lacking, empty, strict=True) if no)
+    return replace(trace, tables={**trace.tables, "ranges": found.select(ranges.columns)})
 
 
 def add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:

@@ -97,9 +97,13 @@ def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, 
     is_graph = matching(calls["name"], GRAPH_LAUNCH)
     rows = {}
     for name, link in links.items():
-        by_call = at(is_graph, link, False) if is_graph.any() else np.zeros(len(link), bool)
-        of_node = trace[name]["graph_node"].is_not_null().to_numpy()
-        rows[name] = np.flatnonzero(by_call | of_node)
+        # an expression: a column of nulls takes no memory until it is read itself
+        replayed_here = (
+            trace[name].select(pl.col("graph_node").is_not_null()).to_series().to_numpy()
+        )
+        if is_graph.any():
+            replayed_here = replayed_here | at(is_graph, link, False)
+        rows[name] = np.flatnonzero(replayed_here)
     if not any(map(len, rows.values())):
         return {}
     done = np.zeros(len(calls), bool)

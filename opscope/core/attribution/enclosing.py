@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from opscope.core.dialects import LAYER, Reading
 from opscope.core.once import lock_of
 from opscope.core.schema import Frame
 from opscope.core.tables.amended import UNCLOSED_MARK
-from opscope.core.tables.columns import pairs, spread
+from opscope.core.tables.columns import pairs, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, Nest, depth, nest
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.mapped import let_go
@@ -131,31 +131,24 @@ class Context:
         nests: dict[tuple[int, int], tuple[Nest, NDArray[np.int32]]] = {}
         if not wanted.any():
             return _Enclosing(nests, [])
-        chosen = wanted[meaning.reading]
-        if kind == "user" and chosen.any():  # a framework's runtime internals are not the user's
-            chosen &= (self._ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
-        if kind == "step":
-            marked = (
-                self._ranges["attrs"]
-                .filter(pl.Series(chosen))
-                .str.contains(UNCLOSED_MARK, literal=True)
-            )
-            chosen[chosen] = ~marked.fill_null(False).to_numpy()
-        rows = np.flatnonzero(chosen)
-        del chosen
-        let_go()
+        parts: list[list[NDArray[Any]]] = [[] for _ in range(5)]
+        for part in pieces(len(meaning.reading)):
+            rows = part.start + np.flatnonzero(wanted[meaning.reading[part]])
+            if len(rows) and kind in _LEFT_OUT:
+                rows = rows[~_LEFT_OUT[kind](self._ranges, rows)]
+            parts[0].append(meaning.reading[rows])
+            for held, name in zip(parts[1:], ("process", "thread", "start", "end"), strict=True):
+                held.append(self._ranges[name].gather(rows).fill_null(NONE).to_numpy())
+        reading, process, thread, start, end = map(np.concatenate, parts)
+        del parts
         texts = [name or "" for name in names]
-        process = self._ranges["process"].gather(rows).fill_null(NONE).to_numpy()
-        thread = self._ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
         if kind == "step":
             thread = np.zeros_like(thread)
-        start = self._ranges["start"].gather(rows).to_numpy()
-        end = self._ranges["end"].gather(rows).to_numpy()
         own_call = np.array([reading.role == "layer" for reading in meaning.readings], bool)
         called: dict[tuple[int, int], NDArray[np.bool_]] = {}
-        for key, here in lanes_of(process, thread).rows(np.ones(len(rows), bool)):
+        for key, here in lanes_of(process, thread).rows(np.ones(len(reading), bool)):
             tree = nest(start[here], end[here])
-            value = meaning.reading[rows[here]]
+            value = reading[here]
             if kind == "layer":
                 called[key] = own_call[value]
             if join is not None:
@@ -172,6 +165,27 @@ class Context:
         return _Enclosing(
             {key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts, called
         )
+
+
+def _internal(ranges: pl.DataFrame, rows: Ints) -> NDArray[np.bool_]:
+    """Return which rows are a framework's runtime internals: these are not the user's."""
+    flags: NDArray[np.bool_] = (
+        (ranges["domain"].gather(rows) == RUNTIME).fill_null(False).to_numpy()
+    )
+    return flags
+
+
+def _unclosed(ranges: pl.DataFrame, rows: Ints) -> NDArray[np.bool_]:
+    """Return which rows are steps that nothing ended."""
+    attrs = ranges.select(pl.col("attrs").gather(rows))["attrs"]
+    flags: NDArray[np.bool_] = (
+        attrs.str.contains(UNCLOSED_MARK, literal=True).fill_null(False).to_numpy()
+    )
+    return flags
+
+
+#: Which rows of a kind are left out.
+_LEFT_OUT: Final = {"user": _internal, "step": _unclosed}
 
 
 def _numbers(enclosing: _Enclosing, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:

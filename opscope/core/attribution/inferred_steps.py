@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from opscope.core.attribution.sequence_steps import Symbols, function_of, sequence_steps
 from opscope.core.attribution.step_counter import counted, counter
 from opscope.core.dialects import Reading
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace, conform, next_range_id
@@ -83,6 +84,8 @@ def inferred_steps(
     None if no steps are found. ``is_op``: which rows of ``ranges`` are ops.
     """
     kinds = _Kinds.of(meaning)
+    if _all_step(ranges, meaning, is_op, kinds):
+        return None
     direction = kinds.direction[meaning.reading]
     directed = np.flatnonzero(direction > 0)
     process = ranges["process"].fill_null(NONE).to_numpy()
@@ -138,6 +141,20 @@ def inferred_steps(
             thread = _thread(ranges, meaning, number, rows[~one.is_backward & is_op[rows]])
             parts.append(frame_of(found, number, thread))
     return pl.concat(parts) if parts else None
+
+
+def _all_step(
+    ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_], kinds: _Kinds
+) -> bool:
+    """Return whether each process that may have steps marks them, as most do; found piece by piece."""
+    steps = np.array([one.role == "step" for one in meaning.readings], bool)
+    stepping, others = np.empty(0, np.int32), np.empty(0, np.int32)
+    for part in pieces(len(ranges)):
+        reading = meaning.reading[part]
+        process = ranges["process"][part].fill_null(NONE).to_numpy()
+        stepping = np.union1d(stepping, process[steps[reading]])
+        others = np.union1d(others, process[is_op[part] | (kinds.direction[reading] > 0)])
+    return len(np.setdiff1d(others, stepping)) == 0
 
 
 def _counted_steps(
@@ -425,7 +442,8 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
         (*meaning.readings, *(Reading("step", step=number) for number in numbers)),
         (*meaning.texts, *(f"step {number}" for number in numbers)),
         np.concatenate((meaning.reading, place.astype(np.int32))),
-        *(column.extend_constant(None, many) for column in (meaning.seq, meaning.fwd_thread)),
+        meaning.seq.extended(many),
+        meaning.fwd_thread.extended(many),
     )
-    ranges = pl.concat([ranges, conform("ranges", added)])
+    ranges = pl.concat([ranges, conform("ranges", added).select(ranges.columns)])
     return trace.replace(ranges=ranges), longer

@@ -11,55 +11,71 @@ import polars as pl
 
 from opscope.core.attribution.cuda_graphs import Replayed
 from opscope.core.attribution.known import Flags, Nests, Rows
-from opscope.core.tables.columns import at, hand_back
-from opscope.core.tables.intervals import NONE, Ints, Nest, apart, in_order, nest
+from opscope.core.tables.columns import at, gathered, hand_back, pieces
+from opscope.core.tables.intervals import NONE, Ints, Nest, Window, in_order, nest, windows
 from opscope.core.tables.lanes import lanes
+from opscope.core.tables.mapped import Mapped, full, zeros
 from opscope.core.tables.pool import Pool
 
 #: Threads of the trace that are nested at the same time: each needs memory for columns of its ranges.
 _WORKERS: Final = 4
 
 
-def used_calls(many: int, links: Mapping[str, Rows], replays: Mapping[str, Replayed]) -> Flags:
+def used_calls(
+    many: int,
+    links: Mapping[str, Rows],
+    replays: Mapping[str, Replayed],
+    mapped: Mapped | None = None,
+) -> Flags:
     """Return for each of ``many`` calls whether it launched something or was captured into a CUDA graph."""
-    used = np.zeros(many, bool)
+    used: Flags = zeros(mapped, many, bool)
     for link in links.values():
-        used[link[link >= 0]] = True
+        for part in pieces(len(link)):
+            used[link[part][link[part] >= 0]] = True
     for replay in replays.values():
         used[replay.call[replay.call >= 0]] = True
     return used
 
 
 def open_ops(
-    ranges: pl.DataFrame, ops: Flags, calls: pl.DataFrame, used: Flags, keep: bool
+    ranges: pl.DataFrame,
+    ops: Flags,
+    calls: pl.DataFrame,
+    used: Flags,
+    keep: bool,
+    mapped: Mapped | None = None,
 ) -> tuple[Rows, Rows, Nests]:
     """Return per range row the op that encloses it, per used call the innermost op open at its start (-1:
     none), and the nests: every thread with op ranges is a key, with None for its nest unless ``keep``.
+    ``mapped``: where long columns are kept, if not in memory.
     """
-    parent = np.full(len(ranges), NONE, np.int32)
-    call_op = np.full(len(calls), NONE, np.int32)
+    parent = full(mapped, len(ranges), NONE, np.int32)
+    call_op = full(mapped, len(calls), NONE, np.int32)
     nests: dict[tuple[int, ...], tuple[Nest, Ints] | None] = {}
-    launches = dict(lanes(calls).rows(used)) if used.any() else {}
+    launches = dict(lanes(calls, mapped).rows(used, mapped)) if used.any() else {}
 
-    start, end = (ranges[name].to_numpy() for name in ("start", "end"))
+    start, end, called_at = (
+        table[name].to_numpy()
+        for table, name in ((ranges, "start"), (ranges, "end"), (calls, "start"))
+    )
 
     def one(lane: tuple[tuple[int, int], Ints]) -> None:
         key, rows = lane
-        rows = rows if keep else in_order(start, rows)
-        called = launches.get(key, np.empty(0, np.int64))
-        time = calls["start"].gather(called).to_numpy()
-        by_time = in_order(time, np.arange(len(called)))
-        called, time = called[by_time], time[by_time]
+        rows = rows if keep else in_order(start, rows, mapped)
+        called = in_order(called_at, launches.get(key, np.empty(0, np.int64)), mapped)
+        time = gathered(calls["start"], called, mapped)
         nests[key] = None
-        # what is open at a time began in its piece, and a piece is a small part of a thread
-        for some in [slice(0, len(rows))] if keep else apart(start, end, rows):
-            part = rows[some]
+        # what is open at a time began in its window or is held, and a window is a small part of a thread
+        whole = Window(rows[:0], slice(0, len(rows)), None)
+        for window in [whole] if keep else windows(start, end, rows):
+            some, held = window.rows, len(window.held)
+            part = np.concatenate((window.held, rows[some]))
             tree = nest(start[part], end[part])
-            placed = part[tree.order]
-            parent[placed] = at(placed, tree.parent)
+            placed, new = part[tree.order], tree.order >= held
+            parent[placed[new]] = at(placed, tree.parent)[new]
             if keep:
                 nests[key] = (tree, rows)
-            first = np.searchsorted(time, start[part[0]]) if some.start else 0
+            first = np.searchsorted(time, start[rows[some.start]]) if some.start else 0
             last = (
                 len(time)
                 if some.stop == len(rows)
@@ -69,7 +85,7 @@ def open_ops(
 
     if ops.any():
         with Pool(min(_WORKERS, os.cpu_count() or 1)) as pool:  # NumPy releases the GIL
-            for _ in pool.map(one, lanes(ranges).rows(ops)):
+            for _ in pool.map(one, lanes(ranges, mapped).rows(ops, mapped)):
                 pass
         hand_back()
     return parent, call_op, nests

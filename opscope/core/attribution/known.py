@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from opscope.core.attribution.cuda_graphs import Replayed
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import Ints, Nest
+from opscope.core.tables.mapped import Mapped
+from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace
 
 Flags: TypeAlias = NDArray[np.bool_]
@@ -79,6 +81,7 @@ class Known:
     call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row,
     whether it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op
     row that encloses it. ``replays``: by table, what CUDA graphs executed. ``steps``: the inferred steps.
+    ``mapped``: where rules keep long columns, if not in memory.
     """
 
     trace: Trace
@@ -96,12 +99,13 @@ class Known:
     launched: Mapping[str, Launched] = field(default_factory=dict)
     steps: pl.DataFrame | None = None
     notes: tuple[Note, ...] = ()
+    mapped: Mapped | None = None
 
     @classmethod
-    def of(cls, trace: Trace) -> Known:
+    def of(cls, trace: Trace, mapped: Mapped | None = None) -> Known:
         """Return the start: ``trace``, of which nothing else is known yet."""
-        nothing = pl.Series(dtype=pl.Int64)
-        return cls(trace, Meaning((), (), no_rows(), nothing, nothing))
+        nothing = Numbers.of(pl.Series(dtype=pl.Int64))
+        return cls(trace, Meaning((), (), no_rows(), nothing, nothing), mapped=mapped)
 
 
 def no_rows() -> Rows:

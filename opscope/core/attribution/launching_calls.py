@@ -8,43 +8,45 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.tables.columns import LookUp, pieces
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.once import once
+from opscope.core.tables.columns import LookUp, gathered, pieces
+from opscope.core.tables.intervals import NONE, Ints, in_order
+from opscope.core.tables.lanes import distinct_numbers, rows_of
+from opscope.core.tables.mapped import Mapped, full, zeros
 from opscope.core.tables.pool import Pool
 
 #: Processes of the trace that are looked up at the same time.
 _WORKERS: Final = 2
 
 
-def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int32]:
+def launching_calls(
+    executed: pl.DataFrame, calls: pl.DataFrame, mapped: Mapped | None = None
+) -> NDArray[np.int32]:
     """Return for each executed row the row of the call with the same (process, correlation), or -1.
 
     Correlation ids repeat from process to process, so each process is looked up by itself. If several
     calls have one id (a runtime call and the driver call inside it), the last to start is the launch; if
-    ids are reused later, it is the last that starts before the kernel does.
+    ids are reused later, it is the last that starts before the kernel does. ``mapped``: where long columns
+    are kept, if not in memory.
     """
-    found = np.full(len(executed), NONE, np.int32)
+    found = full(mapped, len(executed), NONE, np.int32)
     if not len(executed) or not len(calls):
         return found
-    theirs, ours = _by_process(calls), _by_process(executed)
+    theirs, ours = _by_process(calls, mapped), _by_process(executed, mapped)
 
     def find(process: int) -> None:
         rows, launches = ours[process], theirs[process]
-        ids = calls["correlation"].gather(launches).fill_null(NONE - 1).to_numpy()
-        start = calls["start"].gather(launches).to_numpy()
-        if np.any(start[1:] < start[:-1]):
-            by_start = np.argsort(start, kind="stable")
-            launches, ids, start = launches[by_start], ids[by_start], start[by_start]
-        latest = LookUp(ids, launches)
-        once = bool(np.all(ids[1:] > ids[:-1]))
-        # several calls of one id are sorted for all kernels at once
-        for part in pieces(len(rows)) if once else (slice(None),):
+        launches = in_order(calls["start"].to_numpy(), launches, mapped)
+        ids = gathered(calls["correlation"], launches, mapped, NONE - 1)
+        latest = LookUp(ids, launches, mapped)
+        latest_before = None if _ascending(ids) else _LatestBefore(calls, ids, launches, mapped)
+        for part in pieces(len(rows)):
             some = rows[part]
             wanted = executed["correlation"].gather(some).fill_null(NONE).to_numpy()
             last = latest(wanted)
-            if not once:
+            if latest_before is not None:
                 begin = executed["start"].gather(some).to_numpy()
-                last = _before(last, begin, wanted, calls, (ids, launches, start))
+                last = latest_before(last, begin, wanted)
             found[some] = last
 
     with Pool(_WORKERS) as pool:  # NumPy releases the GIL
@@ -53,34 +55,77 @@ def launching_calls(executed: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.i
     return found
 
 
-def _before(
-    last: Ints, begin: Ints, wanted: Ints, calls: pl.DataFrame, launches: tuple[Ints, Ints, Ints]
-) -> Ints:
-    """Return ``last``, the call of each kernel, replaced by the latest call that starts before the kernel.
+class _LatestBefore:
+    """Finds the latest call of an id that starts before a kernel, where several calls have one id."""
 
-    ``begin`` is each kernel's start (ns), ``wanted`` its id; ``launches`` are ids, rows and starts (ns) of
-    the calls, by start. If no call starts earlier, the last stays: the clocks of host and device may differ
-    by more than a launch takes.
-    """
-    early = calls["start"].gather(np.maximum(last, 0)).to_numpy() > begin
-    early &= last >= 0
-    if not early.any():
-        return last
-    ids, numbers, start = launches
-    known = np.unique(ids)
-    # (id, place in time) as one number: both are below the number of calls
-    many = len(start) + 1
-    key = np.searchsorted(known, ids) * many + np.searchsorted(start, start, side="left") + 1
-    order = np.argsort(key, kind="stable")
-    code = np.searchsorted(known, wanted[early])
-    time = np.searchsorted(start, begin[early], side="right")
-    place = np.searchsorted(key[order], code * many + time, side="right") - 1
-    hit = (place >= 0) & (key[order[place]] // many == code)
-    found: Ints = last.copy()
-    found[np.flatnonzero(early)[hit]] = numbers[order[place[hit]]]
-    return found
+    def __init__(
+        self, calls: pl.DataFrame, ids: Ints, launches: Ints, mapped: Mapped | None
+    ) -> None:
+        """``ids`` and ``launches``: the ids and the rows of the calls, by start."""
+        self._calls, self._ids, self._launches, self._mapped = calls, ids, launches, mapped
+
+    def __call__(self, last: Ints, begin: Ints, wanted: Ints) -> Ints:
+        """Return ``last``, the call of each kernel, replaced by the latest one that starts before the kernel.
+
+        ``begin`` is each kernel's start (ns), ``wanted`` its id. If no call starts earlier, the last stays:
+        the clocks of host and device may differ by more than a launch takes.
+        """
+        early = self._calls["start"].gather(np.maximum(last, 0)).to_numpy() > begin
+        early &= last >= 0
+        if not early.any():
+            return last
+        many = len(self._start) + 1
+        code = np.searchsorted(self._known, wanted[early])
+        time = np.searchsorted(self._start, begin[early], side="right")
+        place = np.searchsorted(self._key, code * many + time, side="right") - 1
+        hit = (place >= 0) & (self._key[place] // many == code)
+        found: Ints = last.copy()
+        found[np.flatnonzero(early)[hit]] = self._launches[self._order[place[hit]]]
+        return found
+
+    @once
+    def _start(self) -> Ints:
+        """The start (ns) of each call, in order."""
+        return gathered(self._calls["start"], self._launches, self._mapped)
+
+    @once
+    def _known(self) -> Ints:
+        """The ids, each once, in order."""
+        return np.unique(self._ids)
+
+    @once
+    def _order(self) -> Ints:
+        """The places of the calls by id, those of an id by start."""
+        return np.argsort(self._unordered, kind="stable")
+
+    @once
+    def _unordered(self) -> Ints:
+        """Id and place in time of each call as one number: both are below the number of calls."""
+        start, many = self._start, len(self._start) + 1
+        place = np.searchsorted(start, start, side="left") + 1
+        return np.searchsorted(self._known, self._ids) * many + place
+
+    @once
+    def _key(self) -> Ints:
+        """``_unordered`` in order."""
+        return self._unordered[self._order]
 
 
-def _by_process(frame: pl.DataFrame) -> dict[int, Ints]:
+def _ascending(ids: Ints) -> bool:
+    """Whether each id is above the one before."""
+    last: int | None = None
+    for part in pieces(len(ids)):
+        some = ids[part]
+        if len(some) and ((last is not None and some[0] <= last) or np.any(some[1:] <= some[:-1])):
+            return False
+        last = int(some[-1]) if len(some) else last
+    return True
+
+
+def _by_process(frame: pl.DataFrame, mapped: Mapped | None) -> dict[int, Ints]:
     process = frame["process"].fill_null(NONE).to_numpy()
-    return {int(number): np.flatnonzero(process == number) for number in np.unique(process)}
+    known = distinct_numbers(process)
+    of = zeros(mapped, len(process), np.min_scalar_type(len(known)))
+    for part in pieces(len(process)):
+        of[part] = np.searchsorted(known, process[part])
+    return {int(known[number]): rows for number, rows in rows_of(len(known), of, None, mapped)}

@@ -36,10 +36,15 @@ def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps
     of the other kernels with its name (inferred).
     """
     kernels, ranges = trace["kernels"], trace["ranges"]
-    op = np.full(len(kernels), NONE, np.int32)
-    has_key = kernels["op_key"].is_not_null().to_numpy()
+    # an expression: a column of nulls takes no memory until it is read itself
+    has_key = kernels.select(pl.col("op_key").is_not_null()).to_series().to_numpy()
     if not has_key.any():
-        return trace, NamedOps(op, np.zeros(len(kernels), bool), len(ranges))
+        none, no = (
+            np.broadcast_to(np.int32(NONE), len(kernels)),
+            np.broadcast_to(False, len(kernels)),
+        )
+        return trace, NamedOps(none, no, len(ranges))
+    op = np.full(len(kernels), NONE, np.int32)
     keyed = _by_name(kernels)
     rows = np.flatnonzero(keyed["op_key"].is_not_null().to_numpy())
     keyed = keyed[rows]
@@ -103,7 +108,7 @@ def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
         "text",
         pl.lit("pushpop").alias("kind"),
     )
-    return conform("ranges", added)
+    return conform("ranges", added).select(ranges.columns)
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from opscope.core.payload import GRAPH_THREAD
 from opscope.core.schema import OpCall, ParamValue
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.numbers import Numbers
 
 
 def pair_gradients(
@@ -102,10 +103,9 @@ def _pair_pops_with_pushes(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tu
     yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
 
 
-def _scatter(column: pl.Series, rows: Ints, values: Ints) -> pl.Series:
-    """Return a copy of ``column`` with ``values`` in ``rows``."""
-    changed: pl.Series = column.cast(pl.Int64).clone().scatter(rows, values)
-    return changed
+def _scatter(numbers: Numbers, rows: Ints, values: Ints) -> Numbers:
+    """Return a copy of ``numbers`` with ``values`` in ``rows``."""
+    return Numbers.of(numbers.column.clone().scatter(rows, values))
 
 
 def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:

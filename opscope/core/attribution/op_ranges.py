@@ -9,37 +9,51 @@ import polars as pl
 
 from opscope.core.attribution.known import Flags
 from opscope.core.dialects import LAYER
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE
+from opscope.core.tables.mapped import Mapped, zeros
 
 #: Domain of the ranges of a framework's runtime internals.
 RUNTIME: Final = "runtime"
 
 
-def op_ranges(ranges: pl.DataFrame, meaning: Meaning, first_named: int) -> tuple[Flags, Flags]:
+def op_ranges(
+    ranges: pl.DataFrame, meaning: Meaning, first_named: int, mapped: Mapped | None = None
+) -> tuple[Flags, Flags]:
     """Return per range row whether it is an op, and whether it is an op that a thread pushes and pops.
 
     In a process without ops, user ranges and layers count as ops: a library that annotates its own calls
     (cuDF, a C++ server) has no others. In a framework's process they do not: a user range around a kernel
     outside every op must not hide the gap. The ranges from row ``first_named`` on were made from kernels;
-    only the kernels that name them belong to them.
+    only the kernels that name them belong to them. ``mapped``: where the flags are kept, if not in memory.
     """
-    role = meaning.role
-    held = (ranges["end"] > ranges["start"]).fill_null(False).to_numpy()
-    is_op: Flags = (role == ROLE["op"]) & held
+    many = len(ranges)
+    role = np.array([ROLE[one.role] for one in meaning.readings], np.uint8)
     theirs = np.array([(one.layer or "").startswith(LAYER) for one in meaning.readings], bool)
-    # a framework's runtime internals are not ops
-    user = (
-        ((role == ROLE["user"]) | theirs[meaning.reading])
-        & held
-        & (ranges["domain"] != RUNTIME).fill_null(True).to_numpy()
-    )
-    if user.any():
-        place = ranges["process"].fill_null(NONE).to_numpy() + 1  # processes are numbered from 0
-        with_ops = np.zeros(int(place.max()) + 1, bool)
-        with_ops[place[is_op]] = True
-        is_op |= user & ~with_ops[place]
-    is_op[first_named:] = False
-    # an expression: a column of one value, which it mostly is, takes no memory until it is read itself
-    pushpop = ranges.select((pl.col("kind") == "pushpop").fill_null(True)).to_series().to_numpy()
-    return is_op, is_op & pushpop
+    of_op, of_user = role == ROLE["op"], (role == ROLE["user"]) | theirs
+    is_op, user, nested = (zeros(mapped, many, bool) for _ in range(3))
+    with_ops = np.zeros(
+        0, bool
+    )  # by process, which are numbered from 0, and the unknown one before
+    for part in pieces(many) if many else ():
+        piece, reading = ranges[part], meaning.reading[part]
+        held = (piece["end"] > piece["start"]).fill_null(False).to_numpy()
+        is_op[part] = of_op[reading] & held
+        # a framework's runtime internals are not ops
+        outside = (piece["domain"] != RUNTIME).fill_null(True).to_numpy()
+        user[part] = of_user[reading] & held & outside
+        place = piece["process"].fill_null(NONE).to_numpy() + 1
+        seen = np.bincount(place, is_op[part], len(with_ops)) > 0
+        seen[: len(with_ops)] |= with_ops
+        with_ops = seen
+    some = bool(user.any())
+    for part in pieces(many) if many else ():
+        piece = ranges[part]
+        if some:
+            place = piece["process"].fill_null(NONE).to_numpy() + 1
+            is_op[part] |= user[part] & ~with_ops[place]
+        is_op[part][max(first_named - part.start, 0) :] = False
+        pushpop = (piece["kind"] == "pushpop").fill_null(True).to_numpy()
+        nested[part] = is_op[part] & pushpop
+    return is_op, nested

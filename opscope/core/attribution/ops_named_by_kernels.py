@@ -20,7 +20,7 @@ def take_named(
 
     An inferred name gives way to any op that launched the kernel. Copies and sets name no op.
     """
-    if not (named.op >= 0).any():
+    if named.op.max(initial=NONE) < 0:
         return kernels, memops, is_op
     theirs = np.where(named.inferred & (kernels.op >= 0), NONE, named.op)
     text = ranges["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()

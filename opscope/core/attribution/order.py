@@ -29,8 +29,10 @@ from opscope.core.attribution.op_ranges import op_ranges
 from opscope.core.attribution.ops_named_by_kernels import take_named
 from opscope.core.attribution.reasons import launched_by, why_calls_have_none
 from opscope.core.attribution.result_marks import merge_results
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import interpret
 from opscope.core.tables.intervals import NONE
+from opscope.core.tables.mapped import zeros
 
 #: Notes on kernels of CUDA graphs that have their op without an identifier of their node.
 GIVEN_TO_REGION: Final = (
@@ -63,8 +65,10 @@ class Rule:
 
 
 def _launches(known: Known) -> Known:
-    trace = known.trace
-    links = {name: launching_calls(trace[name], trace["calls"]) for name in ("kernels", "memops")}
+    trace, calls = known.trace, known.trace["calls"]
+    links = {
+        name: launching_calls(trace[name], calls, known.mapped) for name in ("kernels", "memops")
+    }
     return replace(known, links=links)
 
 
@@ -74,7 +78,7 @@ def _name_ops(known: Known) -> Known:
 
 
 def _read_texts(known: Known) -> Known:
-    return replace(known, meaning=interpret(known.trace))
+    return replace(known, meaning=interpret(known.trace, known.mapped))
 
 
 def _explain_nodes(known: Known) -> Known:
@@ -83,26 +87,29 @@ def _explain_nodes(known: Known) -> Known:
 
 
 def _choose_ops(known: Known) -> Known:
-    is_op, nested = op_ranges(known.trace["ranges"], known.meaning, known.named.first)
+    ranges, first = known.trace["ranges"], known.named.first
+    is_op, nested = op_ranges(ranges, known.meaning, first, known.mapped)
     return replace(known, is_op=is_op, nested=nested)
 
 
 def _find_captures(known: Known) -> Known:
     replays = replayed(known.trace, known.links)
-    used = used_calls(len(known.trace["calls"]), known.links, replays)
+    used = used_calls(len(known.trace["calls"]), known.links, replays, known.mapped)
     return replace(known, replays=replays, used=used)
 
 
 def _find_innermost(known: Known) -> Known:
     ranges, calls = known.trace["ranges"], known.trace["calls"]
     keep = any(bool(replay.has_node.any()) for replay in known.replays.values())
-    parent, call_op, nests = open_ops(ranges, known.nested, calls, known.used, keep)
+    parent, call_op, nests = open_ops(ranges, known.nested, calls, known.used, keep, known.mapped)
     return replace(known, parent=parent, call_op=call_op, nests=nests)
 
 
 def _find_start_end(known: Known) -> Known:
     ranges, calls = known.trace["ranges"], known.trace["calls"]
-    chosen = known.is_op & ~known.nested
+    chosen = zeros(known.mapped, len(known.is_op), bool)
+    for part in pieces(len(chosen)):
+        chosen[part] = known.is_op[part] & ~known.nested[part]
     return replace(
         known, call_op=with_open_ranges(ranges, chosen, calls, known.used, known.call_op)
     )
@@ -110,8 +117,13 @@ def _find_start_end(known: Known) -> Known:
 
 def _give_reasons(known: Known) -> Known:
     calls, any_ops = known.trace["calls"], bool(known.is_op.any())
-    why = why_calls_have_none(calls, known.used, known.call_op, known.nests.keys(), any_ops)
-    launched = {name: launched_by(link, known.call_op, why) for name, link in known.links.items()}
+    why = why_calls_have_none(
+        calls, known.used, known.call_op, known.nests.keys(), any_ops, known.mapped
+    )
+    launched = {
+        name: launched_by(link, known.call_op, why, known.mapped)
+        for name, link in known.links.items()
+    }
     return replace(known, why=why, launched=launched)
 
 

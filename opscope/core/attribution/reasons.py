@@ -10,8 +10,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.known import Flags, Launched, Rows
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.lanes import lanes
+from opscope.core.tables.mapped import Mapped, full, zeros
 
 #: Why a kernel, copy or set has no op: a closed list. None means that it has one.
 REASONS: Final = (
@@ -36,21 +38,30 @@ def why_calls_have_none(
     call_op: Rows,
     with_ranges: Collection[tuple[int, ...]],
     any_ops: bool,
+    mapped: Mapped | None = None,
 ) -> NDArray[np.uint8]:
     """Return each call's place in REASONS. ``with_ranges``: the (process, thread) pairs with op ranges."""
-    why = np.full(len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
-    missing = used & (call_op < 0)
+    why = full(mapped, len(calls), HAS_OP if any_ops else NO_RANGES, np.uint8)
+    missing = zeros(mapped, len(calls), bool)
+    for part in pieces(len(calls)):
+        missing[part] = used[part] & (call_op[part] < 0)
     if any_ops and missing.any():
-        for key, rows in lanes(calls).rows(missing):
-            why[rows] = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
+        for key, rows in lanes(calls, mapped).rows(missing, mapped):
+            reason = OUTSIDE if key in with_ranges else NO_RANGES_ON_THREAD
+            for part in pieces(len(rows)):
+                why[rows[part]] = reason
     return why
 
 
-def launched_by(link: Rows, call_op: Rows, why: NDArray[np.uint8]) -> Launched:
+def launched_by(
+    link: Rows, call_op: Rows, why: NDArray[np.uint8], mapped: Mapped | None = None
+) -> Launched:
     """Return for a table's rows the op, or the reason for none, of their launching calls ``link``."""
-    op = np.full(len(link), NONE, np.int32)
-    reason = np.full(len(link), NO_LAUNCH, np.uint8)
-    has = link >= 0
-    op[has], reason[has] = call_op[link[has]], why[link[has]]
-    none = np.full(len(link), NONE, np.int32)
-    return Launched(link, op, reason, np.zeros(len(link), bool), none)
+    many = len(link)
+    op, replay = (full(mapped, many, NONE, np.int32) for _ in range(2))
+    reason = full(mapped, many, NO_LAUNCH, np.uint8)
+    for part in pieces(many):
+        has = part.start + np.flatnonzero(link[part] >= 0)
+        call = link[has]
+        op[has], reason[has] = call_op[call], why[call]
+    return Launched(link, op, reason, zeros(mapped, many, bool), replay)

@@ -182,9 +182,9 @@ def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints,
 def _forward_lanes(ops: Ops, rows: Ints) -> Ints:
     """Return per op row a number for its process and the thread that its sequence number counts on."""
     meaning = ops.attribution.meaning
-    numbered = ops.attribution.is_op & (meaning.seq >= 0).fill_null(False).to_numpy()
+    numbered = ops.attribution.is_op & meaning.seq.at_least(0, slice(None))
     giver = ops.attribution.climb(rows, numbered)
-    thread = at(meaning.fwd_thread.fill_null(NONE).to_numpy(), giver)
+    thread = at(meaning.fwd_thread.column.fill_null(NONE).to_numpy(), giver)
     return pairs(ops.places(rows)[0], thread)[2].astype(np.int64)
 
 

@@ -41,7 +41,7 @@ class Numbers:
 
 def numbers_around(attribution: Attribution, rows: Ints) -> Numbers:
     """Return the distinct sequence numbers of op rows (-1: none) and of the ops around them."""
-    seq = attribution.meaning.seq.fill_null(NONE).to_numpy()
+    seq = attribution.meaning.seq.column.fill_null(NONE).to_numpy()
     here, place = rows.copy(), np.arange(len(rows))
     found: list[tuple[Ints, Ints]] = []
     for _ in range(_LEVELS):

@@ -6,7 +6,7 @@ import ctypes
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -14,12 +14,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .mapped import let_go
+from .mapped import Mapped, full, let_go, zeros
 from .pool import Pool
 
 #: Rows handled at a time where all at once would take too much memory.
 PIECE: Final = 250_000
 _FEW: Final = 32
+#: After so many pieces what they read of mapped columns is given back.
+_KEPT: Final = 4
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
 #: Rows of a piece that a thread works on: 50 to 100 bytes each while it does, and four pieces at a time.
@@ -30,9 +32,10 @@ T = TypeVar("T")
 def pieces(many: int, most: int = 0) -> Iterator[slice]:
     """Yield slices that split ``many`` rows, of ``most`` rows each (at most PIECE); one empty for no rows."""
     most = min(most, PIECE) or PIECE
-    for begin in range(0, max(many, 1), most):
+    for number, begin in enumerate(range(0, max(many, 1), most)):
         yield slice(begin, min(begin + most, many))
-        if many > PIECE:
+        # to give back and read again costs a twentieth of an export's time if each piece does it
+        if many > PIECE and (number % _KEPT == _KEPT - 1 or begin + most >= many):
             let_go()
 
 
@@ -83,6 +86,7 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
             if len(waiting) > _AHEAD:
                 done, found = waiting.popleft()
                 yield done, found.result()
+                let_go()
         while waiting:
             done, found = waiting.popleft()
             yield done, found.result()
@@ -216,28 +220,50 @@ def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
     return numbers
 
 
-def combined(columns: Sequence[pl.Series]) -> tuple[NDArray[np.int32], list[pl.Series]]:
+def combined(
+    columns: Sequence[pl.Series], mapped: Mapped | None = None
+) -> tuple[NDArray[np.int32], list[pl.Series]]:
     """Return for each row of Categorical columns the number of its combination of values, and per column
-    the value of each combination."""
-    each = [distinct_values(column) for column in columns]
-    numbers = [numbers_of(values) for values in each]
-    size = math.prod(len(values) for values in each)
-    kind = np.int32 if size <= np.iinfo(np.int32).max else np.int64
-    key: NDArray[Any] = np.zeros(len(columns[0]), kind)
-    for part in pieces(
-        len(key)
-    ):  # of twenty million rows at once it takes 0.3 GB and twice the time
-        here = key[part]
-        for column, values, number_of in zip(columns, each, numbers, strict=True):
-            here *= len(values)
-            here += number_of(column[part])
-    distinct, number = _numbered(key, size)
+    the value of each combination. ``mapped``: where the numbers are kept, if not in memory."""
+    many = len(columns[0])
+    values = [distinct_values(column) for column in columns]
+    numbers = [numbers_of(one) for one in values]
+    size = math.prod(map(len, values))
+
+    def keys(part: slice) -> NDArray[np.int64]:
+        key = np.zeros(part.stop - part.start, np.int64)
+        for column, number, distinct in zip(columns, numbers, values, strict=True):
+            key *= len(distinct)
+            key += number(column[part])
+        return key
+
+    distinct, number_of = _numbering((keys(part) for part in pieces(many)), size, many)
+    number = zeros(mapped, many, np.int32)
+    for part in pieces(many):
+        number[part] = number_of(keys(part))
     found: list[pl.Series] = []
-    for column, values in zip(reversed(columns), reversed(each), strict=True):
-        distinct, place = np.divmod(distinct, max(len(values), 1))
-        texts = values.cast(pl.String).alias(column.name)
-        found.append(texts.gather(place))
+    for column, known in zip(reversed(columns), reversed(values), strict=True):
+        distinct, place = np.divmod(distinct, max(len(known), 1))
+        found.append(known.cast(pl.String).gather(place).alias(column.name))
     return number, found[::-1]
+
+
+def _numbering(
+    parts: Iterable[NDArray[np.int64]], size: int, many: int
+) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int32]]]:
+    """Return the distinct keys of all parts (``many``, all less than ``size``) in order, and a function that
+    gives keys as places in them."""
+    if size > 4 * many + (1 << 20):
+        held = [np.unique(part) for part in parts]
+        distinct = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
+        return distinct, lambda keys: np.searchsorted(distinct, keys).astype(np.int32)
+    seen = np.zeros(size, bool)
+    for part in parts:
+        seen[part] = True
+    distinct = np.flatnonzero(seen)
+    places = np.zeros(size, np.int32)
+    places[distinct] = np.arange(len(distinct), dtype=np.int32)
+    return distinct, lambda keys: places[keys]
 
 
 def pairs(
@@ -361,15 +387,46 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
     return found
 
 
+def least(column: pl.Series) -> int | None:
+    """Return the lowest number of a column, None if it has none; a long one is read piece by piece."""
+    found = [column[part].min() for part in pieces(len(column))]
+    return min((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
+
+
+def most(column: pl.Series) -> int | None:
+    """Return the highest number of a column, likewise."""
+    found = [column[part].max() for part in pieces(len(column))]
+    return max((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
+
+
+def gathered(
+    column: pl.Series, rows: NDArray[Any], mapped: Mapped | None = None, otherwise: int = -1
+) -> NDArray[np.int64]:
+    """Return the values of an integer column in ``rows``, ``otherwise`` where it has none, piece by piece."""
+    found = zeros(mapped, len(rows), np.int64)
+    for part in pieces(len(rows)):
+        found[part] = column.gather(rows[part]).fill_null(otherwise).to_numpy()
+    return found
+
+
 class LookUp:
     """Finds rows by id; of several rows with one id, the last. A negative or unknown id has no row."""
 
-    def __init__(self, ids: NDArray[np.int64], rows: NDArray[np.signedinteger[Any]]) -> None:
-        self._low, high = int(ids.min()), int(ids.max())
+    def __init__(
+        self,
+        ids: NDArray[np.int64],
+        rows: NDArray[np.signedinteger[Any]],
+        mapped: Mapped | None = None,
+    ) -> None:
+        """``mapped``: where a table of dense ids is kept, if not in memory."""
+        extents = [(ids[part].min(), ids[part].max()) for part in pieces(len(ids))]
+        self._low = int(min(low for low, _ in extents))
+        high = int(max(most for _, most in extents))
         self._table: NDArray[np.int32] | None = None
         if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: a table beats a sort
-            self._table = np.full(high - self._low + 1, -1, np.int32)
-            self._table[ids - self._low] = rows
+            self._table = full(mapped, high - self._low + 1, -1, np.int32)
+            for part in pieces(len(ids)):
+                self._table[ids[part] - self._low] = rows[part]
         else:
             order = np.argsort(ids, kind="stable")
             self._ids, self._rows = ids[order], rows[order]

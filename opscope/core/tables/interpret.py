@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from opscope.core.dialects import Reading, own
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
+from opscope.core.tables.mapped import Mapped
+from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace
 
 #: The dialects in the order in which they are tried; a text that none can read is a user range.
@@ -40,14 +42,14 @@ class Meaning:
     """What the ranges of a trace mean. Immutable; ``ExtendedReadings`` makes another with more readings.
 
     ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per
-    row, from the columns or else from the text; null where unknown.
+    row, from the columns or else from the text.
     """
 
     readings: tuple[Reading, ...]
     texts: tuple[str, ...]
     reading: NDArray[np.int32]
-    seq: pl.Series
-    fwd_thread: pl.Series
+    seq: Numbers
+    fwd_thread: Numbers
 
     @property
     def role(self) -> NDArray[np.uint8]:
@@ -93,18 +95,19 @@ class ExtendedReadings:
         )
 
 
-def interpret(trace: Trace) -> Meaning:
-    """Read every distinct range text of ``trace``."""
+def interpret(trace: Trace, mapped: Mapped | None = None) -> Meaning:
+    """Read every distinct range text of ``trace``. ``mapped``: where long columns go, if not into memory."""
     ranges = trace["ranges"]
     stripped = _strip(ranges)
-    text, seq = ranges["text"], ranges["seq"]
+    text, seq = ranges["text"], trace.numbers("ranges", "seq")
     if stripped is not None:
         # not ``compact``: a list of all texts takes 0.2 GB where each of three million has its own
         codes = numbers_of(stripped["text"])(text)
         text = gather(stripped["stripped"], codes)
         if stripped["text_seq"].null_count() < len(stripped):
-            seq = seq.zip_with(seq.is_not_null(), gather(stripped["text_seq"], codes))
-    reading, kinds = combined([ranges["domain"], ranges["category"], text])
+            named = gather(stripped["text_seq"], codes)
+            seq = Numbers.of(seq.column.zip_with(seq.column.is_not_null(), named))
+    reading, kinds = combined([ranges["domain"], ranges["category"], text], mapped)
     distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
     modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
     return Meaning(
@@ -112,7 +115,7 @@ def interpret(trace: Trace) -> Meaning:
         tuple(words or "" for _, _, words in distinct),
         reading,
         seq,
-        ranges["fwd_thread"],
+        trace.numbers("ranges", "fwd_thread"),
     )
 
 

@@ -13,24 +13,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import pieces
+from opscope.core.tables.mapped import Mapped, zeros
 
 Ints: TypeAlias = NDArray[np.int64]
 NONE = -1
 #: Rows that are nested at a time: each takes 100 bytes while they are.
 _APART: Final = 250_000
+#: So many times that are nested at once; what is longer is cut where intervals are open.
+_LONG: Final = 4
 
 
-def in_order(start: Ints, rows: Ints) -> Ints:
-    """Return ``rows`` in the order of their ``start``; uncopied if they are so already."""
-    last: int | None = None
+def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
+    """Return ``rows`` in the order of their ``start``; uncopied if they are so already.
+
+    Rows that are nearly in order, as those of a trace are, are put in order piece by piece: a row can go
+    where it belongs once no later piece has an earlier one.
+    """
+    firsts: list[int] = []
+    ordered, last = True, np.iinfo(np.int64).min
     for part in pieces(len(rows)):
         begin = start[rows[part]]
-        if len(begin) and (
-            (last is not None and begin[0] < last) or np.any(begin[1:] < begin[:-1])
-        ):
-            return rows[np.argsort(start[rows], kind="stable")]
-        last = int(begin[-1]) if len(begin) else last
-    return rows
+        if len(begin):
+            ordered &= bool(begin[0] >= last and np.all(begin[1:] >= begin[:-1]))
+            firsts.append(int(begin.min()))
+            last = int(begin[-1])
+    if ordered:
+        return rows
+    never = np.iinfo(np.int64).max
+    earliest = np.minimum.accumulate([never, *firsts[::-1]])[::-1]  # of a piece and all after it
+    made, done = zeros(mapped, len(rows), np.int64), 0
+    waiting, since = rows[:0], start[:0]
+    for number, part in enumerate(pieces(len(rows))):
+        waiting = np.concatenate((waiting, rows[part]))
+        since = np.concatenate((since, start[rows[part]]))
+        order = np.argsort(since, kind="stable")
+        waiting, since = waiting[order], since[order]
+        free = int(np.searchsorted(since, earliest[number + 1], side="right"))
+        made[done : done + free] = waiting[:free]
+        done += free
+        waiting, since = waiting[free:], since[free:]
+    return made
 
 
 def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
@@ -50,6 +72,50 @@ def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
         reach = int(reached[-1])
     if begin < len(rows):
         yield slice(begin, len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some ``rows`` of intervals by start, a slice of all, and those ``held``: open since an earlier window.
+
+    ``until``: when the next window begins (ns), if anything is open then; None: nothing is.
+    """
+
+    held: Ints
+    rows: slice
+    until: int | None
+
+
+def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
+    """Yield the slices of ``apart``, and of a slice with many more rows parts of it: where something is open
+    all the time, what is open at a cut is held for what follows. So what an interval lies in is found in
+    its window."""
+    nothing = rows[:0]
+    for some in apart(start, end, rows):
+        if some.stop - some.start <= _LONG * _APART:
+            yield Window(nothing, some, None)
+            continue
+        begin, held = some.start, nothing
+        while begin < some.stop:
+            # with more held a window is longer, so that all are not looked at again for a few
+            cut = _next_start(start, rows, begin + max(_APART, 2 * len(held)), some.stop)
+            until = int(start[rows[cut]]) if cut < some.stop else None
+            yield Window(held, slice(begin, cut), until)
+            if until is not None:
+                held = np.concatenate((held, rows[begin:cut]))
+                held = held[end[held] > until]
+            begin = cut
+
+
+def _next_start(start: Ints, rows: Ints, place: int, stop: int) -> int:
+    """Return the first place from ``place`` on whose row starts later than the one before; else ``stop``."""
+    while place < stop:
+        times = start[rows[place - 1 : min(place + _APART, stop)]]
+        later = np.flatnonzero(times[1:] > times[:-1])
+        if len(later):
+            return place + int(later[0])
+        place += len(times) - 1
+    return stop
 
 
 @dataclass(frozen=True, slots=True)

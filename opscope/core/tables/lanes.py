@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.tables.columns import pairs, pieces
+from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.mapped import Mapped, zeros
 
-#: Up to this many lanes, a scan of all rows per lane takes less time than a sort.
-_FEW: Final = 32
-#: Rows come thread by thread if there are at least this many per change of thread.
-_RUN: Final = 16
 #: The number of a row of a piece; no table has a column of this name.
 _ROW: Final = "row of the piece"
 
@@ -29,64 +25,63 @@ class Lanes:
     keys: list[tuple[int, int]]
     of: NDArray[np.unsignedinteger[Any]]
 
-    def rows(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], Ints]]:
+    def rows(
+        self, chosen: NDArray[np.bool_], mapped: Mapped | None = None
+    ) -> Iterator[tuple[tuple[int, int], Ints]]:
         """Yield (process, thread) and the ``chosen`` rows, in order, of each lane that has such rows."""
-        changes = np.flatnonzero(self.of[1:] != self.of[:-1]) + 1
-        if len(changes) * _RUN < len(self.of):
-            # one scan for all lanes, run by run
-            parts: dict[int, list[NDArray[np.int32]]] = {}
-            for begin, end in pairwise([0, *changes.tolist(), len(self.of)]):
-                rows = np.flatnonzero(chosen[begin:end])
-                if len(rows):
-                    rows += begin
-                    held = parts.setdefault(int(self.of[begin]), [])
-                    # those of all lanes are held; a table has no more rows than fit
-                    held.append(rows.astype(np.int32))
-            for number in sorted(parts):
-                yield self.keys[number], np.concatenate(parts.pop(number), dtype=np.int64)
-            return
-        if len(self.keys) <= _FEW:
-            for number, key in enumerate(self.keys):
-                rows = np.flatnonzero((self.of == number) & chosen)
-                if len(rows):
-                    yield key, rows
-            return
-        rows = np.flatnonzero(chosen)
-        order = rows[np.argsort(self.of[rows], kind="stable")]
-        edges = np.flatnonzero(np.diff(self.of[order])) + 1
-        for part in np.split(order, edges):
-            if len(part):
-                yield self.keys[int(self.of[part[0]])], part
+        for number, rows in rows_of(len(self.keys), self.of, chosen, mapped):
+            yield self.keys[number], rows
 
 
-def lanes(frame: pl.DataFrame) -> Lanes:
+def lanes(frame: pl.DataFrame, mapped: Mapped | None = None) -> Lanes:
     """Return the lanes of a table with columns ``process`` and ``thread``."""
     process, thread = (frame[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
-    return lanes_of(process, thread)
+    return lanes_of(process, thread, mapped)
 
 
-def lanes_of(process: NDArray[Any], thread: NDArray[Any]) -> Lanes:
-    """Return the lanes of rows with these processes and threads."""
-    differs = np.zeros(max(len(process) - 1, 0), bool)
-    for part in pieces(len(differs)):
-        here, after = part, slice(part.start + 1, part.stop + 1)
-        differs[here] = (process[after] != process[here]) | (thread[after] != thread[here])
-    changes = np.flatnonzero(differs) + 1
-    del differs
-    if len(changes) * _RUN < len(process):
-        first = np.concatenate((np.zeros(min(1, len(process)), np.int64), changes))
-        keys, of = _numbered(process[first], thread[first])
-        return Lanes(keys, np.repeat(of, np.diff(np.append(first, len(process)))))
-    return Lanes(*_numbered(process, thread))
+def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None = None) -> Lanes:
+    """Return the lanes of rows with these processes and threads, piece by piece."""
+    many = len(process)
+    threads = distinct_numbers(thread)  # thread ids are large and few
+    low = min((int(process[part].min()) for part in pieces(many) if many), default=0)
+
+    def codes(part: slice) -> tuple[Ints, NDArray[Any]]:
+        """The first row of each run of one lane, and its code."""
+        there, on = process[part], thread[part]
+        differs = np.flatnonzero((there[1:] != there[:-1]) | (on[1:] != on[:-1])) + 1
+        first = np.concatenate((np.zeros(min(1, len(there)), np.int64), differs))
+        code = (there[first].astype(np.int64) - low) * len(threads)
+        return first, code + np.searchsorted(threads, on[first])
+
+    distinct = _united(codes(part)[1] for part in pieces(many))
+    one, other = np.divmod(distinct, max(len(threads), 1))
+    keys = list(zip((one + low).tolist(), threads[other].tolist(), strict=True))
+    of = zeros(mapped, many, np.min_scalar_type(len(keys)))
+    for part in pieces(many):
+        first, code = codes(part)
+        runs = np.diff(np.append(first, part.stop - part.start))
+        of[part] = np.repeat(np.searchsorted(distinct, code), runs)
+    return Lanes(keys, of)
 
 
-def _numbered(
-    process: NDArray[Any], thread: NDArray[Any]
-) -> tuple[list[tuple[int, int]], NDArray[np.unsignedinteger[Any]]]:
-    known = np.unique(thread)  # thread ids are large and few
-    one, other, number = pairs(process, np.searchsorted(known, thread))
-    keys = list(zip(one.tolist(), known[other].tolist(), strict=True))
-    return keys, number.astype(np.min_scalar_type(len(keys)))
+def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct values in order, found piece by piece: to sort all takes their memory again."""
+    return _united(np.unique(_changed(values[part])) for part in pieces(len(values)))
+
+
+def _changed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the first of each run of equal values: most columns have long ones."""
+    first = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first]
+
+
+def _united(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    found: NDArray[Any] | None = None
+    for part in parts:
+        if found is None or len(part) > 1 or (len(part) and part[0] not in found):
+            found = np.unique(part if found is None else np.concatenate((found, part)))
+    return np.empty(0, np.int64) if found is None else found
 
 
 def numbered_by(
@@ -123,15 +118,35 @@ def _alike(piece: pl.DataFrame) -> bool:
     )
 
 
-def rows_of(many: int, of: NDArray[np.unsignedinteger[Any]]) -> Iterator[tuple[int, Ints]]:
-    """Yield the number and the rows, in order, of each of ``many`` lanes that has rows."""
-    if many <= _FEW:
-        for number in range(many):
-            rows = np.flatnonzero(of == number)
-            if len(rows):
-                yield number, rows
-        return
-    order = np.argsort(of, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
-        if len(part):
-            yield int(of[part[0]]), part
+def rows_of(
+    many: int,
+    of: NDArray[np.unsignedinteger[Any]],
+    chosen: NDArray[np.bool_] | None = None,
+    mapped: Mapped | None = None,
+) -> Iterator[tuple[int, Ints]]:
+    """Yield the number and the rows, in order, of each of ``many`` lanes that has ``chosen`` rows (or any).
+
+    Rows are counted, then put where those of their lane are, piece by piece: nothing of all rows is in memory
+    but the result, and with ``mapped`` that neither.
+    """
+    begin = np.zeros(many + 1, np.int64)
+    for part in pieces(len(of)):
+        some = of[part] if chosen is None else of[part][chosen[part]]
+        begin[1:] += np.bincount(some, minlength=many)
+    np.cumsum(begin, out=begin)
+    order, place = zeros(mapped, int(begin[-1]), np.int64), begin[:-1].copy()
+    for part in pieces(len(of)):
+        here = np.arange(part.stop - part.start) if chosen is None else np.flatnonzero(chosen[part])
+        lane = of[part][here]
+        counts = np.bincount(lane, minlength=many)
+        here += part.start
+        held = np.flatnonzero(counts)
+        if len(held) > 1:
+            here = here[np.argsort(lane, kind="stable")]  # of 8 and 16 bits: by counting
+            moved = place[held] - (np.cumsum(counts[held]) - counts[held])
+            order[np.arange(len(here)) + np.repeat(moved, counts[held])] = here
+        elif len(held):
+            order[place[held[0]] : place[held[0]] + len(here)] = here
+        place += counts
+    for number in np.flatnonzero(np.diff(begin)).tolist():
+        yield number, order[begin[number] : begin[number + 1]]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import mmap
+import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -50,6 +51,26 @@ def is_mapped(values: NDArray[Any]) -> bool:
     return any(address <= values.ctypes.data < address + size for address, size in held)
 
 
+def zeros(mapped: Mapped | None, many: int, dtype: Any) -> NDArray[Any]:
+    """Return an array of so many zeros to be filled, in a mapped file or, without ``mapped``, in memory."""
+    return np.zeros(many, dtype) if mapped is None else mapped.zeros(many, dtype)
+
+
+def full(mapped: Mapped | None, many: int, value: Any, dtype: Any) -> NDArray[Any]:
+    """Return an array of so many equal numbers to be filled, likewise."""
+    made = zeros(mapped, many, dtype)
+    step = max(1, _AT_ONCE // made.itemsize)
+    for begin in range(0, many, step):
+        made[begin : begin + step] = value
+        if mapped is not None:
+            let_go()
+    return made
+
+
+class _HasNulls(Exception):
+    """A column cannot lie in a file."""
+
+
 class Mapped:
     """Puts columns into files in a folder. The files have no names: each is gone with its column."""
 
@@ -63,6 +84,31 @@ class Mapped:
             return values
         made: NDArray[_Kind] | None = self._mapped([values], values.dtype)
         return values if made is None else made
+
+    def zeros(self, many: int, dtype: Any) -> NDArray[Any]:
+        """Return an array of zeros that can be written; a short one is in memory. Raises OSError."""
+        dtype = np.dtype(dtype)
+        size = many * dtype.itemsize
+        if size < LEAST:
+            return np.zeros(many, dtype)
+        try:
+            return self._blank(size, dtype)
+        except OSError as error:
+            if self._needed:
+                raise
+            _log.debug("a column stays in memory: %s: %s", self._folder, error)
+            return np.zeros(many, dtype)
+
+    def _blank(self, size: int, dtype: Any) -> NDArray[Any]:
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            # on a full disk this fails; to write into the map of a file with holes would end the process
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                for begin in range(0, size, _AT_ONCE):
+                    file.write(bytes(min(_AT_ONCE, size - begin)))
+                file.flush()
+            return self._of_file(mmap.mmap(file.fileno(), size), dtype)
 
     def column(self, values: pl.Series) -> pl.Series:
         """Return an equal column; itself if it is short, has nulls, or is neither numbers nor categories."""
@@ -81,6 +127,33 @@ class Mapped:
         made = pl.Series(values.name, mapped)  # uncopied
         return made.cat.to(pl.Categorical) if values.dtype == pl.Categorical else made
 
+    def pieces(
+        self, name: str, dtype: Any, parts: Iterable[pl.Series], many: int
+    ) -> pl.Series | None:
+        """Return the column of ``many`` rows that the ``parts`` make; None if it cannot be in a file: if it
+        is short, has nulls, or is neither numbers nor categories."""
+        categories = dtype == pl.Categorical
+        physical = pl.Series(name, [], dtype).to_physical().to_numpy().dtype
+        if not (categories or dtype.is_numeric()) or many * physical.itemsize < LEAST:
+            return None
+        held: list[pl.Series] = []  # categories last as long as a column of them
+
+        def arrays() -> Iterator[NDArray[Any]]:
+            for part in parts:
+                if part.null_count():
+                    raise _HasNulls
+                held.append(part[:1])
+                yield part.to_physical().to_numpy()
+
+        try:
+            mapped = self._mapped(arrays(), physical)
+        except _HasNulls:
+            return None
+        if mapped is None:
+            return None
+        made = pl.Series(name, mapped)
+        return made.cat.to(pl.Categorical) if categories else made
+
     def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any] | None:
         """Return the parts as one array in a file; None if there is no room for it and it is not needed."""
         try:
@@ -98,7 +171,10 @@ class Mapped:
                 for begin in range(0, len(part), step):
                     file.write(np.ascontiguousarray(part[begin : begin + step]).data)
             file.flush()
-            made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return self._of_file(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
+
+    @staticmethod
+    def _of_file(made: mmap.mmap, dtype: Any) -> NDArray[Any]:
         values = np.frombuffer(made, dtype)
         with _changing:
             _maps[made] = values.ctypes.data

@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
+from opscope.core.tables.numbers import Numbers
 
 _POLARS: Final[Mapping[str, Any]] = {
     "i64": pl.Int64,
@@ -83,12 +84,13 @@ class Trace:
 
     ``present``: the names of the tables that the source records at all. An empty table in it means that
     nothing happened; a table not in it was not recorded. ``origin``: where the trace comes from (keys:
-    format, tool, version, paths).
+    format, tool, version, paths). ``apart``: columns of tables, by both names, that are kept beside them.
     """
 
     tables: dict[str, pl.DataFrame]
     present: frozenset[str]
     origin: dict[str, Any] = field(default_factory=dict)
+    apart: Mapping[tuple[str, str], Numbers] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -126,6 +128,13 @@ class Trace:
     def __getitem__(self, table: str) -> pl.DataFrame:
         return self.tables[table]
 
+    def numbers(self, table: str, column: str) -> Numbers:
+        """Return a column of integers; rows that the table got since it was read have none if it is apart."""
+        held = self.apart.get((table, column))
+        if held is None:
+            return Numbers.of(self[table][column])
+        return held.extended(len(self[table]) - len(held))
+
     def replace(self, **tables: pl.DataFrame) -> Trace:
         """Return the same trace with some tables replaced."""
         changed = Trace.of(tables, self.origin)
@@ -134,6 +143,7 @@ class Trace:
             {name: kept.get(name, changed.tables[name]) for name in TABLES},
             self.present | changed.present,
             changed.origin,
+            self.apart,
         )
 
     def note(self, severity: str, what: str, how_many: int = 1) -> None:

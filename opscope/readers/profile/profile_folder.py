@@ -19,8 +19,9 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.once import lock_of
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import sharing_nulls
+from opscope.core.tables.columns import pieces, sharing_nulls
 from opscope.core.tables.mapped import Mapped, let_go
+from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound
@@ -157,10 +158,7 @@ class Tables(dict[str, pl.DataFrame]):
         held = set.intersection(*_columns(self._path, self._files[name]))
         if self._mapped is not None and (self.unread(name) or 0) > _ROWS_IN_MEMORY:
             # one column after the other is in memory
-            moved = [
-                self._mapped.column(self.part(name, [column])[0][column]).rechunk()
-                for column in sorted(held.intersection(wanted))
-            ]
+            moved = [self._in_file(name, one) for one in sorted(held.intersection(wanted))]
             frame, _ = _with_nulls(name, pl.DataFrame(moved), held & set(TABLES[name]), wanted)
             let_go()
             return frame.select(one for one in TABLES[name] if one in wanted)
@@ -168,6 +166,45 @@ class Tables(dict[str, pl.DataFrame]):
         for column in held.intersection(wanted):
             frame = frame.with_columns(frame[column].rechunk())
         return frame.select(one for one in TABLES[name] if one in wanted)
+
+    def _in_file(self, name: str, column: str) -> pl.Series:
+        """Return a column of a trace's table, in a mapped file if it can be: then read a piece at a time."""
+        if self._mapped is not None:
+            dtype, many = table_schema(name)[column], self.unread(name) or 0
+            made = self._mapped.pieces(column, dtype, self._column_pieces(name, column), many)
+            if made is not None:
+                return made
+        whole: pl.Series = self.part(name, [column])[0][column].rechunk()
+        return whole
+
+    def numbers(self, name: str, column: str) -> Numbers:
+        """Return a column of integers of a trace's table that was not read yet, in mapped files if long."""
+        held = set.union(*_columns(self._path, self._files[name])) if self._files[name] else set()
+        many = self.unread(name) or 0
+        parts = self._column_pieces(name, column) if column in held else ()
+        return Numbers.of_pieces(parts, many, self._mapped)
+
+    def _column_pieces(self, name: str, column: str) -> Iterator[pl.Series]:
+        """Yield a column of a trace's table in pieces. Raises BadInput."""
+        dtype, many = table_schema(name)[column], 0
+        for file in self._files[name]:
+            try:
+                refuse_pipe(file)
+                _refuse_bomb(self._path, file)
+                rows = pl.scan_parquet(file, glob=False)
+                own = column in rows.collect_schema()
+                of = pl.col(column).cast(dtype) if own else pl.lit(None, dtype).alias(column)
+                total: int = rows.select(pl.len()).collect().item()
+                with progress.reading([file]):
+                    for part in pieces(total, _ROWS_IN_MEMORY):
+                        some = rows.slice(part.start, part.stop - part.start)
+                        found = some.select(of).collect().to_series()
+                        many += len(found)
+                        yield found
+                    progress.read_whole(file)
+            except DAMAGE as error:
+                raise _damaged(self._path, file, error) from error
+        self._refuse_other(name, many)
 
     def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if it has not as many rows as it had."""

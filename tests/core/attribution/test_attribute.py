@@ -155,7 +155,9 @@ def test_a_nest_of_any_depth_is_climbed_as_brute_force_does():
         wanted = rng.random(size) < 0.01
         nest = Attribution(None, None, None, parent, None, None)
         found = nest.climb(rows, wanted)
-        marked = nest.above(rows[rows >= 0])
+        flags = np.zeros(size, bool)
+        flags[rows[rows >= 0]] = True
+        marked = nest.above(flags)
         ancestors = set()
         for row, got in zip(rows.tolist(), found.tolist(), strict=True):
             here = row

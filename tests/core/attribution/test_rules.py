@@ -147,6 +147,10 @@ MADE = (
 )
 
 
+#: What rules find. ``mapped`` tells only where they keep it.
+KNOWN = [one.name for one in fields(Known) if one.name != "mapped"]
+
+
 class Hidden:
     """A column that a rule does not say it needs: any use of it is an error."""
 
@@ -189,19 +193,23 @@ class Watched:
         )  # fmt: skip
 
     def _apply(self, rule: Rule, place: int, known: Known) -> Known:
-        names = [one.name for one in fields(Known)]
+        names = KNOWN
         seen = replace(known, **{name: Hidden(name) for name in names if name not in rule.needs})
         for array in arrays(seen):
             array.flags.writeable = False
         tables = {name: frame.clone() for name, frame in known.trace.tables.items()}
-        columns = {name: getattr(known.meaning, name).clone() for name in ("seq", "fwd_thread")}
+        columns = {
+            name: getattr(known.meaning, name).column.clone() for name in ("seq", "fwd_thread")
+        }
         found = rule.apply(seen)
         changed = {name for name in names if getattr(found, name) is not getattr(seen, name)}
         assert changed <= set(rule.gives), f"{rule.finds}: {changed - set(rule.gives)}"
         for name, frame in tables.items():
             assert known.trace[name].equals(frame), f"{rule.finds} altered {name}"
         for name, column in columns.items():
-            assert getattr(known.meaning, name).equals(column), f"{rule.finds} altered {name}"
+            assert getattr(known.meaning, name).column.equals(column), (
+                f"{rule.finds} altered {name}"
+            )
         if any(not same(getattr(found, name), getattr(known, name)) for name in changed):
             self.changed.add(place)
         return replace(known, **{name: getattr(found, name) for name in changed})
@@ -251,7 +259,7 @@ def test_what_a_rule_needs_was_given_by_one_before():
     for rule in RULES:
         assert set(rule.needs) <= given, rule.finds
         given |= set(rule.gives)
-    assert given == {one.name for one in fields(Known)}
+    assert given == set(KNOWN)
 
 
 def test_every_rule_says_why_it_comes_where_it_does():

@@ -74,9 +74,9 @@ def test_each_lane_has_the_rows_of_its_thread(rows, run):
     rows = [row for row in rows for _ in range(run)]
     frame = pl.DataFrame(rows, schema={"process": pl.Int32, "thread": pl.Int64}, orient="row")
     chosen = np.arange(len(rows)) % 3 != 0
-    for few in (0, 32):
+    for piece in (7, 250_000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lanes, "_FEW", few)
+            patch.setattr(columns, "PIECE", piece)
             found = dict(lanes.lanes(frame).rows(chosen))
         wanted: dict[tuple[int, int], list[int]] = {}
         for place, row in enumerate(rows):

@@ -108,3 +108,56 @@ def test_a_full_disk_is_an_error(short, tmp_path, monkeypatch):
     monkeypatch.setattr(mapped.tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(OSError, match="No space"):
         Mapped(tmp_path).array(np.arange(9))
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.int64])
+def test_an_array_to_be_filled_keeps_what_is_written(short, tmp_path, kind):
+    made = mapped.full(Mapped(tmp_path), 1_000, 1, kind)
+    assert is_mapped(made)
+    made[10:20] = 0
+    let_go()
+    assert made.dtype == np.dtype(kind)
+    assert np.flatnonzero(made == 0).tolist() == list(range(10, 20))
+    assert not list(tmp_path.iterdir())
+    assert Mapped(tmp_path).array(made) is made
+
+
+def test_an_array_without_a_folder_or_a_short_one_is_in_memory(tmp_path):
+    for made in (
+        mapped.zeros(None, 1 << 23, np.uint8),
+        mapped.zeros(Mapped(tmp_path), 9, np.int64),
+    ):
+        assert not is_mapped(made)
+        assert not made.any()
+
+
+@pytest.mark.skipif(not hasattr(mapped.os, "posix_fallocate"), reason="there it writes zeros")
+def test_no_array_is_mapped_that_the_disk_has_no_room_for(short, tmp_path, monkeypatch):
+    """To write into the map of a file that has no room ends the process."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mapped.os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        Mapped(tmp_path).zeros(9, np.int64)
+
+
+@here
+@given(
+    values=st.lists(st.sampled_from(["a", "b", "é"]) | st.none(), min_size=1),
+    text=st.booleans(),
+    piece=st.integers(1, 5),
+)
+def test_a_column_that_comes_in_pieces_is_equal_or_has_nulls(short, tmp_path, values, text, piece):
+    column = pl.Series("some", values, pl.Categorical)
+    if not text:
+        column = column.to_physical().cast(pl.Int32)
+    parts = (column[begin : begin + piece] for begin in range(0, len(column), piece))
+    made = Mapped(tmp_path).pieces("some", column.dtype, parts, len(column))
+    let_go()
+    if column.null_count():
+        assert made is None
+    else:
+        assert_series_equal(made, column)
+        assert len(made) == 1 or is_mapped(made.to_physical().to_numpy())

@@ -1,0 +1,115 @@
+"""A column of integers of which some are not known: a column in memory, or numbers and flags in mapped files.
+
+Polars' columns with nulls cannot lie in mapped files. One of which nothing is known takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.tables.columns import at, pieces
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.mapped import Mapped, zeros
+
+
+class Numbers:
+    """Integers by row, null where not known. Immutable."""
+
+    def __init__(
+        self, column: pl.Series | None, values: Ints, known: NDArray[np.bool_], many: int
+    ) -> None:
+        self._column, self._values, self._known, self._many = column, values, known, many
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Numbers:
+        """Return the numbers of a column, which is not copied."""
+        nothing = np.empty(0, np.int64)
+        return cls(column.cast(pl.Int64), nothing, nothing.astype(bool), len(column))
+
+    @classmethod
+    def of_pieces(cls, parts: Iterable[pl.Series], many: int, mapped: Mapped | None) -> Numbers:
+        """Return the numbers of a column of ``many`` rows that comes in pieces."""
+        values, known, begin = np.empty(0, np.int64), np.empty(0, bool), 0
+        for part in parts:
+            rows = slice(begin, begin := begin + len(part))
+            if part.null_count() == len(part):
+                continue
+            if not len(known):
+                values, known = zeros(mapped, many, np.int64), zeros(mapped, many, bool)
+            values[rows] = part.fill_null(0).to_numpy()
+            known[rows] = part.is_not_null().to_numpy()
+        return cls(None, values, known, many)
+
+    def __len__(self) -> int:
+        return self._many
+
+    @property
+    def column(self) -> pl.Series:
+        """All numbers as a column in memory."""
+        return self.gather(np.arange(self._many)) if self._column is None else self._column
+
+    def gather(self, rows: NDArray[Any]) -> pl.Series:
+        """Return the numbers of some rows; a row of -1 has none."""
+        if self._column is not None:
+            places = pl.Series(rows, dtype=pl.Int64)
+            some: pl.Series = self._column.gather(
+                places.set(places < 0, None) if (rows < 0).any() else places
+            )
+            return some
+        if not len(self._known):
+            nothing: pl.Series = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
+            return nothing
+        found = pl.Series(at(self._values, rows, 0), dtype=pl.Int64)
+        known = at(self._known, rows, False)
+        return found if known.all() else found.set(pl.Series(~known), None)
+
+    def at_least(self, low: int, rows: slice | NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which rows have a number of ``low`` or more."""
+        if self._column is not None:
+            some = self._column[rows] if isinstance(rows, slice) else self._column.gather(rows)
+            flags: NDArray[np.bool_] = (some >= low).fill_null(False).to_numpy()
+            return flags
+        if not len(self._known):
+            return np.zeros(
+                len(range(self._many)[rows]) if isinstance(rows, slice) else len(rows), bool
+            )
+        return self._known[rows] & (self._values[rows] >= low)
+
+    def max(self) -> int | None:
+        """Return the highest number, None if none is known."""
+        if self._column is not None:
+            top: Any = self._column.max()
+            return None if top is None else int(top)
+        found = [
+            int(self._values[part][self._known[part]].max())
+            for part in pieces(len(self._known))
+            if self._known[part].any()
+        ]
+        return max(found, default=None)
+
+    def extended(self, many: int) -> Numbers:
+        """Return the numbers with those of so many more rows, which are not known."""
+        if not many:
+            return self
+        if self._column is not None:
+            return Numbers.of(self._column.extend_constant(None, many))
+        if not len(self._known):
+            return Numbers(None, self._values, self._known, self._many + many)
+        longer = Numbers(None, self._values, self._known, self._many + many)
+        longer._values = np.concatenate((self._values, np.zeros(many, np.int64)))
+        longer._known = np.concatenate((self._known, np.zeros(many, bool)))
+        return longer
+
+    def moved(self, mapped: Mapped) -> Numbers:
+        """Return the same in mapped files."""
+        if self._column is not None:
+            column = self._column
+            parts = (column[part] for part in pieces(len(column)))
+            return Numbers.of_pieces(parts, len(column), mapped)
+        values, known = mapped.array(self._values), mapped.array(self._known)
+        return Numbers(None, values, known, self._many)
