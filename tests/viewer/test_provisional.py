@@ -132,6 +132,31 @@ def test_the_first_picture_does_not_wait_for_ops_and_says_so_until_they_are_know
     same_lanes(timeline_of(again), timeline_of(plain), "device")
 
 
+def test_of_many_kernels_whose_columns_are_kept_the_first_picture_does_not_wait_for_these(
+    saved: Path, tmp_path: Path, late: None
+) -> None:
+    """As `opscope run` leaves a profile. Their columns tell the colours then, and no attribution is read."""
+    plain = Profile(opscope.load(saved).trace)
+    plain.kernels()
+    expected = first_picture(plain)
+    shutil.copytree(saved, tmp_path / "run.opscope")
+    with_columns = opscope.load(tmp_path / "run.opscope")
+    with_columns.kernels()
+    assert "kernels" in opscope.load(tmp_path / "run.opscope")._stored
+    for most, waits in ((1 << 30, True), (0, False)):
+        place = tmp_path / str(most)  # a folder each: the first picture is kept
+        shutil.copytree(tmp_path / "run.opscope", place / "run.opscope")
+        profile = opscope.load(place / "run.opscope")
+        with mock.patch.object(op_kinds, "COLUMNS_AT_ONCE", most):
+            lanes, _ = first_picture(profile)
+            assert ("provisional" in lanes) is not waits
+            assert ask(profile, timeline_settled) == {"settled": True}
+            assert first_picture(profile) == expected
+        assert "attribution" not in vars(profile)
+    same_lanes(timeline_of(profile), timeline_of(plain), "device")
+    assert (kept_kinds.kept(profile) is None) == (op_kinds._by_columns(plain) is None)
+
+
 def test_sums_details_and_files_have_no_provisional_categories(
     saved: Path, tmp_path: Path, late: None
 ) -> None:

@@ -30,8 +30,10 @@ _TOLD_BY_CALL: Final = ("fused", "fusion")
 #: The family of which parameters tell the kind; an op may have them from another.
 _FUSION: Final = "fusion"
 _COMMUNICATION: Final = "communication"
-#: Of so many kernels, calls and ranges the ops are known within 0.3 s.
+#: Of so many kernels, calls and ranges the ops are known within 0.3 s; of so many kernels whose columns are
+#: kept, within 0.1 s.
 AT_ONCE: Final = 400_000
+COLUMNS_AT_ONCE: Final = 3_000_000
 
 
 class Told(NamedTuple):
@@ -51,11 +53,14 @@ def soon_known(profile: Profile) -> Told:
     op, the columns of kernels are there, or what an earlier look found, or the trace is short."""
     if "attribution" not in vars(profile) and not _may_have_ops(profile):
         return Told(True, None)
-    if "kernels" in profile._frames or "kernels" in profile._stored:
-        return Told(True, _by_columns(profile))
     found = kept_kinds.kept(profile)
     if found is not None:
         return Told(True, _part_of(found))
+    if _has_columns(profile):
+        many = profile._own_columns("kernels", [])[1]
+        if "kernels" in profile._frames or many <= COLUMNS_AT_ONCE:
+            return Told(True, _by_columns(profile))
+        return Told(False, None)
     if "attribution" in vars(profile) or _is_short(profile):
         return Told(True, _by_attribution(profile))
     return Told(False, None)
@@ -64,10 +69,18 @@ def soon_known(profile: Profile) -> Told:
 def all_kinds(profile: Profile) -> _Categories | None:
     """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. It
     is kept for who opens the profile again."""
-    found = _of_kernels(profile)
+    if _has_columns(profile):
+        told = _by_columns(profile)
+        found = None if told is None else told(0, profile._own_columns("kernels", [])[1])
+    else:
+        found = _of_kernels(profile)
     if found is not None:
         kept_kinds.keep(profile, found)
     return found
+
+
+def _has_columns(profile: Profile) -> bool:
+    return "kernels" in profile._frames or "kernels" in profile._stored
 
 
 def _is_short(profile: Profile) -> bool:
