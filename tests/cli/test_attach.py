@@ -371,7 +371,7 @@ def test_ctrl_c_ends_the_recording_and_writes_it(tmp_path: Path, running: list[R
 
 @pytest.mark.parametrize("meanwhile", [0, 1, 2, 5])
 def test_steps_that_pass_while_the_recording_begins_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unobserved: None, meanwhile: int
 ) -> None:
     """A profiler takes some ms to begin, after the recorder has: on a GPU ten steps were eleven."""
     begin = attachable_program.begin

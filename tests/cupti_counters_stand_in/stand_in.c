@@ -122,17 +122,16 @@ API int cuptiProfilerHostInitialize(struct host_begin* p) {
   return 0;
 }
 /* Some of what the library of CUDA 13 lists for an H200; samples have no SASS counters and no operations. */
-static const char* const listed[] = {
-    "dram__bytes", "dram__bytes_read", "dram__bytes_write", "sm__inst_executed_pipe_tensor",
-    "sm__ops_path_tensor_src_bf16_dst_fp32", "sm__ops_path_tensor_src_fp8",
+static const char* const listed[] = {"dram__bytes", "dram__bytes_read", "dram__bytes_write",
+    "sm__inst_executed_pipe_tensor", "sm__ops_path_tensor_src_bf16_dst_fp32", "sm__ops_path_tensor_src_fp8",
     "sm__ops_path_tensor_src_fp8_sparsity_on", "smsp__sass_thread_inst_executed_op_dadd_pred_on",
     "smsp__sass_thread_inst_executed_op_dmul_pred_on", "smsp__sass_thread_inst_executed_op_dfma_pred_on",
     "smsp__sass_thread_inst_executed_op_fadd_pred_on", "smsp__sass_thread_inst_executed_op_fmul_pred_on",
     "smsp__sass_thread_inst_executed_op_ffma_pred_on", "smsp__sass_thread_inst_executed_op_hadd_pred_on",
     "smsp__sass_thread_inst_executed_op_hmul_pred_on", "smsp__sass_thread_inst_executed_op_hfma_pred_on",
     "refused__here"};
-static const char* const sampled[] = {"dram__bytes", "dram__bytes_read", "dram__bytes_write",
-    "sm__inst_executed_pipe_tensor", "refused__here"};
+static const char* const sampled[] = {
+    "dram__bytes", "dram__bytes_read", "dram__bytes_write", "sm__inst_executed_pipe_tensor", "refused__here"};
 static const char* const ratios[] = {"sm__cycles_active", "sm__pipe_tensor_cycles_active"};
 struct base_metrics {
   size_t size;
