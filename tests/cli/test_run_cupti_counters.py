@@ -386,3 +386,31 @@ for _ in range(300):
     # those after the threads have ended are linked to their launches, in order
     order = trace["calls"].sort("start")["correlation"].to_list()
     assert counters.sort("range_id")["correlation"].to_list()[-300:] == order[-300:]
+
+
+def test_nothing_is_taken_out_while_a_cuda_graph_is_captured(machine):
+    """It would end the capture. What has no room meanwhile is told; later kernels are measured again."""
+    machine.run(
+        then("""
+from opscope.core.capture.cuda_graphs import OF_PROCESS
+
+class Graph:
+    pass
+
+graph = Graph()
+OF_PROCESS.begins(graph)
+for _ in range(40):
+    launch(2)
+OF_PROCESS.ends(graph)
+for _ in range(40):
+    launch(3)
+""")
+    )
+    assert machine.output == "ended\n"
+    trace = machine.profile.trace
+    counters = trace["counters"].filter(pl.col("name").cast(pl.String) == NAMES[0])
+    # 9 and 23 of the capture, then what came once values had been taken out
+    assert CYCLE <= len(counters) < 9 + 40 + 40
+    assert any("had no room" in note for note in trace["notes"]["what"])
+    places = (counters.sort("range_id")["value"] - value(NAMES[0], 0)).cast(pl.Int64).to_list()
+    assert places.count(0) == 2

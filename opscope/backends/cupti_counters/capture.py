@@ -25,6 +25,7 @@ from opscope.backends.cupti import library as libraries
 from opscope.backends.cupti import others
 from opscope.backends.cupti.api import MULTIPLE_SUBSCRIBERS, Cupti, CuptiError
 from opscope.backends.window import EXACT, Bounds, Window
+from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.session import SessionError
 from opscope.core.cupti import calls as call_names
 from opscope.core.cupti import counter_files as files
@@ -41,6 +42,8 @@ _log = logging.getLogger(__name__)
 #: thread that counts needs), and in one that does not.
 PATIENCE_S: Final = 3.0
 FREE_PATIENCE_S: Final = 60.0
+#: Longest wait for whoever begins or ends a profiler elsewhere, before counters are taken out.
+QUIET_S: Final = 1.0
 #: Launches are noted beyond those that are measured, to see that they are not.
 _NOTED: Final = 16 * MOST
 _LAUNCHES: Final = re.compile(f"{LAUNCH}|{GRAPH_LAUNCH}")
@@ -159,9 +162,13 @@ class CounterCapture(Beside):
         assert library is not None
         assert native is not None
         try:
+            if OF_PROCESS.threads:
+                return  # it would end the capture of a CUDA graph; it is asked for again after more launches
             known = self._counted.get(context)
+            with OF_PROCESS.kept_out(QUIET_S) as quiet:
+                if known is not None and quiet:
+                    self._take_out(known)
             if known is not None:
-                self._take_out(known)
                 return
             with driver.current(context):
                 device = driver.device()
