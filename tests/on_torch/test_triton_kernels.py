@@ -187,6 +187,35 @@ def test_an_argument_that_cannot_be_described_leaves_the_launch_alone(watched, t
     assert watched.broken
 
 
+def test_of_an_object_its_text_is_never_made(watched, triton):
+    """A descriptor of a tensor would print the tensor, for which the device is waited for."""
+
+    class Descriptor:
+        def __init__(self, base):
+            self.base = base
+
+        def __str__(self):
+            raise AssertionError("its text was made")
+
+        __repr__ = __str__
+
+    class Dtype(Descriptor):
+        name = "fp16"
+
+    emitter = watched.install()
+    kernel = triton["triton.runtime.jit"].JITFunction(lambda x, pair, dtype, other, like: None)
+    kernel.__name__ = "odd"
+    one = torch.ones(2, 3)
+    kernel[(1,)](Descriptor(one), (one, one), Dtype(None), Descriptor(None), torch.float16)
+    (found,) = emitter.named("triton::odd")
+    call = parse(found.text)
+    assert [spec.shape for spec in call.input_leaves()] == [(2, 3)] * 3
+    assert dict(call.params) == {
+        "grid": (1,), "dtype": "fp16", "other": "Descriptor", "like": "f16",
+    }  # fmt: skip
+    assert not watched.broken
+
+
 def test_nothing_is_patched_while_nothing_listens(watched, triton):
     jit = triton["triton.runtime.jit"].JITFunction
     before = jit.run

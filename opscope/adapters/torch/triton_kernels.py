@@ -32,8 +32,8 @@ _AUTOTUNER: Final = "triton.runtime.autotuner"
 _TRITON: Final = "triton."
 _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
-#: Types that are written as they are; others (a dtype of Triton's, a function) by their names.
-_PLAIN: Final = (torch.Tensor, bool, int, float, str, list, tuple)
+#: Types that are written as they are.
+_PLAIN: Final = (torch.Tensor, torch.dtype, bool, int, float, str)
 
 
 class TritonKernels:
@@ -147,9 +147,7 @@ class TritonKernels:
     ) -> Prepared:
         if not self._shapes:
             return self._emitter.prepare(OpCall(name, frames=source.frames), category)
-        arguments = tuple(
-            (key, isinstance(value, torch.Tensor), None, None) for key, value in given.items()
-        )
+        arguments = tuple((key, _has_tensor(value), None, None) for key, value in given.items())
         call = describe(name, arguments, tuple(given.values()), {}, source.frames, varies)
         return self._emitter.prepare(call, category)
 
@@ -172,10 +170,34 @@ def _given(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
             continue
         if name == "grid":
             yield name, [int(one) for one in value]
-        elif isinstance(value, _PLAIN):
-            yield name, value
         else:
-            yield name, str(getattr(value, "__name__", None) or getattr(value, "value", value))
+            yield name, _written(value)
+
+
+def _written(value: Any) -> Any:
+    """Return what is written of an argument. Of an object that is its name, value or type, never its text: that
+    of a tensor's descriptor has the tensor's values, for which the device is waited for."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_written(one) for one in value]
+    # the descriptor's tensor; a constant's value; the name of a function or of a dtype of Triton's
+    for attribute, kinds in (
+        ("base", torch.Tensor),
+        ("value", _PLAIN),
+        ("__name__", str),
+        ("name", str),
+    ):
+        found = getattr(value, attribute, None)
+        if isinstance(found, kinds):
+            return found
+    return type(value).__name__
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_has_tensor(one) for one in value)
+    return isinstance(value, torch.Tensor)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:

@@ -191,7 +191,9 @@ class CounterCapture(Beside):
         if others is not None and profiler.names != others.profiler.names:
             raise CountersRefused(f"device {device} has not the counters of device {others.device}")
         if profiler.left_out:
-            self._refused(f"this GPU has no {', '.join(profiler.left_out)}")
+            self._tell(
+                f"counters that this GPU does not have, left out: {', '.join(profiler.left_out)}"
+            )
 
     def _take_out(self, one: _Counted) -> None:
         """Take out what was measured, and begin anew; if that fails, the context is not measured any more."""
@@ -208,11 +210,12 @@ class CounterCapture(Beside):
 
     def _refused(self, why: str) -> None:
         """Tell, once for each reason, why kernels are not measured."""
-        what = f"hardware counters not measured: {why}"
-        if what in self._notes:
-            return
-        self._notes.append(what)
-        _log.warning("opscope: %s", what)
+        self._tell(f"hardware counters not measured: {why}")
+
+    def _tell(self, what: str) -> None:
+        if what not in self._notes:
+            self._notes.append(what)
+            _log.warning("opscope: %s", what)
 
     # ------------------------------------------------------------------------------- the window
 
@@ -282,13 +285,18 @@ class CounterCapture(Beside):
         assert driver is not None
         counters = found[0].profiler.names if found else self._names
         yield {"version": self._version, "counters": list(counters)}
-        _, lost, late = native.counts()
+        _, lost, late, full = native.counts()
         if lost:
             self._notes.append(f"{lost:,} launches were not noted: there was no room")
         if late:
             self._notes.append(
                 f"{late:,} contexts launched before their counters were ready: their first kernels are not"
                 " measured"
+            )
+        if full:
+            self._notes.append(
+                f"in {full:,} contexts a launch did not wait until counters were taken out: kernels after it"
+                " may have had no room"
             )
         for one in found:
             about = {

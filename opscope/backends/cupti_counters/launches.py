@@ -75,15 +75,17 @@ class Launches:
         """Take no more notes; those that there are stay until ``begin``."""
         self._library.opscope_counters_end()
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many launches are noted and were not for want of room, and contexts that were late."""
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many launches are noted, and were not for want of room; the contexts in which a launch
+        did not wait until counting began, and until counters were taken out."""
         found = (ctypes.c_uint64 * 4)()
         self._library.opscope_counters_counts(ctypes.byref(found))
-        return int(found[0]), int(found[1]), int(found[2])
+        noted, lost, late, full = found
+        return noted, lost, late, full
 
     def taken(self) -> NDArray[Any]:
         """Return the launches noted, as records of ``LAUNCH`` in the order of their ends."""
-        held, _, _ = self.counts()
+        held = self.counts()[0]
         found = np.zeros(held, LAUNCH)
         many = self._library.opscope_counters_take(found.ctypes.data, held)
         return found[:many]

@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -91,13 +91,8 @@ class Mapped:
         size = many * dtype.itemsize
         if size < LEAST:
             return np.zeros(many, dtype)
-        try:
-            return self._blank(size, dtype)
-        except OSError as error:
-            if self._needed:
-                raise
-            _log.debug("a column stays in memory: %s: %s", self._folder, error)
-            return np.zeros(many, dtype)
+        made = self._if_room(lambda: self._blank(size, dtype))
+        return np.zeros(many, dtype) if made is None else made
 
     def _blank(self, size: int, dtype: Any) -> NDArray[Any]:
         with tempfile.TemporaryFile(dir=self._folder) as file:
@@ -156,8 +151,11 @@ class Mapped:
 
     def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any] | None:
         """Return the parts as one array in a file; None if there is no room for it and it is not needed."""
+        return self._if_room(lambda: self._written(parts, dtype))
+
+    def _if_room(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any] | None:
         try:
-            return self._written(parts, dtype)
+            return make()
         except OSError as error:
             if self._needed:
                 raise

@@ -45,12 +45,13 @@ struct called {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked, answered;
 static struct launch* launches;
-static uint64_t held, room, most, lost, late;
+static uint64_t held, room, most, lost, late, full;
 static char** names;
 static uint32_t *slots, names_held, names_room;
 static struct {
   uint64_t context;
   int state; /* 1: asked for, 2: told to Python, 3: answered; LATE: nobody waits for the answer */
+  int begun; /* it was answered once */
   int tired; /* a launch waited in vain: no later one waits for counters to be taken out */
   uint32_t inside; /* launches that are under way */
   uint64_t launched; /* since the last answer */
@@ -136,7 +137,10 @@ static int await(uint64_t context) {
     uint32_t session = sessions;
     while (running && session == sessions && contexts[i].state < 3)
       if (wait_on(&answered, until) == ETIMEDOUT && session == sessions && contexts[i].state < 3) {
-        late++;
+        if (contexts[i].begun)
+          full++;
+        else
+          late++;
         contexts[i].tired = 1;
         contexts[i].state |= LATE; /* no launch waits again */
       }
@@ -209,7 +213,7 @@ API int opscope_counters_begin(uint64_t launches_, uint32_t milliseconds, uint32
     if (!error) forks = 1;
   }
   if (!error) {
-    held = lost = late = 0;
+    held = lost = late = full = 0;
     contexts_held = 0;
     sessions++;
     most = launches_;
@@ -244,7 +248,8 @@ API uint64_t opscope_counters_asked(uint32_t milliseconds) {
 API void opscope_counters_answer(uint64_t context) {
   pthread_mutex_lock(&lock);
   for (uint32_t i = 0; i < contexts_held; i++)
-    if (contexts[i].context == context) contexts[i].state = 3, contexts[i].launched = 0;
+    if (contexts[i].context == context)
+      contexts[i].state = 3, contexts[i].launched = 0, contexts[i].begun = 1;
   pthread_cond_broadcast(&answered);
   pthread_mutex_unlock(&lock);
 }
@@ -260,10 +265,11 @@ API void opscope_counters_end(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Write counts: launches noted, launches without room, contexts whose counters came too late, names. */
+/* Write counts: launches noted, launches without room, contexts in which a launch did not wait until counting
+ * began, and until counters were taken out. */
 API void opscope_counters_counts(uint64_t* to) {
   pthread_mutex_lock(&lock);
-  to[0] = held, to[1] = lost, to[2] = late, to[3] = names_held;
+  to[0] = held, to[1] = lost, to[2] = late, to[3] = full;
   pthread_mutex_unlock(&lock);
 }
 
