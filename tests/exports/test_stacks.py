@@ -107,16 +107,21 @@ def edges_of(stack, part):
     return edges, around
 
 
-@given(
-    TIMES,
-    st.lists(st.tuples(st.integers(0, 9), st.integers(20, 60)), max_size=4),
-    st.integers(1, 8),
-)
-@settings(deadline=None)
-def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, long, least):
+#: Times that last long among them: something is open throughout.
+LONG = st.lists(st.tuples(st.integers(0, 9), st.integers(20, 60)), max_size=4)
+
+
+def together(spans, long):
+    """Return start and end of both kinds of times, and their rows in order."""
     both = np.array([*spans, *long], np.int64).reshape(-1, 2)
     start, end = both[:, 0], both[:, 0] + both[:, 1]
-    rows = in_order(start, np.arange(len(start)))
+    return start, end, in_order(start, np.arange(len(start)))
+
+
+@given(TIMES, LONG, st.integers(1, 8))
+@settings(deadline=None)
+def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, long, least):
+    start, end, rows = together(spans, long)
     whole = [edges_of(stack, rows) for stack in stacks(start[rows], end[rows])]
 
     found: dict[int, tuple[list, dict]] = {}
@@ -139,16 +144,10 @@ def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, lo
     assert [found[level] for level in sorted(found)] == whole
 
 
-@given(
-    TIMES,
-    st.lists(st.tuples(st.integers(0, 9), st.integers(20, 60)), max_size=4),
-    st.integers(1, 8),
-)
+@given(TIMES, LONG, st.integers(1, 8))
 @settings(deadline=None)
 def test_what_is_around_an_interval_is_in_its_window(spans, long, least):
-    both = np.array([*spans, *long], np.int64).reshape(-1, 2)
-    start, end = both[:, 0], both[:, 0] + both[:, 1]
-    rows = in_order(start, np.arange(len(start)))
+    start, end, rows = together(spans, long)
 
     def parents(part):
         tree = nest(start[part], end[part])

@@ -34,6 +34,10 @@ _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
 #: Types that are written as they are.
 _PLAIN: Final = (torch.Tensor, torch.dtype, bool, int, float, str)
+#: What tells an object: a descriptor's tensor; a constant's value; the name of a function, of a dtype of Triton's.
+_TELLING: Final = (
+    ("base", torch.Tensor), ("value", _PLAIN), ("__name__", str), ("name", str),
+)  # fmt: skip
 
 
 class TritonKernels:
@@ -181,13 +185,7 @@ def _written(value: Any) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_written(one) for one in value]
-    # the descriptor's tensor; a constant's value; the name of a function or of a dtype of Triton's
-    for attribute, kinds in (
-        ("base", torch.Tensor),
-        ("value", _PLAIN),
-        ("__name__", str),
-        ("name", str),
-    ):
+    for attribute, kinds in _TELLING:
         found = getattr(value, attribute, None)
         if isinstance(found, kinds):
             return found
