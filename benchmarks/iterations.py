@@ -15,10 +15,10 @@ import time
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.detected_iterations import by_key, detected
-from opscope.core.analysis.iterations import stable
-from opscope.core.analysis.key_ops import key_ops
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.detected_iterations import by_key, detected
+from opscope.core.analysis.steps.iterations import stable
+from opscope.core.analysis.steps.key_ops import key_ops
 from opscope.core.attribution.attribute import attribute
 from opscope.core.dlprof.iterations import iterations
 from opscope.core.tables.trace import Trace

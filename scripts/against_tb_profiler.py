@@ -76,7 +76,7 @@ def ours(trace: str, windows: list[list[float]], first: float) -> tuple[dict[str
     import numpy as np
 
     import opscope
-    from opscope.core.analysis.step_times import PARTS, happened, split
+    from opscope.core.analysis.steps.step_times import PARTS, happened, split
 
     profile = opscope.load(trace)
     table = profile.steps()

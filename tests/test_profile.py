@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
-from opscope.core.analysis.kernels import KERNEL_COLUMNS, MEMOP_COLUMNS
+from opscope.core.analysis.ops.kernels import KERNEL_COLUMNS, MEMOP_COLUMNS
 from opscope.profile import Profile, load
 from opscope.profile_html import readable
 

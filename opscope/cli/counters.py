@@ -96,7 +96,7 @@ def _frame(
             named = totals["counter"].str.to_lowercase().str.contains(search.lower(), literal=True)
             totals = totals.filter(named)
         return totals, _TOTALS.split(","), "Hardware counters"
-    from opscope.core.analysis.counters import COLUMNS  # loads Polars
+    from opscope.core.analysis.roofline.counters import COLUMNS  # loads Polars
 
     frame = profile.counters(names="hta" if hta else "opscope")
     known = {*COLUMNS, "cat", "pid", "ts", "dur", "top_level_op", "bottom_level_op"}

@@ -58,7 +58,7 @@ def ops(
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     empty = "no ops in this profile"
     if search is not None:
-        from opscope.core.analysis.operator_statistics import having  # loads Polars
+        from opscope.core.analysis.ops.operator_statistics import having  # loads Polars
 
         frame, empty = having(frame, search), f"no op, family, layer or node has {search!r}"
     listing = common.Listing(title, shown, empty)

@@ -85,7 +85,7 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
     """
     import polars as pl
 
-    from opscope.core.analysis.summary import ended_steps
+    from opscope.core.analysis.summary.summary import ended_steps
 
     every = trace["ranges"]
     ranges = every.filter(pl.col("domain").cast(pl.String).is_in([DOMAIN, CAPTURE_DOMAIN]).not_())

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.call_tree import named_frame
-from opscope.core.analysis.op_frame import costs_of
+from opscope.core.analysis.ops.call_tree import named_frame
+from opscope.core.analysis.ops.op_frame import costs_of
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, least, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, in_order, windows
@@ -22,7 +22,7 @@ from opscope.core.tables.mapped import POSSIBLE, Mapped, let_go, zeros
 from opscope.exports.stacks import Stack, stacks
 
 if TYPE_CHECKING:
-    from opscope.core.analysis.kernels import Told
+    from opscope.core.analysis.ops.kernels import Told
     from opscope.profile import Profile
 
 #: Tracks of a process: what threads did, the CUDA calls that they made, what ran on a GPU, curves.

@@ -11,16 +11,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.detected_iterations import BY_KEY, UNSURE, by_key, detected, fits
-from opscope.core.analysis.devices import trace_device
-from opscope.core.analysis.executed import executed_kernels, executed_memops
-from opscope.core.analysis.key_ops import Key, key_ops, unknown_key
-from opscope.core.analysis.op_frame import ops_frame
-from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.selection import Selection, select
-from opscope.core.analysis.spans import SELECTED
-from opscope.core.analysis.step_times import steps_of
-from opscope.core.analysis.windows import bounds
+from opscope.core.analysis.ops.devices import trace_device
+from opscope.core.analysis.ops.executed import executed_kernels, executed_memops
+from opscope.core.analysis.ops.op_frame import ops_frame
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.selection import Selection, select
+from opscope.core.analysis.ops.spans import SELECTED
+from opscope.core.analysis.ops.windows import bounds
+from opscope.core.analysis.steps.detected_iterations import BY_KEY, UNSURE, by_key, detected, fits
+from opscope.core.analysis.steps.key_ops import Key, key_ops, unknown_key
+from opscope.core.analysis.steps.step_times import steps_of
 from opscope.core.attribution.attribute import Attribution, add_notes, attribute
 from opscope.core.attribution.found import NAMES as LINKED
 from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of, notes_table

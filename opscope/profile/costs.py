@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis.coverage import missing_costs, missing_sums
-from opscope.core.analysis.efficiency import (
+from opscope.core.analysis.ops.windows import captured_steps
+from opscope.core.analysis.roofline.coverage import missing_costs, missing_sums
+from opscope.core.analysis.roofline.efficiency import (
     group_efficiency,
     kernel_efficiency,
     op_efficiency,
     replays,
 )
-from opscope.core.analysis.engines import engine_layers, engine_runs
-from opscope.core.analysis.summary import ended_steps
-from opscope.core.analysis.utilization import step_utilization
-from opscope.core.analysis.windows import captured_steps
+from opscope.core.analysis.roofline.engines import engine_layers, engine_runs
+from opscope.core.analysis.roofline.utilization import step_utilization
+from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.specs import Specs
 from opscope.core.once import once
 from opscope.core.tables.columns import as_text

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from opscope.core.analysis.counter_names import as_hta
-from opscope.core.analysis.counter_roofline import counter_roofline
-from opscope.core.analysis.counter_work import WHY, WORK, counted_work
-from opscope.core.analysis.counters import (
+from opscope.core.analysis.roofline.counter_names import as_hta
+from opscope.core.analysis.roofline.counter_roofline import counter_roofline
+from opscope.core.analysis.roofline.counter_work import WHY, WORK, counted_work
+from opscope.core.analysis.roofline.counters import (
     Executions,
     counter_totals,
     executions,

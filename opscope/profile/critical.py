@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import critical_path as paths
+from opscope.core.analysis.critical import critical_path as paths
 from opscope.core.analysis.critical.graph import Graph, graph
 from opscope.core.analysis.critical.scaled import SCHEMA
 from opscope.core.analysis.critical.what_if import Change, what_if

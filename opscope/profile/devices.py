@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis.device_use import NEEDED as device_use_needs
-from opscope.core.analysis.device_use import device_curve, device_use, used_kernels
-from opscope.core.analysis.fusable import NEEDED, fusable_kernels
-from opscope.core.analysis.kernel_launches import kernel_launches, kernel_occupancy
-from opscope.core.analysis.launches import NEEDED as LAUNCHED
-from opscope.core.analysis.launches import Launches, launches
-from opscope.core.analysis.short_kernels import SHORT, kernel_lengths, length_sums, short_kernels
+from opscope.core.analysis.device.device_use import NEEDED as device_use_needs
+from opscope.core.analysis.device.device_use import device_curve, device_use, used_kernels
+from opscope.core.analysis.device.fusable import NEEDED, fusable_kernels
+from opscope.core.analysis.device.kernel_launches import kernel_launches, kernel_occupancy
+from opscope.core.analysis.device.launches import NEEDED as LAUNCHED
+from opscope.core.analysis.device.launches import Launches, launches
+from opscope.core.analysis.device.short_kernels import (
+    SHORT,
+    kernel_lengths,
+    length_sums,
+    short_kernels,
+)
 from opscope.core.once import once
 
 from .base import selectable

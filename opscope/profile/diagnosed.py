@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
+from opscope.core.advice import diagnosis_time
 from opscope.core.advice.diagnosis import Facts, diagnosis
 from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.saying import framework
-from opscope.core.analysis import diagnosis_time, light_diagnosis, stragglers
+from opscope.core.analysis.host import light_diagnosis
+from opscope.core.analysis.ranks import stragglers
 from opscope.core.tables.gathered import one_piece
 
 from .base import selectable

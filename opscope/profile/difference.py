@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from opscope.core.analysis import input_waits, light
 from opscope.core.analysis.diff import about, rankwise, tables
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.reduced import STEP, STEPS, TOTALS, WHOLE, Ending, Reduced, begin
 from opscope.core.analysis.diff.tables import Difference
+from opscope.core.analysis.host import input_waits, light
 from opscope.core.once import once
 from opscope.core.tables.columns import hand_back
 

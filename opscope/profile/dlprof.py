@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.core.analysis.key_ops import Key
+from opscope.core.analysis.steps.key_ops import Key
 from opscope.core.dlprof.model import COSTS, Source
 from opscope.core.once import once
 

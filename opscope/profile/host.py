@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import cpu_utilization, input_waits
+from opscope.core.analysis.host import cpu_utilization, input_waits
 from opscope.core.once import once
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.trace import Trace

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis.bandwidth import bandwidth, bandwidth_curve
-from opscope.core.analysis.device_work import DeviceWork, device_work
-from opscope.core.analysis.idle import KERNEL_WAIT, By, idle
-from opscope.core.analysis.idle_ops import idle_ops
-from opscope.core.analysis.idle_steps import idle_steps
-from opscope.core.analysis.launch_delays import launch_statistics, short_launches
-from opscope.core.analysis.op_sequences import op_sequences
-from opscope.core.analysis.overlaps import overlaps
-from opscope.core.analysis.queues import queue_curve, queues
-from opscope.core.analysis.sequences import LONGEST, sequences
+from opscope.core.analysis.device.bandwidth import bandwidth, bandwidth_curve
+from opscope.core.analysis.device.device_work import DeviceWork, device_work
+from opscope.core.analysis.device.idle import KERNEL_WAIT, By, idle
+from opscope.core.analysis.device.idle_ops import idle_ops
+from opscope.core.analysis.device.idle_steps import idle_steps
+from opscope.core.analysis.device.launch_delays import launch_statistics, short_launches
+from opscope.core.analysis.device.op_sequences import op_sequences
+from opscope.core.analysis.device.overlaps import overlaps
+from opscope.core.analysis.device.queues import queue_curve, queues
+from opscope.core.analysis.device.sequences import LONGEST, sequences
 from opscope.core.once import once
 from opscope.core.tables.columns import hand_back
 

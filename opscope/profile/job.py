@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import distributed
+from opscope.core.analysis.ranks import distributed
 from opscope.core.once import once
 from opscope.core.tables import ranks
 from opscope.core.tables.columns import as_text

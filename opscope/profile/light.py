@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import energy, input_waits, light
+from opscope.core.analysis.host import energy, input_waits, light
 
 from .base import Base, selectable
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.core.analysis.memory import BY_OP, memory_by_op, memory_changes, memory_peaks
-from opscope.core.analysis.memory_curve import memory_curve
-from opscope.core.analysis.memory_events import EVENTS, KINDS, memory_events, memory_kinds
-from opscope.core.analysis.memory_ops import OPS, memory_ops
-from opscope.core.analysis.memory_steps import STEPS, memory_steps
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.memory.memory import BY_OP, memory_by_op, memory_changes, memory_peaks
+from opscope.core.analysis.memory.memory_curve import memory_curve
+from opscope.core.analysis.memory.memory_events import EVENTS, KINDS, memory_events, memory_kinds
+from opscope.core.analysis.memory.memory_ops import OPS, memory_ops
+from opscope.core.analysis.memory.memory_steps import STEPS, memory_steps
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.once import once
 
 from .base import Base, selectable

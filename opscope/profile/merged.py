@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core.advice.diagnosis_merged import diagnosis as merged_diagnosis
-from opscope.core.analysis import light_diagnosis
-from opscope.core.analysis.arrivals import arrived_apart
-from opscope.core.analysis.devices import trace_device
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.merged_job import reduce_merged
 from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
-from opscope.core.analysis.distributed import one_clock
-from opscope.core.analysis.step_times import STEPS, processes_of, steps_at
-from opscope.core.analysis.stragglers import stragglers
+from opscope.core.analysis.host import light_diagnosis
+from opscope.core.analysis.ops.devices import trace_device
+from opscope.core.analysis.ranks.arrivals import arrived_apart
+from opscope.core.analysis.ranks.distributed import one_clock
+from opscope.core.analysis.ranks.stragglers import stragglers
+from opscope.core.analysis.steps.step_times import STEPS, processes_of, steps_at
 from opscope.core.job.numbering import matched_in
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import call_tree, modules, operator_statistics
-from opscope.core.analysis import operators as by_name
-from opscope.core.analysis.memory import BY_OP, memory_by_op
-from opscope.core.analysis.op_analyse import op_analyse
+from opscope.core.analysis.memory.memory import BY_OP, memory_by_op
+from opscope.core.analysis.ops import call_tree, modules, operator_statistics
+from opscope.core.analysis.ops import operators as by_name
+from opscope.core.analysis.ops.op_analyse import op_analyse
 from opscope.core.once import once
 
 from .base import selectable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import (
+from opscope.core.analysis.ranks import (
     collective_ends,
     collective_faults,
     collective_rates,
@@ -16,10 +16,10 @@ from opscope.core.analysis import (
     rank_outliers,
     rank_pairs,
     slowest_ranks,
-    step_times,
 )
-from opscope.core.analysis.arrivals import arrivals
-from opscope.core.analysis.stragglers import work_by_step
+from opscope.core.analysis.ranks.arrivals import arrivals
+from opscope.core.analysis.ranks.stragglers import work_by_step
+from opscope.core.analysis.steps import step_times
 from opscope.core.job.exchanges import called, communicating
 from opscope.core.job.numbering import matched
 from opscope.core.once import once

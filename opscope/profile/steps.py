@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import slow_steps, step_trace, steps, stragglers
-from opscope.core.analysis.iterations import iterations as iteration_table
-from opscope.core.analysis.step_phases import Phases
+from opscope.core.analysis.ranks import stragglers
+from opscope.core.analysis.steps import slow_steps, step_trace, steps
+from opscope.core.analysis.steps.iterations import iterations as iteration_table
+from opscope.core.analysis.steps.step_phases import Phases
 from opscope.core.once import once
 
 from .base import selectable

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.analysis import totals
-from opscope.core.analysis.by_range import range_sums, range_totals
 from opscope.core.analysis.diff import whole_job
-from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu, gaps
-from opscope.core.analysis.grouped import BY, kind_totals, totals_by
-from opscope.core.analysis.kernels import Told, kernels_frame, memops_frame
-from opscope.core.analysis.kinds import op_kinds
-from opscope.core.analysis.op_totals import op_totals, pieces_of_ops
-from opscope.core.analysis.regions import compiled_regions, region_sums
-from opscope.core.analysis.summary import compiling_time, summary, unattributed_on_cpu
+from opscope.core.analysis.ops import totals
+from opscope.core.analysis.ops.kernels import Told, kernels_frame, memops_frame
+from opscope.core.analysis.ops.op_totals import op_totals, pieces_of_ops
+from opscope.core.analysis.summary.by_range import range_sums, range_totals
+from opscope.core.analysis.summary.gaps import gap_sums, gap_sums_on_cpu, gaps
+from opscope.core.analysis.summary.grouped import BY, kind_totals, totals_by
+from opscope.core.analysis.summary.kinds import op_kinds
+from opscope.core.analysis.summary.regions import compiled_regions, region_sums
+from opscope.core.analysis.summary.summary import compiling_time, summary, unattributed_on_cpu
 from opscope.core.once import once
 from opscope.core.tables.columns import distinct_values, renamed
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.engines import has_engines
-from opscope.core.analysis.summary import COMPILING
+from opscope.core.analysis.roofline.engines import has_engines
+from opscope.core.analysis.summary.summary import COMPILING
 
 from . import units
 from .grouped import WORTH

@@ -56,7 +56,7 @@ def vendor(profile: Profile) -> str | None:
 
     Devices of several models count as the first, as everywhere.
     """
-    from opscope.core.analysis.devices import trace_device  # loads Polars
+    from opscope.core.analysis.ops.devices import trace_device  # loads Polars
 
     trace = profile.trace
     if trace.has("devices") and len(trace["devices"]):

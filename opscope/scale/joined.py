@@ -13,15 +13,15 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.by_range import added_ranges
-from opscope.core.analysis.coverage import added_missing
-from opscope.core.analysis.gaps import added_gaps
-from opscope.core.analysis.kinds import added_kinds
-from opscope.core.analysis.op_totals import op_totals
-from opscope.core.analysis.regions import added_regions
-from opscope.core.analysis.short_kernels import added_lengths
-from opscope.core.analysis.summary import added
-from opscope.core.analysis.totals import added_kernels, added_unattributed
+from opscope.core.analysis.device.short_kernels import added_lengths
+from opscope.core.analysis.ops.op_totals import op_totals
+from opscope.core.analysis.ops.totals import added_kernels, added_unattributed
+from opscope.core.analysis.roofline.coverage import added_missing
+from opscope.core.analysis.summary.by_range import added_ranges
+from opscope.core.analysis.summary.gaps import added_gaps
+from opscope.core.analysis.summary.kinds import added_kinds
+from opscope.core.analysis.summary.regions import added_regions
+from opscope.core.analysis.summary.summary import added
 from opscope.core.tables.narrow import Narrow
 
 from .packed import Partial

@@ -12,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.arrivals import ARRIVALS
-from opscope.core.analysis.by_range import range_sums
-from opscope.core.analysis.coverage import missing_sums
-from opscope.core.analysis.distributed import own_communication
-from opscope.core.analysis.gaps import gap_sums, gap_sums_on_cpu
-from opscope.core.analysis.kinds import kinds_of_kernels
-from opscope.core.analysis.regions import region_sums
-from opscope.core.analysis.short_kernels import length_sums
-from opscope.core.analysis.summary import compiling_time, device_spans, summary_sums
-from opscope.core.analysis.totals import kernel_sums, unattributed_sums
-from opscope.core.analysis.windows import bounds
+from opscope.core.analysis.device.short_kernels import length_sums
+from opscope.core.analysis.ops.totals import kernel_sums, unattributed_sums
+from opscope.core.analysis.ops.windows import bounds
+from opscope.core.analysis.ranks.arrivals import ARRIVALS
+from opscope.core.analysis.ranks.distributed import own_communication
+from opscope.core.analysis.roofline.coverage import missing_sums
+from opscope.core.analysis.summary.by_range import range_sums
+from opscope.core.analysis.summary.gaps import gap_sums, gap_sums_on_cpu
+from opscope.core.analysis.summary.kinds import kinds_of_kernels
+from opscope.core.analysis.summary.regions import region_sums
+from opscope.core.analysis.summary.summary import compiling_time, device_spans, summary_sums
 from opscope.core.job.exchanges import exchanges
 from opscope.core.tables.ranks import groups, meshes
 from opscope.profile import Profile

@@ -228,7 +228,7 @@ def test_doctor_says_how_to_close_each_gap(opscope, saved):
 
 def test_every_reason_has_advice():
     from opscope.cli.gaps import ADVICE
-    from opscope.core.analysis.summary import CPU_REASONS
+    from opscope.core.analysis.summary.summary import CPU_REASONS
     from opscope.core.attribution.attribute import REASONS
 
     assert set(ADVICE) == {*REASONS[1:], *CPU_REASONS}

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import opscope
-from opscope.core.analysis.summary import ended_steps
-from opscope.core.analysis.windows import bounds
+from opscope.core.analysis.ops.windows import bounds
+from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.tables import columns, intervals, mapped
 from opscope.core.tables.lanes import lanes
 from opscope.core.tables.trace import Trace

@@ -12,7 +12,7 @@ import pytest
 
 from opscope import profile
 from opscope.core import perf
-from opscope.core.analysis.efficiency import group_efficiency, op_efficiency
+from opscope.core.analysis.roofline.efficiency import group_efficiency, op_efficiency
 from opscope.core.perf.devices.identify import find
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core.analysis.step_times import OTHER, PARTS
+from opscope.core.analysis.steps.step_times import OTHER, PARTS
 
 RESNET = ("resnet50_nw0_step_span1", "resnet50_nw4_step_span1")
 

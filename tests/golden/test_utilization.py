@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from opscope import profile
-from opscope.core.analysis.utilization import step_utilization
+from opscope.core.analysis.roofline.utilization import step_utilization
 from opscope.core.perf.devices.identify import find
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from opscope.core.analysis.device_use import NO_GAPS
-from opscope.core.analysis.launches import NO_CONFIGURATION, NO_DEVICE
+from opscope.core.analysis.device.device_use import NO_GAPS
+from opscope.core.analysis.device.launches import NO_CONFIGURATION, NO_DEVICE
 from opscope.profile import Profile
 from opscope.reports.console import tables
 from opscope.reports.registry import reports

@@ -9,8 +9,8 @@ import opscope
 from opscope.core.advice.diagnosis_limits import CANNOT_TELL, HEALTHY
 from opscope.core.advice.diagnosis_merged import diagnosis
 from opscope.core.analysis.diff.rankwise import PARTS, RANKED
-from opscope.core.analysis.light_diagnosis import FINDINGS
-from opscope.core.analysis.stragglers import STRAGGLERS
+from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.ranks.stragglers import STRAGGLERS
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.made_job import job_files

@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.marked_steps import marked_steps
-from opscope.core.analysis.step_times import processes_of, step_at
+from opscope.core.analysis.steps.step_times import processes_of, step_at
 from opscope.core.tables.columns import at, matching
 
 #: Calls of CUDA and HIP that allocate and release device memory, not those of a pool on a stream.

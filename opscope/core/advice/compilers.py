@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answers
-from opscope.core.analysis.summary import compiles
+from opscope.core.analysis.summary.summary import compiles
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.tables.columns import distinct_values
 

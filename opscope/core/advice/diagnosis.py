@@ -20,8 +20,8 @@ from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEA
 from opscope.core.advice.diagnosis_rows import Facts
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
-from opscope.core.analysis.idle import NOT_TIMED
-from opscope.core.analysis.light_diagnosis import FINDINGS
+from opscope.core.analysis.device.idle import NOT_TIMED
+from opscope.core.analysis.host.light_diagnosis import FINDINGS
 
 __all__ = ["Facts", "diagnosis"]
 

@@ -21,7 +21,7 @@ from opscope.core.advice.diagnosis_limits import (
 )
 from opscope.core.advice.diagnosis_rows import Judge
 from opscope.core.advice.diagnosis_words import ns, share
-from opscope.core.analysis.device_work import COMPUTATION
+from opscope.core.analysis.device.device_work import COMPUTATION
 
 
 class Idle(Judge):

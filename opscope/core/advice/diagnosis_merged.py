@@ -21,8 +21,8 @@ from opscope.core.advice.diagnosis_limits import (
 )
 from opscope.core.advice.diagnosis_words import Words, ns, share
 from opscope.core.analysis.diff.rankwise import PARTS
-from opscope.core.analysis.in_words import NEAR, borderline
-from opscope.core.analysis.light_diagnosis import FINDINGS
+from opscope.core.analysis.host.in_words import NEAR, borderline
+from opscope.core.analysis.host.light_diagnosis import FINDINGS
 
 #: Parts of a step in which no device worked, where one was used.
 _IDLE: Final = ("runtime", "cpu_ops", "other")

@@ -11,10 +11,10 @@ import polars as pl
 from opscope.core.advice import diagnosis_words as words
 from opscope.core.advice.diagnosis_limits import CANNOT_TELL
 from opscope.core.advice.diagnosis_sums import Sums
+from opscope.core.advice.diagnosis_time import Divided, Host, Steps
 from opscope.core.advice.diagnosis_words import ns, share
-from opscope.core.analysis.device_work import DeviceWork
-from opscope.core.analysis.diagnosis_time import Divided, Host, Steps
-from opscope.core.analysis.in_words import NEAR, borderline
+from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.host.in_words import NEAR, borderline
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.trace import Trace
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.analysis.roofline import roofline
+from opscope.core.analysis.roofline.roofline import roofline
 from opscope.core.perf.devices.peaks import Device
 
 #: The columns of ``op_totals()`` that are summed.

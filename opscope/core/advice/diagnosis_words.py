@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from opscope.core.analysis.in_words import ns, share, size
+from opscope.core.analysis.host.in_words import ns, share, size
 
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answers
-from opscope.core.analysis import steps
+from opscope.core.analysis.steps import steps
 from opscope.core.tables.interpret import ROLE
 
 _TEXTS: Final = ("unknown", "reason")

@@ -24,12 +24,12 @@ from opscope.core.advice.finding import EVIDENCE, Answers
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
-from opscope.core.analysis.device_work import COPY, DeviceWork, device_work
-from opscope.core.analysis.idle import HOST, Gaps, gaps_between
-from opscope.core.analysis.idle_ops import pieces_of_waits
-from opscope.core.analysis.input_waits import waits
-from opscope.core.analysis.ops import Ops, first
-from opscope.core.analysis.step_times import covered
+from opscope.core.analysis.device.device_work import COPY, DeviceWork, device_work
+from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
+from opscope.core.analysis.device.idle_ops import pieces_of_waits
+from opscope.core.analysis.host.input_waits import waits
+from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import lock_of
 from opscope.core.tables.columns import at, compact, gather

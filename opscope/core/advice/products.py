@@ -17,7 +17,7 @@ import polars as pl
 from opscope.core.advice.finding import Answers, CannotTell, Edit
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
-from opscope.core.analysis.roofline import LATENCY_EFFICIENCY, LATENCY_NS
+from opscope.core.analysis.roofline.roofline import LATENCY_EFFICIENCY, LATENCY_NS
 from opscope.core.once import lock_of
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices import kernel_names

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.roofline import roofline, tick
+from opscope.core.analysis.roofline.roofline import roofline, tick
 from opscope.core.dlprof.groups import Groups
 from opscope.core.dlprof.model import Model
 from opscope.core.schema import DTYPE_NAMES

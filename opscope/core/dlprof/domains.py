@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.attribute import RUNTIME, Attribution
 from opscope.core.dialects import own
 from opscope.core.dlprof.instances import Collected, Instances, add_rest, opened, placed

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.windows import captured
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.windows import captured
 from opscope.core.dialects.markers import call_stack
 from opscope.core.dlprof import names
 from opscope.core.dlprof.kernel_names import short_name

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.key_ops import Key, key_ops, lanes, stop_times
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.key_ops import Key, key_ops, lanes, stop_times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.step_counter import GLOBAL_STEP
 from opscope.core.tables.amended import UNCLOSED_MARK

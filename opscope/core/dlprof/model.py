@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.key_ops import unknown_key
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.key_ops import unknown_key
 from opscope.core.attribution.attribute import Launched
 from opscope.core.dlprof.domains import range_instances, ranges_by_domain
 from opscope.core.dlprof.instances import Instances, instances

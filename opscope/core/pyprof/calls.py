@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.kernels import called
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.kernels import called
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.pyprof import names, sequence
 from opscope.core.pyprof.params import GATES

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.kernels import called
-from opscope.core.analysis.ops import Ops, first
+from opscope.core.analysis.ops.kernels import called
+from opscope.core.analysis.ops.ops import Ops, first
 from opscope.core.dialects import LAYER
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES
 from opscope.core.pyprof import names

@@ -58,7 +58,7 @@ def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
     ``on_cpu``: times are those of ops, and a session's own time is what passes between its nodes.
     """
     # loads Polars
-    from opscope.core.analysis.summary import COMPILING
+    from opscope.core.analysis.summary.summary import COMPILING
     from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
     from opscope.core.perf.kinds import kinds as all_kinds
     from opscope.core.perf.registry import lookup

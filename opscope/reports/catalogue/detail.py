@@ -24,7 +24,7 @@ def ops(report: Report, profile: Profile, view: View) -> Table:
 
     Layers that differ only in a number, such as the blocks of a transformer, share one row.
     """
-    from opscope.core.analysis.windows import OUTSIDE_WINDOW  # loads Polars
+    from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW  # loads Polars
 
     frame, outside = report.frame(profile), 0
     if len(profile.trace["windows"]):

@@ -18,7 +18,7 @@ def iterations(report: Report, profile: Profile, view: View) -> Table:
     """Return the iterations, begins counted from the first, with the range that is recommended, and why."""
     import polars as pl
 
-    from opscope.core.analysis.iterations import stable
+    from opscope.core.analysis.steps.iterations import stable
 
     frame = report.frame(profile)
     begin = pl.col("start") - pl.col("start").min()

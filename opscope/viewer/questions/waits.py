@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.stragglers import waits_for
+from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
 

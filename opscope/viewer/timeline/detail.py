@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.op_frame import ops_frame
+from opscope.core.analysis.ops.op_frame import ops_frame
 from opscope.core.tables.trace import range_ids
 from opscope.viewer.question import BadParameter
 

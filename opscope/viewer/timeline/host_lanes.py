@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.call_tree import AFTER, named_frame
+from opscope.core.analysis.ops.call_tree import AFTER, named_frame
 from opscope.core.attribution.attribute import RUNTIME
 from opscope.core.perf import kinds
 from opscope.core.tables.amended import UNCLOSED_MARK

@@ -18,7 +18,7 @@ from . import kept_kinds
 from .lane import CATEGORY, UNTOLD
 
 if TYPE_CHECKING:
-    from opscope.core.analysis.ops import Ops
+    from opscope.core.analysis.ops.ops import Ops
     from opscope.profile import Profile
 
 #: Gives the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name may show one.

@@ -11,7 +11,7 @@ def ours(profile):
     """Return counts, and times in µs, of launches by the calls that HTA knows; then of all launches."""
     import numpy as np
 
-    from opscope.core.analysis.launch_delays import launches_of
+    from opscope.core.analysis.device.launch_delays import launches_of
 
     work = profile._device_work
     found = launches_of(work, work.device)

@@ -30,8 +30,8 @@ def _others(profile):
     """Return by stream the mean length, and the launches by calls that HTA does not count."""
     import numpy as np
 
-    from opscope.core.analysis.launches import launches_of
-    from opscope.core.analysis.queues import queue_of
+    from opscope.core.analysis.device.launches import launches_of
+    from opscope.core.analysis.device.queues import queue_of
 
     work, found = profile._device_work, {}
     launches = launches_of(work, work.stream)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from opscope.core.analysis import diagnosis_time
+from opscope.core.advice import diagnosis_time
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from tests.device_traces import OP, Ran, profiled, works

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.bandwidth import NO_BYTES, SOME_BYTES, bandwidth_curve
-from opscope.core.analysis.thinned import thinned
+from opscope.core.analysis.device.bandwidth import NO_BYTES, SOME_BYTES, bandwidth_curve
+from opscope.core.analysis.device.thinned import thinned
 from tests.device_traces import Ran, profiled, traced, works
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.core.analysis.calls import _inputs
+from opscope.core.analysis.ops.calls import _inputs
 from opscope.core.dialects.aten_schema import tensor_arguments
 from opscope.core.rangetext import parse
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.costs import Shares, Sharing
+from opscope.core.analysis.ops.costs import Shares, Sharing
 from opscope.core.tables import columns
 
 ROWS = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 10**9)), max_size=30)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.cpu_utilization import FEW, NO_SAMPLES, OUTSIDE, Held
+from opscope.core.analysis.host.cpu_utilization import FEW, NO_SAMPLES, OUTSIDE, Held
 from opscope.core.schema import MACHINE_CPU, PROCESS_CPU, PROCESS_MEMORY, PROCESSORS
 from opscope.profile import Profile
 

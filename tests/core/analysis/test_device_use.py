@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.device_use import NO_GAPS, device_curve, device_use
-from opscope.core.analysis.launches import NO_CONFIGURATION, NO_DEVICE, launches
+from opscope.core.analysis.device.device_use import NO_GAPS, device_curve, device_use
+from opscope.core.analysis.device.launches import NO_CONFIGURATION, NO_DEVICE, launches
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
 

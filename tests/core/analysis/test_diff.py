@@ -18,7 +18,7 @@ from opscope.core.analysis.diff.matching import match
 from opscope.core.analysis.diff.noise import TRIMMED, noise, quantile, typical
 from opscope.core.analysis.diff.reduced import NO_TIMES, PART_NAMES
 from opscope.core.analysis.diff.tables import means
-from opscope.core.analysis.step_times import OTHER, PARTS
+from opscope.core.analysis.steps.step_times import OTHER, PARTS
 from opscope.frames import FRAMES
 from opscope.profile import Profile
 from opscope.profile.difference import BY, difference_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.fusable import POINTWISE, SHORT_ONES, fusable_kernels
+from opscope.core.analysis.device.fusable import POINTWISE, SHORT_ONES, fusable_kernels
 
 POINT = "void at::native::vectorized_elementwise_kernel<4, AddFunctor<float>>(int)"
 TYPES = {

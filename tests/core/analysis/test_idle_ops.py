@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.idle_ops import OUTSIDE
+from opscope.core.analysis.device.idle_ops import OUTSIDE
 from tests.device_traces import OP, Ran, profiled
 
 

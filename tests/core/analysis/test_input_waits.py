@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.input_waits import (
+from opscope.core.analysis.host.input_waits import (
     ANNOUNCED,
     INPUT_BOUND,
     NO_LOADER,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.iterations import stable
-from opscope.core.analysis.warm_up import warm_ups
+from opscope.core.analysis.steps.iterations import stable
+from opscope.core.analysis.steps.warm_up import warm_ups
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports import console

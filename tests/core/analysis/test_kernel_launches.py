@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opscope.core.analysis.launches import NO_CONFIGURATION
+from opscope.core.analysis.device.launches import NO_CONFIGURATION
 from opscope.profile import Profile
 
 GPU = {"process": 0, "device": 0, "name": "unheard of", "cc": "8.0", "sm_count": 10}

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.queues import NO_LAUNCHES, SOME_LAUNCHES, queues
+from opscope.core.analysis.device.queues import NO_LAUNCHES, SOME_LAUNCHES, queues
 from tests.device_traces import OP, Ran, profiled, works
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.launches import (
+from opscope.core.analysis.device.launches import (
     AMD,
     NO_CONFIGURATION,
     NO_COUNT,

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from opscope.core.analysis.light_diagnosis import diagnosis
+from opscope.core.analysis.host.light_diagnosis import diagnosis
 from opscope.core.light_format import PHASES, STEP, WIDTH
 from opscope.core.light_summary import Summary
 from opscope.core.schema import PROCESS_MEMORY

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.linking import _last, _next
+from opscope.core.analysis.ops.linking import _last, _next
 
 #: Times since boot and since 1970 beside each other, as of files of unlike tools that are loaded together.
 TIMES = st.sampled_from([0, 10**12, 17 * 10**17]).flatmap(lambda far: st.integers(far, far + 20))

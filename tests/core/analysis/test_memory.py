@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory import BEFORE, OUTSIDE
+from opscope.core.analysis.memory.memory import BEFORE, OUTSIDE
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 

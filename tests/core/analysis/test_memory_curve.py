@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory_curve import memory_curve
+from opscope.core.analysis.memory.memory_curve import memory_curve
 from opscope.profile import Profile
 
 

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory_blocks import (
+from opscope.core.analysis.memory.memory_blocks import (
     ALLOCATED_AGAIN,
     BEFORE_TRACE,
     NO_ADDRESS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from opscope.core.analysis.memory_passes import PASSES, passes
+from opscope.core.analysis.memory.memory_passes import PASSES, passes
 from opscope.profile import Profile
 
 #: Two steps of a training: forward, backward and optimizer of each, and the next forward pass.

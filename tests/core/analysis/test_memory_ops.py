@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory import OUTSIDE
+from opscope.core.analysis.memory.memory import OUTSIDE
 from opscope.profile import Profile
 
 _SELF = ("self_increase", "self_allocated", "self_allocations")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.op_sequences import _alike
+from opscope.core.analysis.device.op_sequences import _alike
 from opscope.core.tables.columns import pairs
 
 _SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=20), min_size=1, max_size=40)

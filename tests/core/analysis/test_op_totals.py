@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import opscope
-from opscope.core.analysis import op_totals, totals
+from opscope.core.analysis.ops import op_totals, totals
 
 TEXTS = (*totals.SAME_OP, "reason")
 SUMS = ("calls", "kernels", "cpu_time", "self_time")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import opscope
-from opscope.core.analysis import op_totals
-from opscope.core.analysis.op_frame import COST_COLUMNS
-from opscope.core.analysis.totals import SAME_OP
+from opscope.core.analysis.ops import op_totals
+from opscope.core.analysis.ops.op_frame import COST_COLUMNS
+from opscope.core.analysis.ops.totals import SAME_OP
 from opscope.core.tables import columns
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from opscope.core.analysis import (
+from opscope.core.analysis.ranks import (
     collective_ends,
     collective_faults,
     collective_rates,
@@ -17,7 +17,7 @@ from opscope.core.analysis import (
     late_causes,
     stragglers,
 )
-from opscope.core.analysis.arrivals import ARRIVALS, PARTS, arrived_apart
+from opscope.core.analysis.ranks.arrivals import ARRIVALS, PARTS, arrived_apart
 from opscope.core.job.exchanges import SCHEMA
 from opscope.core.job.numbering import matched
 from opscope.core.tables.gathered import Gathered, one_piece
@@ -128,7 +128,7 @@ def apart(exchanged: Pieces) -> pl.DataFrame:
 def test_answers_do_not_depend_on_the_pieces(ranks, monkeypatch):
     rows = job(1)
     wanted = dict(answers(rows, RANKS))
-    for user in ("tables.gathered", "analysis.collective_faults"):
+    for user in ("tables.gathered", "analysis.ranks.collective_faults"):
         monkeypatch.setattr(f"opscope.core.{user}.MOST", 50)
     for name, found in answers(rows, ranks):
         assert len(found), name

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from opscope.core.analysis.collective_faults import ALONE, NO_CALLS, NO_GROUP
-from opscope.core.analysis.late_causes import FIRST
+from opscope.core.analysis.ranks.collective_faults import ALONE, NO_CALLS, NO_GROUP
+from opscope.core.analysis.ranks.late_causes import FIRST
 from opscope.profile import Profile, load
 from tests.made_job import TRANSFER, job_files
 

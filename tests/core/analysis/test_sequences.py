@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.sequences import JOINT, apart
+from opscope.core.analysis.device.sequences import JOINT, apart
 from tests.device_traces import OP, Ran, profiled
 
 

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.short_kernels import BOUNDS, kernel_lengths, length_sums, short_kernels
+from opscope.core.analysis.device.short_kernels import (
+    BOUNDS,
+    kernel_lengths,
+    length_sums,
+    short_kernels,
+)
 
 
 def kernels(rows: list[tuple[str, str | None, int]]) -> pl.DataFrame:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.step_times import NO_STEPS, OTHER, PARTS, covered, split
-from opscope.core.analysis.steps import NOTHING, PHASE_COLUMNS
-from opscope.core.analysis.windows import OUTSIDE_WINDOW
+from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW
+from opscope.core.analysis.steps.step_times import NO_STEPS, OTHER, PARTS, covered, split
+from opscope.core.analysis.steps.steps import NOTHING, PHASE_COLUMNS
 from opscope.core.tables.intervals import merge
 from opscope.profile import Profile
 

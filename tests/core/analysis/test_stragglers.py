@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.stragglers import waits_for
+from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.profile import Profile
 
 US = 1_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.utilization import step_utilization
+from opscope.core.analysis.roofline.utilization import step_utilization
 from opscope.core.perf.devices.identify import find
 from opscope.profile import Profile
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution import enclosing
 from opscope.core.attribution.attribute import attribute
 

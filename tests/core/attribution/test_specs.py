@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opscope.core.analysis.op_frame import ops_frame
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.op_frame import ops_frame
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.attribute import attribute
 from opscope.core.attribution.specs import Specs
 from opscope.core.rangetext import RangeTextError, format_call, format_spec, parse, parse_spec

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opscope.core.analysis.energy import FROM_POWER, NO_COUNTER, energy
+from opscope.core.analysis.host.energy import FROM_POWER, NO_COUNTER, energy
 from opscope.core.capture import cpu_samples
 from opscope.core.capture.gpu_samples import QUANTITIES, GpuSamples
 from opscope.core.capture.recorder_sink import Recorder

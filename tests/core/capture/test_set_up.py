@@ -7,7 +7,7 @@ import pytest
 
 import opscope
 from opscope.adapters.shared import compiled
-from opscope.core.analysis.summary import ended_steps
+from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.capture import session
 from opscope.core.capture.recorder_sink import Recorder
 from opscope.readers.recording.process_part import read_part

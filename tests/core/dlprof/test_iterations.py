@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope import load
-from opscope.core.analysis.key_ops import stop_times
+from opscope.core.analysis.steps.key_ops import stop_times
 from opscope.core.attribution.attribute import attribute
 from opscope.core.dlprof.iterations import BadIterationRange, assign, iterations
 from opscope.core.schema import UNCLOSED

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.counter_work import counted_work
+from opscope.core.analysis.roofline.counter_work import counted_work
 from opscope.core.perf.counters import adds_up, known
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.analysis.calls import _dtypes
+from opscope.core.analysis.ops.calls import _dtypes
 from opscope.core.perf.shape_arguments import PLACES, data_arguments
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.devices import trace_target
+from opscope.core.analysis.ops.devices import trace_target
 from opscope.core.perf import entries, tensorcore
 from opscope.core.perf.devices.kernel_names import (
     fast_algorithm,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.roofline import roofline, tick
+from opscope.core.analysis.roofline.roofline import roofline, tick
 from opscope.core.perf.devices.identify import find
 
 H100, _ = find("NVIDIA H100 80GB HBM3")

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opscope.core.analysis.summary import ended_steps
+from opscope.core.analysis.summary.summary import ended_steps
 from opscope.profile import Profile
 from opscope.readers import sqlite
 from opscope.readers.errors import BadInput

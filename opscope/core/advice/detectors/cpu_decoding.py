@@ -12,8 +12,8 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.pace import NO_STEPS
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.input_waits import INPUT_BOUND, VERDICTS, waits
-from opscope.core.analysis.step_times import covered
+from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, waits
+from opscope.core.analysis.steps.step_times import covered
 from opscope.core.tables.intervals import NONE, Ints, merge
 
 #: A part of the waits from which decoding is most of the loader's work.

@@ -19,7 +19,7 @@ from opscope.core.advice.finding import (
 from opscope.core.advice.pace import NO_STEPS, Pace, count, longest, pace
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.input_waits import INPUT_BOUND, VERDICTS, waits
+from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, waits
 
 #: The machine's processors are full above this part (0 … 1) of their time.
 FULL: Final = 0.9

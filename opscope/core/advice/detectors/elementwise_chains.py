@@ -21,7 +21,7 @@ from opscope.core.advice.work import (
     tensors,
     work,
 )
-from opscope.core.analysis.fusable import FAR, pointwise
+from opscope.core.analysis.device.fusable import FAR, pointwise
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.tables.columns import combined, compact, pairs
 

@@ -12,7 +12,7 @@ from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.memory_blocks import ordered
+from opscope.core.analysis.memory.memory_blocks import ordered
 
 #: The part of what is reserved at the peak that is not in use, and how many bytes of it.
 UNUSED: Final = 0.25

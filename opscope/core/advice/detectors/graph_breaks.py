@@ -11,7 +11,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.advice.work import device_time
-from opscope.core.analysis.summary import compiles
+from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.columns import distinct_values
 
 #: How torch.compile names the function in which it goes on after a break, with the line of the break.

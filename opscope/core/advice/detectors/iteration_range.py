@@ -14,7 +14,7 @@ from opscope.core.advice.communicated import as_int, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
-from opscope.core.analysis.iterations import FEWEST, SAME_WORK
+from opscope.core.analysis.steps.iterations import FEWEST, SAME_WORK
 
 #: How many times the median an iteration takes that makes a range very uneven.
 UNEVEN: Final = 3.0

@@ -8,7 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import framework
-from opscope.core.analysis.detected_iterations import NO_KERNELS
+from opscope.core.analysis.steps.detected_iterations import NO_KERNELS
 
 _KEY: Final = (
     "for this profile: `opscope report FILE --key-node OP`, an op that runs once an iteration"

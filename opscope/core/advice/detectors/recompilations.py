@@ -12,7 +12,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, E
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.summary import compiles
+from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.intervals import merge
 
 #: Compilations of one function after its first that are a finding: after one, torch.compile knows which size

@@ -20,7 +20,7 @@ from opscope.core.advice.products import (
     waiting,
 )
 from opscope.core.advice.saying import ms, places, share
-from opscope.core.analysis.roofline import LATENCY_NS
+from opscope.core.analysis.roofline.roofline import LATENCY_NS
 from opscope.core.perf.devices.peaks import Device
 
 _FAMILIES: Final = ("gemm", "conv")

@@ -19,8 +19,8 @@ from opscope.core.advice.pace import (
     said,
 )
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.step_times import covered
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.step_times import covered
 from opscope.core.tables.intervals import NONE, Ints, merge, nest
 
 #: A part of the steps' time from which the saving is worth a change.

@@ -18,7 +18,7 @@ from opscope.core.advice.products import (
     waiting,
 )
 from opscope.core.advice.saying import framework, ms, places, share
-from opscope.core.analysis.roofline import LATENCY_NS
+from opscope.core.analysis.roofline.roofline import LATENCY_NS
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.perf.tensorcore import NO_UNITS, TINY, dtype_reason
 

@@ -10,7 +10,7 @@ from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, D
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
-from opscope.core.analysis.idle import KINDS, NOT_TIMED
+from opscope.core.analysis.device.idle import KINDS, NOT_TIMED
 
 #: A GPU is underutilised if kernels run for less than this part of the time.
 LEAST: Final = 0.5

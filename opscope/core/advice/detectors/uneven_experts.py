@@ -10,7 +10,7 @@ from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
-from opscope.core.analysis.splits import record, split
+from opscope.core.analysis.ranks.splits import record, split
 from opscope.core.tables.columns import any_matches, matching
 
 #: How many times the mean the busiest expert or rank must get.

@@ -9,7 +9,7 @@ import polars as pl
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding, Floats
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.advice.work import and_host, blind, device_time, edit_of, work
-from opscope.core.analysis.fusable import FAR
+from opscope.core.analysis.device.fusable import FAR
 from opscope.core.tables.columns import matching
 
 #: Kernels of one step's optimizer that are worth a change, and their part of the device's time.

@@ -11,9 +11,9 @@ from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, D
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_STEPS, count
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.outliers import FEWEST
-from opscope.core.analysis.step_times import covered
-from opscope.core.analysis.summary import compiles
+from opscope.core.analysis.steps.outliers import FEWEST
+from opscope.core.analysis.steps.step_times import covered
+from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.intervals import Ints, merge
 
 _LEAVE_OUT: Final = {

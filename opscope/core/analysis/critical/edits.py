@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.critical.graph import Graph
 from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
 from opscope.core.analysis.critical.work import COPY, SET
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.tables.intervals import NONE, Ints, distinct
 
 _SPAN = ("process", "thread", "start", "end", "factor")

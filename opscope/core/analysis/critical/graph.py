@@ -29,7 +29,7 @@ from opscope.core.analysis.critical.waits import (
     waits,
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
-from opscope.core.analysis.summary import ended_steps
+from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
 from opscope.core.tables.columns import compact, hand_back

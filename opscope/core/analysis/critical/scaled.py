@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.graph import ARRIVE, LAUNCH, MARK, RETURN, Graph
 from opscope.core.analysis.critical.replay import replay, wall
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.tables.intervals import NONE, Ints
 
 SCHEMA: Final = {

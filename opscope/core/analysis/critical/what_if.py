@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.critical.graph import Graph
 from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
 from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, distinct, nest
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opscope.core.analysis.step_times import Spans, covered
+from opscope.core.analysis.steps.step_times import Spans, covered
 from opscope.core.tables.columns import pairs
 from opscope.core.tables.intervals import Ints, distinct, merge, nest, subtract
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops import Ops
+from opscope.core.analysis.ops.ops import Ops
 from opscope.core.once import once
 from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints

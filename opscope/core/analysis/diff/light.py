@@ -20,8 +20,8 @@ from opscope.core.analysis.diff.reduced import (
     Reduced,
 )
 from opscope.core.analysis.diff.samples import sampled
-from opscope.core.analysis.input_waits import WAITS
-from opscope.core.analysis.warm_up import warm_up
+from opscope.core.analysis.host.input_waits import WAITS
+from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.light_format import PHASES
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace

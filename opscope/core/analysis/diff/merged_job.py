@@ -23,8 +23,8 @@ from opscope.core.analysis.diff.reduced import (
 )
 from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.diff.whole_job import Totals
-from opscope.core.analysis.input_waits import WAITS
-from opscope.core.analysis.step_times import OTHER, PARTS
+from opscope.core.analysis.host.input_waits import WAITS
+from opscope.core.analysis.steps.step_times import OTHER, PARTS
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace

@@ -14,8 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.diff.noise import Typical, noise, typical
-from opscope.core.analysis.step_times import PARTS as PARTS_OF_STEPS
-from opscope.core.analysis.stragglers import work_by_step
+from opscope.core.analysis.ranks.stragglers import work_by_step
+from opscope.core.analysis.steps.step_times import PARTS as PARTS_OF_STEPS
 from opscope.core.tables.narrow import Pieces
 
 #: What a step is split into, and the columns of ``steps.step_table`` that it is made of.

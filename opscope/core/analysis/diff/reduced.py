@@ -20,8 +20,10 @@ from opscope.core.analysis.diff.keys import Keys, numbered
 from opscope.core.analysis.diff.rankwise import RANKED
 from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.diff.whole_job import Totals
-from opscope.core.analysis.ops import Ops
-from opscope.core.analysis.step_times import (
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.windows import bounds
+from opscope.core.analysis.ranks.stragglers import waits_for
+from opscope.core.analysis.steps.step_times import (
     NAMES,
     OTHER,
     PARTS,
@@ -31,9 +33,7 @@ from opscope.core.analysis.step_times import (
     step_at,
     steps_at,
 )
-from opscope.core.analysis.stragglers import waits_for
-from opscope.core.analysis.warm_up import warm_up
-from opscope.core.analysis.windows import bounds
+from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, pairs, spread

@@ -1,0 +1,354 @@
+"""Divide the steps' time by what bounds it: what the device did and, while it did nothing, what held it up.
+
+The parts of a stretch of time exclude each other and add up to it exactly. Each has the time in which nothing
+before it happened. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.device_work import (
+    COMMUNICATION,
+    COMPUTATION,
+    COPY,
+    DeviceWork,
+    spans,
+)
+from opscope.core.analysis.device.idle import HOST, KERNEL, KERNEL_WAIT, UNKNOWN, Gaps, gaps_between
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.step_times import Spans, covered, loads, split
+from opscope.core.analysis.steps.warm_up import warm_up
+from opscope.core.analysis.summary.summary import compiles
+from opscope.core.tables.columns import at, matching
+from opscope.core.tables.intervals import NONE, merge, subtract
+from opscope.core.tables.trace import Trace
+
+#: ``computation``; ``communication`` that no computation hides; ``copying``: copies and sets that nothing
+#: else hides. Then the device is idle while: the program waits for its ``input``; a program is
+#: ``compiling``; the host, which waited for the device, launches too late (``synchronising``); the host
+#: launches too late for other reasons (``host``); a copy was called and has not begun (``staging``); a kernel
+#: starts (``starting``: the gap is under 30 µs); launched work waits for other work (``queued``); it is not
+#: known (``unknown``).
+GPU_PARTS: Final = (
+    *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
+    *("staging", "starting", "queued", "unknown"),
+)
+#: ``input``, ``compiling`` (until something else begins),
+#: ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
+CPU_PARTS: Final = ("input", "compiling", "computation", "communication", "outside")
+#: Calls in which the host waits for the device, CUDA's and HIP's.
+SYNCHRONISES: Final = (
+    r"\A(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|\A(cuda|hip)Memcpy(_v\d+)?\z"
+)
+_NOTHING: Final[Spans] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The stretches of time of one process that are judged: disjoint, in order (ns)."""
+
+    spans: Spans
+    #: How many steps they are; 0 where no steps are known.
+    steps: int
+    #: When each step begins and ends (ns): steps that touch are one stretch.
+    each: Spans = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps that are judged, by process, and how much longer the first ones took than later ones (ns)."""
+
+    of: dict[int, Stretch]
+    #: Time of all steps, the first ones included, and what the first ones took beyond the median.
+    whole: int = 0
+    starting: int = 0
+    started: int = 0
+    #: In how many of the judged steps a program was compiled.
+    compiled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """The time of one device, or on a CPU of one process, by parts (ns); they add up to ``time``."""
+
+    process: int
+    device: int | None
+    time: int
+    steps: int
+    parts: dict[str, int]
+    #: The longest gap (ns) in which the device waited for the host; 0 on a CPU.
+    longest: int = 0
+    #: On a CPU: the standard error (ns) of the time ``outside``, from how its part of a step differs.
+    error: float = 0.0
+
+
+def steps_to_judge(
+    found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
+) -> Steps:
+    """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
+    alone compile.
+
+    ``found`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
+    for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
+    steps and hold the work of one.
+    """
+    rows = found.filter(pl.col("step").is_not_null())
+    if rows.is_empty():
+        return Steps({})
+    waited = asked.group_by("process", "start").agg(pl.col("duration").max())
+    rows = rows.join(waited, on=["process", "start"], how="left", maintain_order="left")
+    rows = rows.with_columns(
+        (pl.col("end") - pl.max_horizontal("time", "duration")).alias("begin"),
+        pl.max_horizontal("time", "duration").alias("time"),
+    )
+    if work is not None:
+        rows = rows.filter(_with_work(rows, work))
+    rows = rows.with_columns(warm_up(rows), _compiles_first(rows, host))
+    rows = rows.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
+    warm = pl.col("warm_up").fill_null(False) | pl.col("compiles_first")
+    later = rows.filter(~warm)
+    usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
+    first = rows.filter(warm).join(usual, on="process", how="left")
+    kept = later if len(later) else rows
+    of, compiled = {}, 0
+    for (process,), part in kept.group_by("process", maintain_order=True):
+        begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
+        of[int(process)] = Stretch(merge(begins, ends), len(part), (begins, ends))
+        spent = covered(host.compiling.get(int(process), _NOTHING), begins, ends)
+        compiled += int(np.count_nonzero(spent))
+    starting = float((first["time"] - first["usual"]).sum() or 0) if len(first) else 0.0
+    return Steps(of, int(rows["time"].sum()), round(starting), len(first), compiled)
+
+
+def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
+    """Return whether each step is among the first ones (at most half) of its process, which alone compile."""
+    found = np.zeros(len(steps), bool)
+    for process, compiling in host.compiling.items():
+        rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
+        rows = rows[np.argsort(steps["begin"].to_numpy()[rows], kind="stable")]
+        start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
+        held = covered(compiling, start, end) > 0
+        first = int(np.argmin(np.append(held, False)))
+        if 2 * first <= len(rows) and not held[first:].any():
+            found[rows[:first]] = True
+    return pl.Series("compiles_first", found, dtype=pl.Boolean)
+
+
+def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
+    """Return whether a device of the step's process ran anything in each step."""
+    process = work.devices["process"].fill_null(NONE).to_numpy()[work.device]
+    found = np.zeros(len(steps), bool)
+    for one in np.unique(process).tolist():
+        rows = np.flatnonzero((steps["process"] == one).fill_null(False).to_numpy())
+        start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
+        found[rows] = covered(spans(work, process == one), start, end) > 0
+    return pl.Series(found, dtype=pl.Boolean)
+
+
+def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Divided]:
+    """Return the time of each device of each process that made steps; if none did, of all devices, each from
+    its first work to its last."""
+    gaps = gaps_between(work)
+    waits = _waited_for(work, trace)
+    found = []
+    for lane, rows in work.lanes(work.device):
+        process, device = work.devices.row(lane)
+        process = NONE if process is None else int(process)
+        mine = gaps.lane == lane
+        if steps.of:
+            judged = steps.of.get(process)
+            if judged is None:
+                continue
+        else:
+            here = gaps.of == lane
+            judged = Stretch(merge(gaps.low[here], gaps.high[here]), 0)
+        kind = work.kind[rows]
+        unions = [spans(work, rows[kind == one]) for one in (COMPUTATION, COMMUNICATION, COPY)]
+        parts = dict.fromkeys(GPU_PARTS, 0)
+        start, end = judged.spans
+        time = int((end - start).sum())
+        for name, part in zip(GPU_PARTS, split(unions, start, end), strict=False):
+            parts[name] = 0 if part is None else int(part.sum())
+        busy = _all(unions)
+        idle = subtract(judged.spans, busy)
+        loading, compiling = (one.get(process, _NOTHING) for one in (host.loading, host.compiling))
+        for name, part in zip(
+            ("input", "compiling"), split([loading, compiling], *idle), strict=True
+        ):
+            parts[name] = 0 if part is None else int(part.sum())
+        rest = subtract(
+            judged.spans,
+            merge(*(np.concatenate(both) for both in zip(loading, compiling, strict=True))),
+        )
+        held = _gaps(work, gaps, mine, rest, waits.get(process, _NOTHING))
+        late = mine & (gaps.kind == HOST)
+        longest = int((gaps.end - gaps.start)[late].max()) if late.any() else 0
+        parts |= held
+        # before the first work of the trace, and after the last
+        edge = time - sum(parts.values())
+        parts["host" if work.with_calls and judged.steps else "unknown"] += edge
+        found.append(Divided(process, device, time, judged.steps, parts, longest))
+    return found
+
+
+def _all(unions: list[Spans]) -> Spans:
+    return merge(*(np.concatenate([one[place] for one in unions]) for place in (0, 1)))
+
+
+def _gaps(
+    work: DeviceWork, gaps: Gaps, mine: NDArray[np.bool_], judged: Spans, waits: Spans
+) -> dict[str, int]:
+    """Return the parts of the gaps of one device (ns), as far as they lie in ``judged``."""
+    start, end, after = (one[mine] for one in (gaps.start, gaps.end, gaps.after))
+    kind = gaps.kind[mine]
+    whole = covered(judged, start, end)
+    called = work.called[after]
+    # a copy's call holds the host up until the copy is made, or its memory was copied
+    copies = (work.kind[after] == COPY) & (work.call[after] >= 0) & (end - start >= KERNEL_WAIT)
+    begun = np.clip(called, start, end)
+    held_up = copies & (work.returned[after] >= end)
+    staging = np.where(held_up, covered(judged, begun, end), 0)
+    rest = whole - staging
+    place = np.searchsorted(waits[0], start, side="right") - 1
+    waited = np.zeros(len(start), bool)
+    if len(waits[0]):
+        waited = (place >= 0) & (waits[1][np.maximum(place, 0)] >= start)
+    sums = {"staging": int(staging.sum())}
+    for name, chosen in (
+        ("synchronising", (kind == HOST) & waited),
+        ("host", (kind == HOST) & ~waited),
+        ("starting", kind == KERNEL),
+        ("queued", (kind != HOST) & (kind != KERNEL) & (kind != UNKNOWN)),
+        ("unknown", kind == UNKNOWN),
+    ):
+        sums[name] = int(rest[chosen].sum())
+    return sums
+
+
+def _waited_for(work: DeviceWork, trace: Trace) -> dict[int, Spans]:
+    """Return by process the times in which a thread waited for the device (ns): in calls that do nothing
+    else, and in those of copies to the host that came back when the copy was made."""
+    calls, memops = trace["calls"], trace["memops"]
+    if calls.is_empty():
+        return {}
+    waiting = matching(calls["name"], SYNCHRONISES)
+    to_host = (memops["kind"].cast(pl.String) == "DtoH").fill_null(False).to_numpy()
+    made = (work.kind == COPY) & (work.call >= 0) & (work.returned >= work.end)
+    made &= at(to_host, np.where(work.kind == COPY, work.row, NONE).astype(np.int64), False)
+    waiting[work.call[made]] = True
+    chosen = calls[np.flatnonzero(waiting)].select("process", "start", "end").drop_nulls("process")
+    return {
+        int(process): merge(part["start"].to_numpy(), part["end"].to_numpy())
+        for (process,), part in chosen.group_by("process")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the host's ranges tell, by process (ns): waits for input, compilations, outermost ops."""
+
+    loading: dict[int, Spans]
+    compiling: dict[int, Spans]
+    ops: dict[int, Spans]
+    #: Of the outermost ops: how many, and their median length.
+    many: int
+    median: float
+
+
+def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
+    """Return what the ranges tell; ``waits`` is ``input_waits.waits``. Ops only if the CPU is the device."""
+    trace = ops.attribution.trace
+    loading = _by_process(waits.filter("timed"))
+    compiling = _by_process(compiles(trace))
+    if not cpu_only:
+        return Host(loading, compiling, {}, 0, 0.0)
+    ranges, meaning = trace["ranges"], ops.attribution.meaning
+    talks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    outer = np.zeros(len(ranges), bool)
+    outer[ops.rows[ops.times.parent < 0]] = True
+    outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
+    rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
+    length = (rows["end"] - rows["start"]).median()
+    outermost = _by_process(rows)
+    for process, mine in compiling.items():
+        both = [one.get(process, _NOTHING) for one in (loading, outermost)]
+        compiling[process] = _until_run(mine, _all(both))
+    return Host(loading, compiling, outermost, len(rows), float(length or 0))
+
+
+def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:
+    return {
+        NONE if process is None else int(process): merge(
+            part["start"].to_numpy(), part["end"].to_numpy()
+        )
+        for (process,), part in rows.select("process", "start", "end").group_by("process")
+    }
+
+
+def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
+    """Return the time of each process that made steps or, if none did, ran ops: from its first op to its
+    last. ``exchanged`` is ``distributed.exchanged``."""
+    talking = _by_process(
+        exchanged.filter(pl.col("end").is_not_null() & pl.col("start").is_not_null())
+    )
+    judged = steps.of or {
+        process: Stretch((first[:1], last[-1:]), 0)
+        for process, (first, last) in host.ops.items()
+        if len(first)
+    }
+    found = []
+    for process, stretch in sorted(judged.items()):
+        start, end = stretch.spans
+        kinds = [
+            one.get(process, _NOTHING) for one in (host.loading, host.compiling, host.ops, talking)
+        ]
+        sums = [0 if part is None else int(part.sum()) for part in split(kinds, start, end)]
+        time = int((end - start).sum())
+        parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
+        error = _error(stretch.each, _all([one for one in kinds if one is not None]))
+        found.append(Divided(process, None, time, stretch.steps, parts, error=error))
+    return found
+
+
+def _error(steps: Spans, known: Spans) -> float:
+    """Return the standard error (ns) of the steps' time outside ``known``, as a ratio of sums has it
+    (Cochran, Sampling Techniques, 1977, 6.3); infinite for one step."""
+    start, end = steps
+    many = len(start)
+    if not many:
+        return 0.0
+    length = (end - start).astype(np.float64)
+    outside = length - covered(known, start, end)
+    if many < 2 or not length.sum():
+        return float("inf")
+    off = outside - outside.sum() / length.sum() * length
+    return float(np.sqrt(many / (many - 1) * (off**2).sum()))
+
+
+def _until_run(compiling: Spans, others: Spans) -> Spans:
+    """Return the compilations, each until something else begins: TensorFlow optimises a graph, under no
+    range, as it first runs it."""
+    if not len(compiling[0]) or not len(others[0]):
+        return compiling
+    place = np.searchsorted(others[0], compiling[1], side="left")
+    after = others[0][np.minimum(place, len(others[0]) - 1)]
+    return merge(compiling[0], np.maximum(compiling[1], after))
+
+
+def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
+    """Return the rows of ``distributed.exchanged`` that ended in a judged step; all if none are judged."""
+    if not steps.of:
+        return exchanged
+    end = exchanged["end"].fill_null(NONE).to_numpy()
+    process = exchanged["process"].fill_null(NONE).to_numpy()
+    found = np.zeros(len(exchanged), bool)
+    for one, judged in steps.of.items():
+        mine = np.flatnonzero(process == one)
+        found[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
+    return exchanged.filter(pl.Series(found, dtype=pl.Boolean))

@@ -1,0 +1,132 @@
+"""The bandwidth that copies and sets reach, by kind: as a summary, and over time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.thinned import POINTS, thinned
+from opscope.core.tables.columns import known_sum
+from opscope.core.tables.intervals import Ints, union_length
+
+NO_BYTES: Final = "the trace does not record how many bytes were moved"
+SOME_BYTES: Final = "some copies have no recorded bytes; they are in no rate"
+NO_TIME: Final = "the copies took less time than the clock resolves"
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "kind": pl.String,
+    "src_kind": pl.String,
+    "dst_kind": pl.String,
+    "calls": pl.Int64,
+    "bytes": pl.Int64,
+    "total": pl.Int64,
+    "busy_time": pl.Int64,
+    "mean_bandwidth": pl.Float64,
+    "least_bandwidth": pl.Float64,
+    "median_bandwidth": pl.Float64,
+    "most_bandwidth": pl.Float64,
+    "reason": pl.String,
+}
+_CURVE: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "kind": pl.String,
+    "time": pl.Int64,
+    "moving_bandwidth": pl.Float64,
+}
+_BY: Final = ("process", "device", "kind", "src_kind", "dst_kind")
+
+
+def bandwidth(memops: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, device, kind of copy and kinds of memory, by time: process, device, kind,
+    src_kind, dst_kind, calls, bytes, total, busy_time (ns), mean_bandwidth, least_bandwidth,
+    median_bandwidth, most_bandwidth (bytes/s), reason.
+
+    ``memops`` is the trace's table. ``mean_bandwidth`` is the bytes over the time of the copies whose
+    bytes are known; the others are of single copies. Copies without a length have no rate of their own.
+    All are null where no bytes are recorded.
+    """
+    length = pl.col("end") - pl.col("start")
+    known = pl.col("bytes").is_not_null()
+    rate = pl.col("bytes").filter(length > 0) / length.filter(length > 0) * 1e9
+    timed = length.filter(known).sum()
+    frame = (
+        memops.with_columns(pl.col("kind", "src_kind", "dst_kind").cast(pl.String))
+        .group_by(_BY, maintain_order=True)
+        .agg(
+            pl.len().alias("calls"),
+            known_sum("bytes"),
+            length.sum().alias("total"),
+            pl.struct("start", "end")
+            .map_batches(_union, return_dtype=pl.Int64, returns_scalar=True)
+            .alias("busy_time"),
+            pl.when(known.any() & (timed > 0))
+            .then(pl.col("bytes").sum() / timed * 1e9)
+            .alias("mean_bandwidth"),
+            rate.min().alias("least_bandwidth"),
+            rate.median().alias("median_bandwidth"),
+            rate.max().alias("most_bandwidth"),
+            pl.when(~known.any())
+            .then(pl.lit(NO_BYTES))
+            .when(~known.all())
+            .then(pl.lit(SOME_BYTES))
+            .when(timed == 0)
+            .then(pl.lit(NO_TIME))
+            .alias("reason"),
+        )
+    )
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()).sort(
+        "total", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True
+    )
+
+
+def _union(rows: pl.Series) -> int:
+    frame = rows.struct.unnest()
+    return union_length(frame["start"].to_numpy(), frame["end"].to_numpy())
+
+
+def bandwidth_curve(memops: pl.DataFrame, most: int = POINTS) -> pl.DataFrame:
+    """Return the bandwidth of each process, device and kind of copy over time: process, device, kind, time
+    (ns), moving_bandwidth (bytes/s, of all copies of the kind that run then, added up).
+
+    A value holds until the next row of its kind. Of a kind with more than ``most`` changes, the points that
+    stay keep the extremes. Copies without bytes or without a length are left out.
+    """
+    sized = memops.filter(pl.col("bytes").is_not_null() & (pl.col("end") > pl.col("start")))
+    parts = []
+    for (process, device, kind), rows in sized.with_columns(
+        pl.col("kind").cast(pl.String)
+    ).group_by("process", "device", "kind", maintain_order=True):
+        time, value = moving(*(rows[name].to_numpy() for name in ("start", "end", "bytes")))
+        keep = thinned(time, value, most)
+        key = {"process": process, "device": device, "kind": kind}
+        parts.append(
+            pl.DataFrame({"time": time[keep], "moving_bandwidth": value[keep]})
+            .with_columns(pl.lit(one, _CURVE[name]).alias(name) for name, one in key.items())
+            .select(*_CURVE)
+        )
+    whole = pl.concat(parts) if parts else pl.DataFrame(schema=_CURVE)
+    return whole.sort("process", "device", "kind", "time", maintain_order=True, nulls_last=True)
+
+
+def moving(start: Ints, end: Ints, size: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    """Return the times (ns) at which the sum of the rates (bytes/s) of running copies changes, and the sums.
+
+    The sum is exactly 0 where no copy runs.
+    """
+    rate = size / (end - start) * 1e9
+    time = np.concatenate((end, start))
+    order = np.argsort(time, kind="stable")  # at one time, what ends is taken off first
+    change = np.concatenate((-rate, rate))[order]
+    running = np.cumsum(np.repeat(np.array([-1, 1]), len(start))[order])
+    value = np.cumsum(change)
+    # floating-point remainders of what has ended do not stay: sums begin anew where nothing runs
+    idle = np.where(running == 0, value, 0.0)
+    since = np.maximum.accumulate(np.where(running == 0, np.arange(len(value)), -1))
+    value = value - np.where(since >= 0, idle[since], 0.0)
+    last = np.append(time[order][1:] != time[order][:-1], True) if len(time) else np.empty(0, bool)
+    return time[order][last], np.maximum(value[last], 0.0)

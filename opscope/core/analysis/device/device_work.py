@@ -1,0 +1,163 @@
+"""All that ran on devices as one table of arrays: kernels, copies and sets by start, with their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.attribute import Launched
+from opscope.core.job.exchanges import KERNELS
+from opscope.core.tables.columns import at, matching, pairs
+from opscope.core.tables.intervals import NONE, Ints, merge
+from opscope.core.tables.trace import Trace
+
+#: What a row is.
+COMPUTATION: Final = 0
+COMMUNICATION: Final = 1
+COPY: Final = 2
+_NULL: Final = -(1 << 40)  # no number of a process, device or stream
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """Kernels, copies and sets by start; every array has one entry a row.
+
+    ``kind``: COMPUTATION, COMMUNICATION (kernels of collectives) or COPY (copies and sets).
+    ``row``: the row of ``kernels``, or of ``memops`` if ``kind`` is COPY. ``start``, ``end`` (ns).
+    ``call``: the row of ``calls`` that launched it (-1: not recorded); a CUDA graph's launch launches many.
+    ``called``, ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of
+    ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
+    the captured window in which it began, so that what lies between two windows is no idle time.
+    ``with_calls``: whether the trace records launches at all. ``timed``: whether the times are those at which
+    the work ran; files of totals only have the lengths.
+    """
+
+    kind: NDArray[np.uint8]
+    row: NDArray[np.int32]
+    start: Ints
+    end: Ints
+    call: NDArray[np.int32]
+    called: Ints
+    returned: Ints
+    stream: NDArray[np.int32]
+    device: NDArray[np.int32]
+    part: NDArray[np.int32]
+    streams: pl.DataFrame
+    devices: pl.DataFrame
+    with_calls: bool
+    timed: bool
+
+    def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
+        """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
+        if not len(key):
+            return
+        many = int(key.max()) + 1
+        # a stable sort of 16 bits is a radix sort: one pass
+        order = np.argsort(key.astype(np.uint16) if many < 1 << 16 else key, kind="stable")
+        edges = np.searchsorted(key[order], np.arange(many + 1))
+        for number in range(many):
+            yield number, order[edges[number] : edges[number + 1]]
+
+
+def device_work(ops: Ops) -> DeviceWork:
+    """Return the kernels, copies and sets of a trace by start."""
+    attribution = ops.attribution
+    trace = attribution.trace
+    tables = ((trace["kernels"], attribution.kernels), (trace["memops"], attribution.memops))
+    kernels, copies = (len(table) for table, _ in tables)
+    start, end = (
+        np.concatenate([table[name].to_numpy() for table, _ in tables]) for name in ("start", "end")
+    )
+    kind = np.zeros(kernels + copies, np.uint8)
+    kind[:kernels][_communicates(ops)] = COMMUNICATION
+    kind[kernels:] = COPY
+    row = np.concatenate([np.arange(kernels, dtype=np.int32), np.arange(copies, dtype=np.int32)])
+    call = np.concatenate([_calls(launched) for _, launched in tables])
+
+    def column(name: str) -> Ints:  # 8 bytes a row: each is given up when it is paired
+        return np.concatenate(
+            [table[name].cast(pl.Int64).fill_null(_NULL).to_numpy() for table, _ in tables]
+        )
+
+    of_process, of_device, on = pairs(column("process"), column("device"))
+    of, of_stream, lane = pairs(on, column("stream"))
+    devices = _named({"process": of_process, "device": of_device})
+    streams = devices[of].with_columns(_named({"stream": of_stream})["stream"])
+    order = _by_start(start)
+    call = call[order]
+    begun, ended = (trace["calls"][name].to_numpy() for name in ("start", "end"))
+    return DeviceWork(
+        kind[order],
+        row[order],
+        start[order],
+        end[order],
+        call,
+        at(begun, call, 0),
+        at(ended, call, 0),
+        lane[order],
+        on[order],
+        _parts(trace, column("process")[order], start[order]),
+        streams,
+        devices,
+        trace.has("calls"),
+        _timed(trace),
+    )
+
+
+def _timed(trace: Trace) -> bool:
+    """Return whether work has the times at which it ran; readers of totals lay it end to end, and say so."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    return not any(origin.get("times") for origin in origins)
+
+
+def _communicates(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether each kernel is a collective's, by name or op: HCCL's kernels are plain copies."""
+    attribution = ops.attribution
+    talks = (ops.readings["op_type"].cast(pl.String) == "communication").fill_null(False).to_numpy()
+    reading = at(attribution.meaning.reading, attribution.kernels.op)
+    named = matching(attribution.trace["kernels"]["name"], KERNELS)
+    found: NDArray[np.bool_] = named | at(talks, reading, False)
+    return found
+
+
+def _calls(launched: Launched) -> NDArray[np.int32]:
+    """Return the call that launched each row: for a CUDA graph's work the call that replayed the graph."""
+    return np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int32)
+
+
+def _by_start(start: Ints) -> Ints | slice:
+    """Return the rows by start; a slice where they are in order already, as NumPy then copies nothing."""
+    if not len(start) or bool((start[1:] >= start[:-1]).all()):
+        return slice(None)
+    return np.argsort(start, kind="stable")
+
+
+def _named(columns: dict[str, NDArray[Any]]) -> pl.DataFrame:
+    types = {"process": pl.Int32, "device": pl.Int32, "stream": pl.Int64}
+    return pl.DataFrame(columns).select(
+        pl.when(pl.col(name) != _NULL).then(name).cast(types[name]).alias(name) for name in columns
+    )
+
+
+def _parts(trace: Trace, process: Ints, start: Ints) -> NDArray[np.int32]:
+    """Return the number of the captured window in which each row begins; 0 where all was captured."""
+    found = np.zeros(len(start), np.int32)
+    for (number,), windows in trace["windows"].group_by("process"):
+        low, _ = merge(windows["start"].to_numpy(), windows["end"].to_numpy())
+        here = np.flatnonzero(process == number)
+        found[here] = np.searchsorted(low, start[here], side="right")
+    return found
+
+
+def spans(work: DeviceWork, rows: Ints | NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the union of the times of these rows, as ``intervals.merge`` returns it."""
+    return merge(work.start[rows], work.end[rows])
+
+
+__all__ = ["COMMUNICATION", "COMPUTATION", "COPY", "NONE", "DeviceWork", "device_work", "spans"]

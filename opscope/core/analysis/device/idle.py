@@ -1,0 +1,159 @@
+"""Idle time of devices and streams, by what the next kernel waited for: the host, its launch, or other work.
+
+The kinds are those of Holistic Trace Analysis. A gap is *host wait* if the launch of what ends it began after
+the work before it had ended: the host was late. Else it is *kernel wait* if it is shorter than 30 µs: what
+it takes to start a kernel. Else it is *other*: the kernel was queued, and waited for an event, another stream
+or a resource. Without a launch record the kind is *unknown*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.tables.intervals import NONE, Ints
+
+#: A gap of a queued kernel below this many ns is the time that it takes to start a kernel (HTA's default).
+KERNEL_WAIT: Final = 30_000
+#: The kinds of gaps, by number.
+KINDS: Final = ("host_wait", "kernel_wait", "other_wait", "unknown_wait")
+HOST, KERNEL, OTHER, UNKNOWN = range(4)
+NO_LAUNCHES: Final = "the trace records no launches, so what the device waited for is not known"
+SOME_LAUNCHES: Final = "some launches are not recorded: their gaps are of no known kind"
+NOT_TIMED: Final = "the file has totals and no times: when each kernel ran is not known"
+By = Literal["device", "stream"]
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "window": pl.Int64,
+    "busy_time": pl.Int64,
+    "idle_time": pl.Int64,
+    "idle_share": pl.Float64,
+    **dict.fromkeys(KINDS, pl.Int64),
+    "idle_gaps": pl.Int64,
+    "longest_gap": pl.Int64,
+    "reason": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The times in which a device (or stream) ran nothing, between two pieces of work; by lane and start.
+
+    ``lane``: row of ``work.devices`` or ``work.streams``. ``start``, ``end`` (ns). ``kind``: place in KINDS.
+    ``after``: the row of ``work`` that ends the gap. ``low``, ``high`` (ns): first start and last end of each
+    stretch of work that was captured in one piece, and ``of`` its lane.
+    """
+
+    lane: NDArray[np.int32]
+    start: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+    after: Ints
+    of: NDArray[np.int32]
+    low: Ints
+    high: Ints
+
+
+def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> Gaps:
+    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*."""
+    found: list[tuple[Ints, Ints, Ints, int]] = []
+    stretches: list[tuple[int, int, int]] = []
+    for lane, rows in work.lanes(work.device if by == "device" else work.stream):
+        part = work.part[rows]
+        for begin, after in _runs(part):
+            here = rows[begin:after]
+            reach = np.maximum.accumulate(work.end[here])
+            start = work.start[here]
+            idle = np.flatnonzero(start[1:] > reach[:-1])
+            found.append((reach[idle], start[idle + 1], here[idle + 1], lane))
+            stretches.append((lane, int(start[0]), int(reach[-1])))
+    empty = np.empty(0, np.int64)
+    start = np.concatenate([one[0] for one in found] or [empty])
+    end = np.concatenate([one[1] for one in found] or [empty])
+    ends_it = np.concatenate([one[2] for one in found] or [empty])
+    lanes = np.repeat([one[3] for one in found], [len(one[0]) for one in found]).astype(np.int32)
+    of, low, high = (np.array([one[place] for one in stretches], np.int64) for place in range(3))
+    kind = _kinds(work, start, end, ends_it, least)
+    return Gaps(lanes, start, end, kind, ends_it, of.astype(np.int32), low, high)
+
+
+def _runs(values: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Return begin and end of each run of equal values."""
+    edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+    return [(begin, end) for begin, end in pairwise(edges) if end > begin]
+
+
+def _kinds(work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int) -> NDArray[np.uint8]:
+    known = work.call[after] >= 0
+    late = work.called[after] > start
+    kind = np.where(late, HOST, np.where(end - start < least, KERNEL, OTHER))
+    return np.where(known, kind, UNKNOWN).astype(np.uint8)
+
+
+def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.DataFrame:
+    """Return one row per process and device, or per stream: process, device, stream (null for a device),
+    window, busy_time, idle_time, idle_share, host_wait, kernel_wait, other_wait, unknown_wait (ns),
+    idle_gaps, longest_gap (ns), reason.
+
+    ``window`` is from the first start to the last end; with several captured windows, their sum.
+    busy_time + idle_time = window, and the four kinds add up to idle_time. Without any launch record the
+    kinds but ``unknown_wait`` are null; ``reason`` says what is not known.
+    """
+    gaps = gaps_between(work, by, least)
+    names = work.devices if by == "device" else work.streams
+    many = len(names)
+    length = gaps.end - gaps.start
+    kinds = _sums(gaps.lane.astype(np.int64) * len(KINDS) + gaps.kind, length, many * len(KINDS))
+    kinds = kinds.reshape(many, len(KINDS))
+    window, idle_time = _sums(gaps.of, gaps.high - gaps.low, many), kinds.sum(1)
+    longest = np.zeros(many, np.int64)
+    np.maximum.at(longest, gaps.lane, length)
+    frame = names.with_columns(
+        *([pl.lit(None, pl.Int64).alias("stream")] if by == "device" else []),
+        pl.Series("window", window),
+        pl.Series("busy_time", window - idle_time),
+        pl.Series("idle_time", idle_time),
+        *(pl.Series(name, kinds[:, place]) for place, name in enumerate(KINDS)),
+        pl.Series("idle_gaps", np.bincount(gaps.lane, minlength=many).astype(np.int64)),
+        pl.Series("longest_gap", longest),
+        (pl.Series("idle_share", idle_time) / pl.Series("window", window)).fill_nan(None),
+    )
+    frame = reasoned(frame, work.with_calls)
+    if not work.timed:
+        known = {"process", "device", "stream"}
+        frame = frame.with_columns(
+            pl.lit(None).alias(name) for name in _SCHEMA if name not in known
+        ).with_columns(pl.lit(NOT_TIMED).alias("reason"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+
+
+def _sums(place: NDArray[np.integer], length: Ints, many: int) -> Ints:
+    """Return the sum of the lengths (ns) of each place; ``bincount`` would add floating-point numbers."""
+    found = np.zeros(many, np.int64)
+    np.add.at(found, place, length)
+    return found
+
+
+def reasoned(frame: pl.DataFrame, with_calls: bool) -> pl.DataFrame:
+    """Return the frame with ``reason``; without launches in the trace, the known kinds are null, not 0."""
+    if not with_calls:
+        nothing = (pl.lit(None, pl.Int64).alias(name) for name in KINDS[:UNKNOWN])
+        return frame.with_columns(*nothing, pl.lit(NO_LAUNCHES).alias("reason"))
+    some = pl.when(pl.col("unknown_wait") > 0).then(pl.lit(SOME_LAUNCHES))
+    return frame.with_columns(some.alias("reason"))
+
+
+def host_gaps(gaps: Gaps) -> Ints:
+    """Return the gaps in which the device waited for the host."""
+    return np.flatnonzero(gaps.kind == HOST)
+
+
+__all__ = ["HOST", "KERNEL_WAIT", "KINDS", "NONE", "Gaps", "gaps_between", "host_gaps", "idle"]

@@ -1,0 +1,132 @@
+"""Idle time of each device in each step, by what the device waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.device.device_work import DeviceWork, spans
+from opscope.core.analysis.device.idle import (
+    HOST,
+    KERNEL_WAIT,
+    KINDS,
+    UNKNOWN,
+    gaps_between,
+    reasoned,
+)
+from opscope.core.analysis.ops.windows import captured_steps
+from opscope.core.analysis.summary.summary import ended_steps
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import Ints
+
+_SCHEMA: Final = {
+    "step": pl.Int64,
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "time": pl.Int64,
+    "busy_time": pl.Int64,
+    "idle_time": pl.Int64,
+    "idle_share": pl.Float64,
+    **dict.fromkeys(KINDS, pl.Int64),
+    "reason": pl.String,
+}
+
+
+def idle_steps(
+    attribution: Attribution, work: DeviceWork, least: int = KERNEL_WAIT
+) -> pl.DataFrame:
+    """Return one row per step, process and device: step, process, device, time, busy_time, idle_time (ns),
+    idle_share, host_wait, kernel_wait, other_wait, unknown_wait (ns), reason.
+
+    busy_time + idle_time = time, the step's length on the host; the kinds add up to idle_time. A gap that
+    a step only has a part of counts with that part. Before the device's first work the kind is that of a
+    gap since the step's start; after its last, the host launched nothing more: host wait.
+    """
+    steps = numbered_steps(attribution) if work.timed else pl.DataFrame()
+    if steps.is_empty():
+        return pl.DataFrame(schema=_SCHEMA)
+    gaps = gaps_between(work, "device", least)
+    parts = []
+    for lane, rows in work.lanes(work.device):
+        process, device = work.devices.row(lane)
+        mine = steps.filter(pl.col("process").eq_missing(pl.lit(process, pl.Int32)))
+        if mine.is_empty() or not len(rows):
+            continue
+        first, last = mine["start"].to_numpy(), mine["end"].to_numpy()
+        busy = _inside(*spans(work, rows), first, last)
+        here = np.flatnonzero(gaps.lane == lane)
+        length: dict[int, Ints] = {}
+        for number in range(len(KINDS)):
+            of = here[gaps.kind[here] == number]
+            length[number] = _inside(gaps.start[of], gaps.end[of], first, last)
+        for number, start, end in _edges(work, rows, gaps.low[gaps.of == lane], first, last, least):
+            length[number] = length[number] + np.maximum(end - start, 0)
+        # between two captured windows nothing is known
+        length[UNKNOWN] = length[UNKNOWN] + (last - first) - busy - sum(length.values())
+        parts.append(
+            mine.select(
+                "step",
+                "process",
+                pl.lit(device, pl.Int32).alias("device"),
+                (pl.col("end") - pl.col("start")).alias("time"),
+                pl.Series("busy_time", busy),
+                pl.Series("idle_time", last - first - busy),
+                *(pl.Series(KINDS[number], value) for number, value in length.items()),
+            )
+        )
+    if not parts:
+        return pl.DataFrame(schema=_SCHEMA)
+    share = (pl.col("idle_time") / pl.col("time")).fill_nan(None).alias("idle_share")
+    frame = reasoned(pl.concat(parts), work.with_calls).with_columns(share)
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()).sort(
+        "process", "device", "step", maintain_order=True
+    )
+
+
+def _edges(
+    work: DeviceWork, rows: Ints, low: Ints, first: Ints, last: Ints, least: int
+) -> Iterator[tuple[int, Ints, Ints]]:
+    """Yield kind, start and end (ns) of each step's time before the first work and after the last."""
+    begin, end = int(work.start[rows[0]]), int(work.end[rows].max())
+    row = rows[0]
+    before = np.minimum(begin, last)
+    known, late = work.call[row] >= 0, work.called[row] > first
+    short = begin - first < least
+    for number, chosen in enumerate(
+        (
+            known & late,
+            known & ~late & short,
+            known & ~late & ~short,
+            np.full(len(first), not known),
+        )
+    ):
+        yield number, np.where(chosen, first, before), before
+    yield (HOST if work.with_calls else UNKNOWN), np.maximum(end, first), last
+
+
+def _inside(start: Ints, end: Ints, first: Ints, last: Ints) -> Ints:
+    """Return how much (ns) of disjoint intervals in order lies in each [first, last)."""
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(end - start)))
+
+    def until(time: Ints) -> Ints:
+        place = np.searchsorted(start, time, side="right")
+        over = at(end, place - 1, 0) - time
+        found: Ints = total[place] - np.where(place > 0, np.maximum(over, 0), 0)
+        return found
+
+    return until(last) - until(first)
+
+
+def numbered_steps(attribution: Attribution) -> pl.DataFrame:
+    """Return step, process, start and end (ns) of each captured step that has a number."""
+    trace, meaning = attribution.trace, attribution.meaning
+    ranges = trace["ranges"].with_row_index("_row")
+    steps = captured_steps(trace, ended_steps(ranges))
+    numbers = [meaning.readings[code].step for code in meaning.reading[steps["_row"].to_numpy()]]
+    return steps.select(
+        pl.Series("step", numbers, dtype=pl.Int64), "process", "start", "end"
+    ).filter(pl.col("step").is_not_null() & (pl.col("end") > pl.col("start")))

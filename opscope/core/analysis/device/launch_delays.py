@@ -1,0 +1,187 @@
+"""What launching costs: the calls, the wait of the work after them, and kernels shorter than their launch.
+
+A call that launches a CUDA graph starts many kernels. It is one launch, whose work begins with the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.device_work import COPY, DeviceWork
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import at, gather, pairs
+from opscope.core.tables.intervals import Ints
+
+#: What a call launched.
+WHAT: Final = ("kernel", "copy", "set", "CUDA graph")
+GRAPH: Final = 3
+#: The measures of launches, in order.
+MEASURES: Final = ("launch call", "delay", "queued", "execution")
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "kind": pl.String,
+    "measure": pl.String,
+    "launches": pl.Int64,
+    **dict.fromkeys(("min", "mean", "median", "p90", "p95", "p99", "max"), pl.Float64),
+    "total": pl.Int64,
+}
+_SHORT: Final = {
+    "name": pl.String,
+    "op": pl.String,
+    "launches": pl.Int64,
+    "short_launches": pl.Int64,
+    "shorter_share": pl.Float64,
+    "total": pl.Int64,
+    "shorter_time": pl.Int64,
+    "launching_time": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """One entry a call that launched something, per stream or device that it launched on.
+
+    ``lane``: row of ``work.devices`` or ``work.streams``. ``call``: row of ``calls``; ``called``,
+    ``returned``: its begin and end, ``start``: that of the first of its work (ns). ``work``: that row of the
+    device work. ``busy``: durations of its work added up (ns); ``many``: how many pieces of work.
+    """
+
+    lane: NDArray[np.int32]
+    call: NDArray[np.int32]
+    called: Ints
+    returned: Ints
+    start: Ints
+    work: Ints
+    busy: Ints
+    many: Ints
+
+
+def launches_of(work: DeviceWork, lane: NDArray[np.int32]) -> Launches:
+    """Return the launches on each lane (``work.device`` or ``work.stream``); other work is left out."""
+    rows = np.flatnonzero(work.call >= 0)
+    if len(rows) and np.bincount(work.call[rows]).max() == 1:  # nothing to group, mostly
+        return Launches(
+            lane[rows], work.call[rows], work.called[rows], work.returned[rows], work.start[rows],
+            rows, (work.end - work.start)[rows], np.ones(len(rows), np.int64),
+        )  # fmt: skip
+    _, _, number = pairs(lane[rows], work.call[rows])
+    order = np.argsort(number, kind="stable")  # of one launch, the first to start comes first
+    begin = np.flatnonzero(np.append(True, number[order][1:] != number[order][:-1]))
+    if not len(rows):
+        begin = begin[:0]
+    head = rows[order[begin]]
+    length = (work.end - work.start)[rows[order]]
+    many = np.diff(np.append(begin, len(rows)))
+    busy = np.add.reduceat(length, begin) if len(begin) else length
+    return Launches(
+        lane[head], work.call[head], work.called[head], work.returned[head], work.start[head],
+        head, busy, many,
+    )  # fmt: skip
+
+
+def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
+    """Return four rows per process, device and kind of work, one a measure: process, device, kind, measure,
+    launches, min, mean, median, p90, p95, p99, max, total (ns). ``memops`` is the trace's table.
+
+    Measures: *launch call*, the call on the host; *delay*, from the call's begin to the start of its work;
+    *queued*, from the call's end to that start, 0 if the work started before the call returned;
+    *execution*, the durations of the call's work. Percentiles are interpolated linearly.
+    """
+    found = launches_of(work, work.device)
+    kind = _what(work, found, memops)
+    device, of, number = pairs(found.lane, kind)
+    values = (
+        found.returned - found.called,
+        found.start - found.called,
+        np.maximum(found.start - found.returned, 0),
+        found.busy,
+    )
+    rows: list[dict[str, Any]] = []
+    for place, (lane, what) in enumerate(zip(device.tolist(), of.tolist(), strict=True)):
+        process, on = work.devices.row(lane)
+        here = np.flatnonzero(number == place)
+        for measure, value in zip(MEASURES, values, strict=True):
+            mine = value[here]
+            middle = np.percentile(mine, (50, 90, 95, 99))
+            names = ("median", "p90", "p95", "p99")
+            rows.append(
+                {
+                    "process": process,
+                    "device": on,
+                    "kind": WHAT[what],
+                    "measure": measure,
+                    "launches": len(mine),
+                    "min": float(mine.min()),
+                    "mean": float(mine.mean()),
+                    **dict(zip(names, middle.tolist(), strict=True)),
+                    "max": float(mine.max()),
+                    "total": int(mine.sum()),
+                }
+            )
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _what(work: DeviceWork, found: Launches, memops: pl.DataFrame) -> NDArray[np.uint8]:
+    """Return the place in WHAT of what each launch launched."""
+    kind = work.kind[found.work]
+    copies = np.flatnonzero(kind == COPY)
+    sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
+    what = np.zeros(len(kind), np.uint8)
+    what[copies] = np.where(sets[work.row[found.work[copies]]], 2, 1)
+    what[found.many > 1] = GRAPH
+    return what
+
+
+def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
+    """Return one row per kernel that at least once ran shorter than the call that launched it, by the time of
+    those calls: name, op, launches, short_launches, shorter_share, total, shorter_time, launching_time (ns).
+
+    ``total`` is of all the kernel's launches, ``shorter_time`` of the short ones, and ``launching_time`` is
+    that of their calls. ``op`` is the op that the kernel most often belongs to. Calls that launch a CUDA
+    graph are left out: one call launches all its kernels.
+    """
+    attribution = ops.attribution
+    found = launches_of(work, work.device)
+    alone = np.flatnonzero((found.many == 1) & (work.kind[found.work] != COPY))
+    row = work.row[found.work[alone]]
+    call = (found.returned - found.called)[alone]
+    busy = found.busy[alone]
+    short = busy < call
+    reading = at(attribution.meaning.reading, attribution.kernels.op[row])
+    frame = pl.DataFrame(
+        {
+            "name": attribution.trace["kernels"]["name"].gather(row),
+            "op": gather(ops.readings["op"], reading),
+            "short": short,
+            "busy": busy,
+            "short_busy": np.where(short, busy, 0),
+            "short_call": np.where(short, call, 0),
+        }
+    )
+    by_op = frame.group_by("name", "op").agg(
+        pl.len().alias("launches"),
+        pl.col("short").sum().alias("short_launches"),
+        pl.col("busy", "short_busy", "short_call").sum(),
+    )
+    return (
+        by_op.with_columns(pl.col("name", "op").cast(pl.String))
+        .sort("launches", "op", descending=[True, False], nulls_last=True)
+        .group_by("name", maintain_order=True)
+        .agg(
+            pl.col("op").first(),
+            pl.col("launches", "short_launches").sum(),
+            pl.col("busy").sum().alias("total"),
+            pl.col("short_busy").sum().alias("shorter_time"),
+            pl.col("short_call").sum().alias("launching_time"),
+        )
+        .filter(pl.col("short_launches") > 0)
+        .with_columns((pl.col("short_launches") / pl.col("launches")).alias("shorter_share"))
+        .sort("launching_time", "name", descending=[True, False])
+        .select(pl.col(name).cast(dtype) for name, dtype in _SHORT.items())
+    )

@@ -1,0 +1,134 @@
+"""What each op runs on the device, as a sequence of kernels, and how often each sequence comes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.device.sequences import JOINT, named_work, op_of
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import at, gather, pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+_SCHEMA: Final = {
+    "op": pl.String,
+    "kernel_sequence": pl.String,
+    "sequence_length": pl.Int64,
+    "occurrences": pl.Int64,
+    "total": pl.Int64,
+    "cpu_time": pl.Int64,
+}
+
+
+def op_sequences(
+    ops: Ops, work: DeviceWork, name: str | None = None, least: int = 2
+) -> pl.DataFrame:
+    """Return the sequences of at least ``least`` pieces of work that ops launched, by occurrences: op,
+    kernel_sequence, sequence_length, occurrences, total, cpu_time (ns).
+
+    ``name``: of the ops with this text in their name, the outermost; None: all outermost ops. All that such
+    an op and the ops inside it launched, on every stream, is one sequence by start. ``total`` adds up
+    the durations on the device, ``cpu_time`` the ops' times on the host.
+    """
+    attribution = ops.attribution
+    op = op_of(ops, work)
+    outer = _outermost(ops, name)[op] if len(ops.rows) else op
+    rows = np.flatnonzero((op >= 0) & (outer >= 0))
+    if not len(rows):
+        return pl.DataFrame(schema=_SCHEMA)
+    ranges = attribution.trace["ranges"]
+    code, names = named_work(ops, work)
+    order = rows[np.argsort(outer[rows], kind="stable")]  # by op, then by start
+    of = outer[order]
+    begin = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+    many = np.diff(np.append(begin, len(of)))
+    head = of[begin]
+    spent = np.add.reduceat((work.end - work.start)[order], begin)
+    long = many >= least
+    if not long.any():
+        return pl.DataFrame(schema=_SCHEMA)
+    length = (ranges["end"] - ranges["start"]).gather(head[long])
+    codes = code[order]
+    frame = pl.DataFrame(
+        {
+            "op": gather(ops.readings["op"], at(attribution.meaning.reading, head[long])),
+            "alike": _alike(codes[np.repeat(long, many)], many[long]),
+            "begin": begin[long],
+            "sequence_length": many[long],
+            "total": spent[long],
+            "cpu_time": length,
+        }
+    )
+    found = frame.group_by("op", "alike").agg(
+        pl.col("begin", "sequence_length").first(),
+        pl.len().alias("occurrences"),
+        pl.col("total", "cpu_time").sum(),
+    )
+    texts = [
+        JOINT.join(names[one] for one in codes[first : first + size].tolist())
+        for first, size in found.select("begin", "sequence_length").iter_rows()
+    ]
+    return (
+        found.with_columns(
+            pl.col("op").cast(pl.String), pl.Series("kernel_sequence", texts, pl.String)
+        )
+        .sort(
+            "occurrences", "total", "op", "kernel_sequence", descending=[True, True, False, False]
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )
+
+
+def _alike(codes: NDArray[np.int32], many: Ints) -> Ints:
+    """Return a number for each sequence, equal for equal ones: ``many`` ``codes`` each, one after the other.
+
+    Neighbours are numbered as pairs, then pairs of pairs, until each sequence is one number. Each round
+    halves them. For 720,000 sequences of a million codes it takes 0.04 s, to join their texts 0.9 s.
+    """
+    found = np.full(len(many), NONE, np.int64)
+    open_, known = np.arange(len(many)), 0
+    while len(open_):
+        first = np.cumsum(many) - many
+        done = many == 1
+        if done.any():
+            number = codes[first[done]]
+            found[open_[done]] = number + known
+            known += int(number.max()) + 1
+            codes, open_ = codes[np.repeat(~done, many)], open_[~done]
+            many = many[~done]
+            continue
+        half = (many + 1) // 2
+        left = np.arange(int(half.sum())) - np.repeat(np.cumsum(half) - half, half)
+        left = 2 * left + np.repeat(first, half)
+        right = codes[np.minimum(left + 1, len(codes) - 1)]
+        right[np.cumsum(half)[many % 2 == 1] - 1] = NONE  # the last of an odd number has no partner
+        _, _, codes = pairs(codes[left], right)
+        many = half
+    return found
+
+
+def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
+    """Return per range row the outermost op with ``name`` in its name among itself and those around it, -1
+    for none; the last entry is for a row of -1."""
+    attribution = ops.attribution
+    wanted = attribution.is_op.copy()
+    if name is not None:
+        has = ops.readings["op"].cast(pl.String).str.contains(name, literal=True).fill_null(False)
+        wanted &= has.to_numpy()[attribution.meaning.reading]
+    found: Ints = np.full(len(wanted) + 1, -1, np.int64)
+    used = np.zeros(len(found), bool)  # the last is for -1; a sort takes ten times as long
+    used[attribution.kernels.op] = used[attribution.memops.op] = True
+    launched = np.flatnonzero(used[:-1])
+    here = attribution.climb(launched, wanted)
+    place = np.flatnonzero(here >= 0)
+    best = here.copy()
+    while len(place):  # as many rounds as wanted ops nest
+        above = attribution.climb(attribution.parent[best[place]].astype(np.int64), wanted)
+        best[place[above >= 0]] = above[above >= 0]
+        place = place[above >= 0]
+    found[launched] = best
+    return found

@@ -1,0 +1,92 @@
+"""How computation, communication and copies share the time of each device: alone, in pairs, and all three."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.device.device_work import (
+    COMMUNICATION,
+    COMPUTATION,
+    COPY,
+    DeviceWork,
+    spans,
+)
+from opscope.core.analysis.device.idle import NOT_TIMED
+from opscope.core.tables.intervals import Ints
+
+#: What runs, by the sum of 1 << kind: 1 computation, 2 communication, 4 copies and sets.
+RUNNING: Final = (
+    "nothing",
+    "computation",
+    "communication",
+    "computation and communication",
+    "copies",
+    "computation and copies",
+    "communication and copies",
+    "all three",
+)
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "running_work": pl.String,
+    "time": pl.Int64,
+    "busy_share": pl.Float64,
+    "reason": pl.String,
+}
+
+
+def overlaps(work: DeviceWork) -> pl.DataFrame:
+    """Return seven rows per process and device: process, device, running_work, time (ns), busy_share,
+    reason.
+
+    Computation is kernels other than those of collectives, communication those of collectives, copies are
+    copies and sets. A row is the time in which exactly these ran, so that the rows of a device add up to the
+    time in which it was busy. Work of one kind that overlaps itself counts once.
+    """
+    parts = []
+    for lane, rows in work.lanes(work.device):
+        kind = work.kind[rows]
+        unions = [spans(work, rows[kind == one]) for one in (COMPUTATION, COMMUNICATION, COPY)]
+        time = by_running(unions)[1:]
+        whole = int(time.sum())
+        process, device = work.devices.row(lane)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "process": pl.Series([process] * len(time), dtype=pl.Int32),
+                    "device": pl.Series([device] * len(time), dtype=pl.Int32),
+                    "running_work": RUNNING[1:],
+                    "time": time,
+                    "busy_share": time / whole if whole else np.full(len(time), np.nan),
+                }
+            )
+        )
+    if not parts:
+        return pl.DataFrame(schema=_SCHEMA)
+    frame = pl.concat(parts).with_columns(
+        pl.col("busy_share").fill_nan(None), pl.lit(None, pl.String).alias("reason")
+    )
+    if not work.timed:
+        nothing = (pl.lit(None).alias(name) for name in ("time", "busy_share"))
+        frame = frame.with_columns(*nothing, pl.lit(NOT_TIMED).alias("reason"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+
+
+def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:
+    """Return for each set of unions, by the sum of 1 << place, how long (ns) exactly these are open."""
+    time = np.concatenate([edge for union in unions for edge in union])
+    change = np.concatenate(
+        [
+            np.full(len(union[0]), sign << place)
+            for place, union in enumerate(unions)
+            for sign in (1, -1)
+        ]
+    )
+    order = np.argsort(time, kind="stable")
+    state = np.cumsum(change[order])[:-1]
+    found = np.zeros(1 << len(unions), np.int64)
+    np.add.at(found, state, np.diff(time[order]))
+    return found

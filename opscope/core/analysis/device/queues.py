@@ -1,0 +1,158 @@
+"""How much work waits on each stream: launched by the host, not yet started by the device.
+
+The length goes up by one when a launch call begins and down by one when its work starts, as in Holistic Trace
+Analysis. A stream holds 1,024 launches; when it is full, the next call blocks until one starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.device.launch_delays import Launches, launches_of
+from opscope.core.analysis.device.thinned import POINTS, thinned
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import Ints
+
+#: Launches that a stream holds.
+FULL: Final = 1_024
+NO_LAUNCHES: Final = "no launch record: when its work was launched is not known"
+SOME_LAUNCHES: Final = "some launches are not recorded; the queue was at least this long"
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "launches": pl.Int64,
+    "median_queue": pl.Int64,
+    "p90_queue": pl.Int64,
+    "longest_queue": pl.Int64,
+    "empty_share": pl.Float64,
+    "full_time": pl.Int64,
+    "stalled_launches": pl.Int64,
+    "stalled_time": pl.Int64,
+    "reason": pl.String,
+}
+_CURVE: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "time": pl.Int64,
+    "queued": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The length of one stream's queue: ``length`` holds from ``time`` (ns) to the next."""
+
+    time: Ints
+    length: Ints
+
+    def above(self, least: int) -> tuple[Ints, Ints]:
+        """Return the times (ns) in which the length is at least ``least``, as disjoint spans in order."""
+        over = self.length[:-1] >= least
+        return self.time[:-1][over], self.time[1:][over]
+
+
+def queue_of(found: Launches, rows: Ints) -> Queue:
+    """Return the queue of the launches ``rows`` of one stream; a launch that starts at once does not wait."""
+    rows = rows[found.start[rows] > found.called[rows]]
+    time = np.concatenate((found.start[rows], found.called[rows]))
+    order = np.argsort(time, kind="stable")  # at one time, what starts leaves first
+    change = np.repeat(np.array([-1, 1], np.int64), len(rows))[order]
+    time = time[order]
+    last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, bool)
+    return Queue(time[last], np.cumsum(change)[last])
+
+
+def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
+    """Return one row per process, device and stream: process, device, stream, launches,
+    median_queue, p90_queue (by time), longest_queue, empty_share, full_time (ns), stalled_launches,
+    stalled_time (ns), reason.
+
+    Shares are over the time from the first launch to the last start. ``full_time`` is the time
+    with at least ``full`` launches in the queue. A launch stalls while the queue holds more than that:
+    ``stalled_time`` is the part of the launch calls in such times. All are null for a stream without launch
+    records; if only some are missing, the figures are lower bounds.
+    """
+    found = launches_of(work, work.stream)
+    missing = np.bincount(work.stream[work.call < 0], minlength=len(work.streams))
+    of = _by_lane(found, len(work.streams))
+    rows: list[dict[str, Any]] = []
+    for lane, (process, device, stream) in enumerate(work.streams.rows()):
+        key = {"process": process, "device": device, "stream": stream}
+        mine = of[lane]
+        if not len(mine):
+            rows.append({**key, "reason": NO_LAUNCHES})
+            continue
+        reason = SOME_LAUNCHES if missing[lane] else None
+        rows.append({**key, "launches": len(mine), **_figures(found, mine, full), "reason": reason})
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _figures(found: Launches, rows: Ints, full: int) -> dict[str, Any]:
+    queue = queue_of(found, rows)
+    if not len(queue.time):  # all began at once
+        return dict.fromkeys(("longest_queue", "full_time", "stalled_launches", "stalled_time"), 0)
+    held = np.diff(queue.time)
+    length = queue.length[:-1]
+    whole = int(held.sum())
+    order = np.argsort(length, kind="stable")
+    reached = np.cumsum(held[order])
+    middle, high = (
+        int(length[order[np.searchsorted(reached, part * whole, side="left")]])
+        for part in (0.5, 0.9)
+    )
+    stalled = _overlap(*queue.above(full + 1), found.called[rows], found.returned[rows])
+    return {
+        "median_queue": middle,
+        "p90_queue": high,
+        "longest_queue": int(queue.length.max()),
+        "empty_share": float(held[length == 0].sum() / whole),
+        "full_time": int(held[length >= full].sum()),
+        "stalled_launches": int((stalled > 0).sum()),
+        "stalled_time": int(stalled.sum()),
+    }
+
+
+def _overlap(low: Ints, high: Ints, start: Ints, end: Ints) -> Ints:
+    """Return how much (ns) of each [start, end) lies in the disjoint spans [low, high), in order."""
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(high - low)))
+
+    def until(time: Ints) -> Ints:
+        place = np.searchsorted(low, time, side="right")
+        cut = np.where(place > 0, np.maximum(at(high, place - 1, 0) - time, 0), 0)
+        found: Ints = total[place] - cut
+        return found
+
+    return until(end) - until(start)
+
+
+def queue_curve(work: DeviceWork, most: int = POINTS) -> pl.DataFrame:
+    """Return the length of each stream's queue over time: process, device, stream, time (ns), queued.
+
+    A value holds until the next row of its stream. Of a stream with more than ``most`` changes, the points
+    that stay keep the longest and the shortest. Streams without launch records have no rows.
+    """
+    found = launches_of(work, work.stream)
+    of = _by_lane(found, len(work.streams))
+    parts = [pl.DataFrame(schema=_CURVE)]
+    for lane, key in enumerate(work.streams.rows(named=True)):
+        queue = queue_of(found, of[lane])
+        keep = thinned(queue.time, queue.length, most)
+        parts.append(
+            pl.DataFrame({"time": queue.time[keep], "queued": queue.length[keep]})
+            .with_columns(pl.lit(one, _CURVE[name]).alias(name) for name, one in key.items())
+            .select(*_CURVE)
+        )
+    return pl.concat(parts)
+
+
+def _by_lane(found: Launches, many: int) -> list[Ints]:
+    order = np.argsort(found.lane, kind="stable")
+    edges = np.searchsorted(found.lane[order], np.arange(many + 1))
+    return [order[edges[lane] : edges[lane + 1]] for lane in range(many)]

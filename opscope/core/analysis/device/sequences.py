@@ -1,0 +1,278 @@
+"""Sequences of kernels that run again and again on a stream: what a fusion, or a CUDA graph, would join.
+
+A sequence is of work that follows on one stream, in one layer and direction where they are known: a fusion
+reaches no further. Windows of every length are numbered, each from the number of the window that is one
+shorter and the kernel that follows: one table look-up per kernel and length. A sequence that only occurs
+inside a longer one is left out. The rest are taken by their time, each with the occurrences that no sequence
+before it covers, so that no kernel counts twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.device.device_work import COPY, DeviceWork
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import at, compact, gather, pairs
+from opscope.core.tables.intervals import NONE, Ints
+
+#: The longest sequence that is looked for.
+LONGEST: Final = 16
+#: Sequences that are returned at most, and candidates that are tried for them.
+MOST: Final = 100
+_TRIED: Final = 400
+#: How the names of a sequence's kernels are joined.
+JOINT: Final = " | "
+_SCHEMA: Final = {
+    "kernel_sequence": pl.String,
+    "sequence_length": pl.Int64,
+    "occurrences": pl.Int64,
+    "total": pl.Int64,
+    "share": pl.Float64,
+    "between_time": pl.Int64,
+    "launching_time": pl.Int64,
+    "op": pl.String,
+    "direction": pl.String,
+    "layer": pl.String,
+    "source": pl.String,
+    "layers": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The work of all streams, one after the other. ``row``: row of the device work; ``code``: its name's
+    number in ``names``; ``left``: how many more of the same stream, layer and direction follow it, itself
+    included; ``op``: the op's row of ``ranges``, -1 for none; ``layer``: number of the layer, -1 for none.
+    """
+
+    row: Ints
+    code: NDArray[np.int32]
+    left: Ints
+    op: NDArray[np.int32]
+    layer: Ints
+    names: list[str]
+
+
+def sequences(
+    ops: Ops, work: DeviceWork, longest: int = LONGEST, least: int = 2, most: int = MOST
+) -> pl.DataFrame:
+    """Return the sequences of 2 to ``longest`` pieces of work that occur at least ``least`` times, by time,
+    ``most`` rows at most: kernel_sequence, sequence_length, occurrences, total (ns), share,
+    between_time, launching_time (ns), op, direction, layer, source, layers.
+
+    The occurrences of all rows are disjoint, so ``total`` adds up to no more than the device time, of which
+    ``share`` is the part. ``between_time``: the stream's idle time inside the sequence. ``launching_time``:
+    the time of its launch calls. ``op`` has most of the time; direction, layer and source are those of the
+    first occurrence, ``layers`` how many layers it occurs in.
+    """
+    stream = _streams(ops, work)
+    if not len(stream.row) or not work.timed:  # without times no order is known
+        return pl.DataFrame(schema=_SCHEMA)
+    length = (work.end - work.start)[stream.row]
+    numbers, candidates = _repeated(stream, length, longest, least)
+    found = _disjoint(numbers, candidates, len(stream.row), least, most)
+    if not found:
+        return pl.DataFrame(schema=_SCHEMA)
+    whole = int(length.sum())
+    rows = [_row(ops, work, stream, length, places, many) for many, places in found]
+    return (
+        pl.DataFrame(rows, infer_schema_length=None)
+        .hstack(_where(ops, stream, [places for _, places in found]))
+        .with_columns((pl.col("total") / (whole or None)).alias("share"))
+        .sort("total", "occurrences", "kernel_sequence", descending=[True, True, False])
+        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
+    )
+
+
+def named_work(ops: Ops, work: DeviceWork) -> tuple[NDArray[np.int32], list[str]]:
+    """Return per row of the device work the number of its name, and the names; copies have their kind."""
+    trace = ops.attribution.trace
+    codes, names = compact(trace["kernels"]["name"])
+    kinds, texts = compact(trace["memops"]["kind"])
+    copy = work.kind == COPY
+    code = np.empty(len(work.row), np.int32)
+    code[~copy] = codes[work.row[~copy]]
+    code[copy] = kinds[work.row[copy]] + len(names)
+    shown = [name or "?" for name in names]
+    shown += [text if text == "memset" else f"copy {text or '?'}" for text in texts]
+    return code, shown
+
+
+def op_of(ops: Ops, work: DeviceWork) -> NDArray[np.int32]:
+    """Return per row of the device work the op's row of ``ranges``, -1 for none."""
+    copy = work.kind == COPY
+    found = np.empty(len(work.row), np.int32)
+    found[~copy] = ops.attribution.kernels.op[work.row[~copy]]
+    found[copy] = ops.attribution.memops.op[work.row[copy]]
+    return found
+
+
+def _streams(ops: Ops, work: DeviceWork) -> Stream:
+    code, names = named_work(ops, work)
+    parts = [rows for _, rows in work.lanes(work.stream)]
+    row = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    op = op_of(ops, work)[row]
+    layer, direction = _layers(ops, op)
+    same = np.ones(max(len(row) - 1, 0), bool)
+    for key in (work.stream[row], work.part[row], layer, direction):
+        same &= key[1:] == key[:-1]
+    ends = np.flatnonzero(np.append(~same, True)) if len(row) else np.empty(0, np.int64)
+    last = ends[np.searchsorted(ends, np.arange(len(row)))] if len(row) else ends
+    return Stream(row, code[row], last - np.arange(len(row)) + 1, op, layer, names)
+
+
+def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
+    """Return the numbers of the layer and direction of each op row; each distinct op is looked up once."""
+    known = np.zeros(len(ops.attribution.is_op) + 1, bool)  # the last is for -1
+    known[op] = True
+    rows = np.flatnonzero(known[:-1])
+    place = np.full(len(known), NONE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    of = place[op]
+    return at(ops.layer_numbers(rows, ops.forward_of(rows)), of), at(ops.direction(rows), of)
+
+
+def _repeated(
+    stream: Stream, time: Ints, longest: int, least: int
+) -> tuple[dict[int, NDArray[np.int32]], pl.DataFrame]:
+    """Return for each length the number of the repeated window that begins at each place (-1: none), and the
+    windows that are part of no longer one with as many occurrences: length, number, total (ns)."""
+    size = len(stream.code)
+    numbers: dict[int, NDArray[np.int32]] = {}
+    found: list[pl.DataFrame] = []
+    until = np.concatenate((np.zeros(1, np.int64), np.cumsum(time)))
+    count = np.bincount(stream.code)
+    number = np.where(count[stream.code] >= least, stream.code, NONE).astype(np.int32)
+    maximal = np.zeros(len(count), bool)  # one piece of work is no sequence
+    for length in range(1, longest + 1):
+        # both windows that are one shorter must be repeated
+        place = np.flatnonzero((number[:-1] >= 0) & (number[1:] >= 0) & (stream.left[:-1] > length))
+        if length == longest:
+            place = place[:0]
+        _, _, code = pairs(number[place], stream.code[place + length])
+        many = np.bincount(code) if len(code) else np.empty(0, np.int64)
+        again = many[code] >= least
+        place, code = place[again], code[again]
+        # a window all of whose occurrences continue alike, on either side, is only part of a longer one
+        for part in (number[place], number[place + 1]):
+            maximal[part[many[code] == count[part]]] = False
+        numbers[length] = number
+        begin = np.flatnonzero(number >= 0)
+        spent = until[begin + length] - until[begin]
+        total = np.bincount(number[begin], spent, minlength=len(maximal))
+        chosen = np.flatnonzero(maximal)
+        columns = {"number": chosen, "total": total[chosen], "count": count[chosen]}
+        found.append(pl.DataFrame(columns).select(pl.lit(length).alias("length"), pl.all()))
+        if not len(place):
+            break
+        number = np.full(size, NONE, np.int32)
+        number[place] = code
+        count, maximal = many, many >= least
+    return numbers, pl.concat(found, how="vertical_relaxed")
+
+
+def _disjoint(
+    numbers: dict[int, NDArray[np.int32]],
+    candidates: pl.DataFrame,
+    size: int,
+    least: int,
+    most: int,
+) -> list[tuple[int, Ints]]:
+    """Return length and places of the sequences, by time; no place of the streams is in two of them."""
+    covered = np.zeros(size, bool)
+    chosen: list[tuple[int, Ints]] = []
+    ordered = candidates.sort(
+        "total", "count", "length", "number", descending=[True, True, False, False]
+    )
+    for length, number in ordered.head(_TRIED).select("length", "number").rows():
+        place = np.flatnonzero(numbers[length] == number)
+        apart_by = np.diff(place)
+        if len(apart_by) and int(apart_by.min()) < length:
+            # it overlaps itself, so it is a shorter sequence again and again: ababab is ab
+            period = int(apart_by.min())
+            length = max(period, 2)
+            place = np.flatnonzero(numbers[length] == numbers[length][place[apart_by.argmin()]])
+        for offset in range(length):
+            place = place[~covered[place + offset]]
+        place = apart(place, length)
+        if len(place) < least:
+            continue
+        for offset in range(length):
+            covered[place + offset] = True
+        chosen.append((length, place))
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def apart(place: Ints, length: int) -> Ints:
+    """Return the places, taken from the first on, that are at least ``length`` apart.
+
+    Pointer jumping: what is reached by one jump, by two, by four … is marked in so many passes.
+    """
+    if len(place) < 2 or int(np.diff(place).min()) >= length:
+        return place
+    jump = np.append(np.searchsorted(place, place + length), len(place))
+    reached = np.zeros(len(place) + 1, bool)
+    reached[0] = True
+    while True:
+        marked = jump[np.flatnonzero(reached)]
+        if reached[marked].all():
+            return place[reached[:-1]]
+        reached[marked] = True
+        jump = jump[jump]
+
+
+def _row(
+    ops: Ops, work: DeviceWork, stream: Stream, time: Ints, place: Ints, length: int
+) -> dict[str, Any]:
+    every = (place[:, None] + np.arange(length)).reshape(-1)
+    rows = stream.row[every]
+    shaped = rows.reshape(-1, length)
+    between = np.maximum(work.start[shaped[:, 1:]] - work.end[shaped[:, :-1]], 0)
+    calls, begin = np.unique(work.call[rows], return_index=True)
+    begin = begin[calls >= 0]
+    launching = (work.returned - work.called)[rows[begin]]
+    reading = at(ops.attribution.meaning.reading, stream.op[every])
+    by_op = pl.DataFrame({"op": gather(ops.readings["op"], reading), "time": time[every]})
+    most = by_op.group_by("op").agg(pl.col("time").sum()).with_columns(pl.col("op").cast(pl.String))
+    return {
+        "kernel_sequence": JOINT.join(stream.names[code] for code in stream.code[every[:length]]),
+        "sequence_length": length,
+        "occurrences": len(place),
+        "total": int(time[every].sum()),
+        "between_time": int(between.sum()),
+        "launching_time": int(launching.sum()) if len(begin) else None,
+        "op": most.sort("time", "op", descending=[True, False], nulls_last=True)["op"][0],
+    }
+
+
+def _where(ops: Ops, stream: Stream, found: list[Ints]) -> pl.DataFrame:
+    """Return for each sequence, by its places: direction, layer and source of the first occurrence, and the
+    number of layers. All ops are described at once: each call reads the columns of all ranges."""
+    heads = []
+    for places in found:
+        _, one = np.unique(stream.layer[places], return_index=True)
+        heads.append(stream.op[np.append(places[0], places[one])].astype(np.int64))
+    about = ops.identify(np.concatenate(heads))
+    described = pl.DataFrame(
+        {
+            "of": np.repeat(np.arange(len(heads)), [len(one) for one in heads]),
+            "direction": about.direction.cast(pl.String),
+            "layer": about.layer.cast(pl.String),
+            "source": about.source.cast(pl.String),
+        }
+    )
+    several = pl.col("layer").drop_nulls().n_unique()
+    first = pl.col("direction", "layer", "source").first()
+    return (
+        described.group_by("of", maintain_order=True)
+        .agg(first, pl.when(several > 0).then(several).alias("layers"))
+        .drop("of")
+    )

@@ -1,0 +1,1 @@
+"""What the host did: input, processors, energy, and what light mode measured."""

@@ -1,0 +1,201 @@
+"""Memory: the peak of each device, its time, and the ops that had allocated the memory in use then."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import at, gather
+from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.core.tables.lanes import lanes_of
+from opscope.core.tables.trace import Trace
+
+_PLACE: Final = ("process", "device")
+#: Reasons why memory in use at the peak has no op.
+OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
+PEAKS: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "peak_memory": pl.Int64,
+    "peak_time": pl.Int64,
+    "reserved": pl.Int64,
+    "in_use": pl.Int64,
+    "allocated": pl.Int64,
+    "released": pl.Int64,
+    "allocations": pl.Int64,
+    "peak_reserved": pl.Int64,
+    "peak_unused": pl.Int64,
+    "most_unused": pl.Int64,
+    "unpaired": pl.Int64,
+}
+BY_OP: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "at_peak": pl.Int64,
+    "share": pl.Float64,
+    "op": pl.Categorical,
+    "direction": pl.Categorical,
+    "layer": pl.Categorical,
+    "source": pl.Categorical,
+    "allocations": pl.Int64,
+    "bytes": pl.Int64,
+    "reason": pl.String,
+}
+_OP: Final = ("op", "direction", "layer", "source")
+
+
+def memory_peaks(trace: Trace) -> pl.DataFrame:
+    """Return one row per process and device (-1: the CPU) whose memory was recorded, sizes in bytes.
+
+    ``peak_memory``: the largest ``total``, first reached at ``peak_time`` (ns); ``reserved``: the most
+    that the allocator had reserved; ``in_use``: the ``total`` at the end; ``allocated`` and ``released``:
+    sums of the recorded events, whose difference is the growth of ``total``. Memory in use before the
+    first event is part of a GPU's ``total``; the CPU's ``total`` in a recording counts from its start.
+    ``peak_reserved``: what the allocator had reserved at ``peak_time``; ``peak_unused``: the part of it that
+    was not in use; ``most_unused``: the most that was reserved and not in use at one time. ``unpaired``:
+    allocations and releases without their counterpart, null if the source does not tell the blocks.
+    """
+    events = ordered(trace)
+    gained = pl.col("bytes") > 0
+    peak_row = pl.col("total").arg_max()
+    unused = pl.col("reserved") - pl.col("total")
+    return (
+        events.group_by(_PLACE, maintain_order=True)
+        .agg(
+            pl.col("total").max().alias("peak_memory"),
+            pl.col("time").get(peak_row).alias("peak_time"),
+            pl.col("reserved").max(),
+            pl.col("total").last().alias("in_use"),
+            pl.col("bytes").filter(gained).sum().alias("allocated"),
+            -pl.col("bytes").filter(~gained).sum().alias("released"),
+            gained.sum().cast(pl.Int64).alias("allocations"),
+            pl.col("reserved").get(peak_row).alias("peak_reserved"),
+            unused.get(peak_row).alias("peak_unused"),
+            unused.max().alias("most_unused"),
+        )
+        .join(unpaired(blocks(events)), on=_PLACE, how="left", nulls_equal=True)
+        .sort(_PLACE)
+        .cast(PEAKS)  # type: ignore[arg-type]
+        .select(*PEAKS)
+    )
+
+
+def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, device and op that allocated, the most at the peak first; sizes in bytes.
+
+    ``at_peak``: the bytes of its blocks that were in use at the device's peak; the rows of a device add up
+    to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
+    the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
+    innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
+    if the source gives no addresses or no number of the device. ``changes`` are ``memory_changes``.
+    """
+    if changes.is_empty():
+        return pl.DataFrame(schema=BY_OP)
+    events = _with_held(changes.with_row_index("row"))
+    blocks = _with_ops(ops, events.filter(pl.col("bytes") > 0))
+    size = pl.col("bytes")
+    rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
+        pl.when(pl.col("held").is_not_null().all())
+        .then(size.filter(pl.col("held")).sum())
+        .alias("at_peak"),
+        pl.len().cast(pl.Int64).alias("allocations"),
+        size.sum(),
+    )
+    peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
+    whole = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
+        peak, on=_PLACE, how="left", nulls_equal=True
+    )
+    return (
+        whole.with_columns((pl.col("at_peak") / pl.col("peak")).alias("share"))
+        .cast(dict(BY_OP.items()))
+        .with_columns(pl.col(_OP).cast(pl.String).fill_null("").name.prefix("by_"))
+        .sort(
+            *_PLACE,
+            "at_peak",
+            "bytes",
+            *(f"by_{name}" for name in _OP),
+            descending=[False, False, True, True, *[False] * len(_OP)],
+            nulls_last=True,
+        )
+        .select(*BY_OP)
+    )
+
+
+def _with_held(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the events with ``held``: whether the block that starts there was in use at the peak."""
+    first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
+    until = pl.col("row").shift(-1).over(*_PLACE, "address")
+    # without a device number one list may contain the events of several allocators
+    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
+    return events.with_columns(first.alias("peak_row")).with_columns(
+        pl.when(known)
+        .then(
+            (pl.col("row") <= pl.col("peak_row"))
+            & (until.fill_null(len(events)) > pl.col("peak_row"))
+        )
+        .alias("held")
+    )
+
+
+def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
+    """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
+    found = blocks["op_row"].to_numpy()
+    distinct, place = np.unique(found[found >= 0], return_inverse=True)
+    code = np.full(len(found), NONE, np.int32)
+    code[found >= 0] = place
+    about = ops.describe(distinct)
+    columns = (about.call["op"], about.direction, about.layer, about.source)
+    return blocks.with_columns(
+        *(gather(column, code).alias(name) for name, column in zip(_OP, columns, strict=True)),
+        pl.when(pl.Series(found < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
+    )
+
+
+def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
+    """Return per device the part of the peak that no row has: memory in use before the recording began."""
+    seen = rows.group_by(_PLACE).agg(
+        pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
+    )
+    return (
+        peak.join(seen, on=_PLACE, how="left", nulls_equal=True)
+        .filter(~pl.col("unknown").fill_null(False))
+        .select(
+            *_PLACE,
+            (pl.col("peak") - pl.col("seen").fill_null(0)).alias("at_peak"),
+            pl.lit(BEFORE).alias("reason"),
+        )
+        .filter(pl.col("at_peak") != 0)
+    )
+
+
+def _open_ops(ops: Ops, events: pl.DataFrame) -> Ints:
+    """Return the row of the innermost op that is open at each event; -1 if none is."""
+    ranges = ops.attribution.trace["ranges"]
+    columns = [
+        ranges[name].fill_null(NONE).gather(ops.rows).to_numpy() for name in ("process", "thread")
+    ]
+    times = [ranges[name].gather(ops.rows).to_numpy() for name in ("start", "end")]
+    process = events["process"].fill_null(NONE).to_numpy()
+    has_thread = events["thread"].is_not_null().to_numpy()
+    thread = events["thread"].fill_null(NONE).to_numpy()
+    time = events["time"].to_numpy()
+    found = np.full(len(events), NONE, np.int64)
+    several = np.zeros(len(events), bool)
+    for key, here in lanes_of(columns[0], columns[1]).rows(np.ones(len(ops.rows), bool)):
+        tree = nest(times[0][here], times[1][here])
+        rows_here: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
+        open_here = at(ops.rows[here], tree.innermost(time[rows_here]))
+        several[rows_here] |= (found[rows_here] >= 0) & (open_here >= 0)
+        found[rows_here] = np.where(open_here >= 0, open_here, found[rows_here])
+    found[several] = NONE
+    return found
+
+
+def memory_changes(ops: Ops) -> pl.DataFrame:
+    """Return the ``ordered`` events with ``op_row``: the row of the innermost op open at each; -1 if none."""
+    events = ordered(ops.attribution.trace)
+    return events.with_columns(pl.Series("op_row", _open_ops(ops, events), pl.Int64))

@@ -1,0 +1,185 @@
+"""Memory by op: how much memory grew and what was allocated in each op, alone and with the ops inside it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.memory.memory import OUTSIDE
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.intervals import NONE, Ints, depth
+from opscope.core.tables.lanes import lanes_of
+
+_PLACE: Final = ("process", "device")
+_SELF: Final = ("self_increase", "self_allocated", "self_allocations")
+_WHOLE: Final = ("increase", "allocated", "allocations")
+OPS: Final = {
+    "process": pl.Int32,
+    "device": pl.Int32,
+    "op": pl.String,
+    "calls": pl.Int64,
+    "increase": pl.Int64,
+    "self_increase": pl.Int64,
+    "allocations": pl.Int64,
+    "self_allocations": pl.Int64,
+    "allocated": pl.Int64,
+    "self_allocated": pl.Int64,
+    "reason": pl.String,
+}
+#: Levels of the nest that are searched for an op of the same name where time alone does not tell.
+_DEEP: Final = 64
+
+
+def memory_ops(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process, device and op name that was open at a change of memory; sizes in bytes.
+
+    ``changes`` are those of ``memory.memory_changes``. ``self_…``: of the changes at which the op was the
+    innermost; without it: of all changes at which it was open, those of the ops inside it included, each
+    counted once where an op is inside one of its own name. ``increase``: allocated less released;
+    ``allocated``: all allocations, whatever was released; ``allocations``: their number. ``calls``: the
+    op's executions in the process, with memory or without. The ``self_`` columns of a device add up to all
+    its changes, a row without op (``reason``) included.
+    """
+    if changes.is_empty():
+        return pl.DataFrame(schema=OPS)
+    names, texts = _names(ops)
+    parts = []
+    for key, part in changes.group_by(_PLACE, maintain_order=True):
+        parts.append(_of_device(ops, part, names, texts, key))
+    calls = _calls(ops, names, texts)
+    whole = pl.concat(parts).join(calls, on=["process", "op"], how="left", nulls_equal=True)
+    return (
+        whole.cast({name: OPS[name] for name in whole.columns})
+        .with_columns(pl.col("op").fill_null("").alias("by_op"))
+        .sort(
+            *_PLACE,
+            "self_increase",
+            "allocated",
+            "by_op",
+            descending=[False, False, True, True, False],
+        )
+        .select(*OPS)
+    )
+
+
+def _names(ops: Ops) -> tuple[NDArray[np.int32], list[str | None]]:
+    """Return the number of each reading's op name, and the names."""
+    codes, texts = compact(ops.readings["op"])
+    first = {text: place for place, text in reversed(list(enumerate(texts)))}
+    same = np.array([first[text] for text in texts], np.int32)
+    return same[codes], texts
+
+
+def _of_device(
+    ops: Ops,
+    events: pl.DataFrame,
+    names: NDArray[np.int32],
+    texts: list[str | None],
+    key: tuple[Any, ...],
+) -> pl.DataFrame:
+    """Return the rows of one process and device."""
+    size, found = events["bytes"].to_numpy(), events["op_row"].to_numpy()
+    gained = size > 0
+    values = np.stack([size, np.where(gained, size, 0), gained.astype(np.int64)], axis=1)
+    rows, own, whole = _with_ancestors(ops, found[found >= 0], values[found >= 0])
+    name = names[ops.attribution.meaning.reading[rows]]
+    outermost = ~_inside_namesake(ops, rows, name)
+    summed = pl.DataFrame(
+        {
+            "op": pl.Series([texts[one] for one in name.tolist()], dtype=pl.String),
+            **{column: own[:, number] for number, column in enumerate(_SELF)},
+            **{column: whole[:, number] * outermost for number, column in enumerate(_WHOLE)},
+        }
+    )
+    by_name = summed.group_by("op").sum().with_columns(pl.lit(None, pl.String).alias("reason"))
+    outside = values[found < 0].sum(axis=0)
+    if (found < 0).any():
+        both = [*zip(_SELF, outside, strict=True), *zip(_WHOLE, outside, strict=True)]
+        row = {"op": None, **{column: int(value) for column, value in both}, "reason": OUTSIDE}
+        by_name = pl.concat([by_name, pl.DataFrame([row], schema=by_name.schema)])
+    return by_name.with_columns(
+        pl.lit(value, OPS[column]).alias(column) for column, value in zip(_PLACE, key, strict=True)
+    )
+
+
+def _with_ancestors(
+    ops: Ops, found: Ints, values: NDArray[np.int64]
+) -> tuple[Ints, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the op rows ``found`` and all ops around them, each once, in order.
+
+    With them the sums of their own ``values``, and those with the values of all ops inside.
+    """
+    attribution = ops.attribution
+    there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
+    there[found] = True
+    there |= attribution.above(there)
+    every = np.flatnonzero(there)
+    place = np.cumsum(there) - 1
+    parent = attribution.parent[every].astype(np.int64)
+    above = np.where(parent >= 0, place[np.maximum(parent, 0)], NONE)
+    alone = np.zeros((len(every), values.shape[1]), np.int64)
+    np.add.at(alone, place[found], values)
+    whole = alone.copy()
+    level = depth(above)
+    order = np.argsort(
+        -level, kind="stable"
+    )  # the innermost first, so that each is complete when it is added
+    edges = np.flatnonzero(np.diff(level[order])) + 1
+    for part in np.split(order, edges):
+        inner = part[above[part] >= 0]
+        np.add.at(whole, above[inner], whole[inner])
+    return every, alone, whole
+
+
+def _inside_namesake(ops: Ops, rows: Ints, name: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether each op is inside an op of the same name."""
+    ranges = ops.attribution.trace["ranges"]
+    process, thread = (
+        ranges[column].fill_null(NONE).gather(rows).to_numpy() for column in ("process", "thread")
+    )
+    start, end = (ranges[column].gather(rows).to_numpy() for column in ("start", "end"))
+    lane = lanes_of(process, thread).of.astype(np.int64)
+    order = np.lexsort((rows, -end, start, name, lane))
+    # by lane and name: only an op that ends within one that began earlier can be inside it
+    group = (
+        np.concatenate(([True], (np.diff(lane[order]) != 0) | (np.diff(name[order]) != 0)))
+        if len(order)
+        else np.zeros(0, bool)
+    )
+    number = np.cumsum(group)
+    reach = pl.DataFrame({"group": number, "end": end[order]}).select(
+        pl.col("end").cum_max().shift(1).over("group")
+    )["end"]
+    maybe = np.zeros(len(rows), bool)
+    maybe[order] = (pl.Series(end[order]) <= reach).fill_null(False).to_numpy()
+    inside: NDArray[np.bool_] = maybe.copy()
+    parent = ops.attribution.parent
+    names = np.full(len(parent), NONE, np.int32)
+    names[rows] = name
+    pending = np.flatnonzero(maybe)
+    here = at(parent, rows[pending]).astype(np.int64)
+    for _ in range(_DEEP):
+        ended = here < 0
+        inside[pending[ended]] = False
+        going = ~ended & (names[np.maximum(here, 0)] != name[pending])
+        pending, here = pending[going], at(parent, here[going]).astype(np.int64)
+        if not len(pending):
+            break
+    return inside
+
+
+def _calls(ops: Ops, names: NDArray[np.int32], texts: list[str | None]) -> pl.DataFrame:
+    """Return how often the op of each name ran in each process."""
+    ranges = ops.attribution.trace["ranges"]
+    code = names[ops.attribution.meaning.reading[ops.rows]]
+    counted = (
+        pl.DataFrame({"process": ranges["process"].gather(ops.rows), "code": code})
+        .group_by("process", "code")
+        .agg(pl.len().cast(pl.Int64).alias("calls"))
+    )
+    named = pl.Series("op", [texts[one] for one in counted["code"].to_list()], pl.String)
+    return counted.with_columns(named).select("process", "op", "calls")

@@ -1,0 +1,158 @@
+"""The passes of a training: when each process was in a forward, a backward pass, an optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.dialects import Reading
+from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import NONE, Ints, merge, nest
+
+#: The passes; a code is a place in this tuple.
+PASSES: Final = ("input", "forward", "backward", "optimizer")
+INPUT, FORWARD, BACKWARD, OPTIMIZER = range(4)
+#: The pass of each direction, and, last, of none.
+_CODE: Final = np.array(
+    [*(PASSES.index(one) if one in PASSES else NONE for one in DIRECTIONS), NONE]
+)
+_LONG_AGO: Final = int(np.iinfo(np.int64).min)
+#: How PyTorch's profiler calls an optimizer's step, which is one pass, and what is none.
+_STEP, _ZERO = "Optimizer.step#", "zero_grad"
+
+
+class Passes:
+    """The passes of one process, by start: ``kind`` (codes of PASSES), ``start`` and ``end`` (ns).
+
+    ``threads``: those that ran a part of a pass.
+    """
+
+    def __init__(self, kind: Ints, start: Ints, end: Ints, threads: frozenset[int]) -> None:
+        order = np.lexsort((-end, start))
+        self.kind, self.start, self.end = kind[order], start[order], end[order]
+        self.threads = threads
+        self._nest = nest(self.start, self.end)
+
+    def at(self, time: Ints) -> Ints:
+        """Return the place of the innermost pass at each time (ns), -1 outside any."""
+        return self._nest.innermost(time)
+
+    def starts(self, kind: int) -> Ints:
+        """Return the starts (ns) of the passes of a kind, in order."""
+        found: Ints = self.start[self.kind == kind]
+        return found
+
+    def ends(self, kind: int) -> Ints:
+        """Return the ends (ns) of the passes of a kind, in order of their starts."""
+        found: Ints = self.end[self.kind == kind]
+        return found
+
+
+def passes(ops: Ops) -> Iterator[tuple[int, Passes]]:
+    """Yield each process that has passes (-1: unknown), with its passes.
+
+    A pass is what a phase range marks. Where a process has none of a kind: a backward pass is a run of
+    outermost backward ops with no forward op between them; an optimizer's step is its range in PyTorch's
+    profiler, else a run of outermost ops of that direction; a forward pass is the time from the first op
+    that a backward pass differentiates to that pass. A forward pass inside a backward pass recomputes and
+    is part of it.
+    """
+    meaning = ops.attribution.meaning
+    both = list(zip(meaning.readings, meaning.texts, strict=True))
+    process = ops.attribution.trace["ranges"]["process"].fill_null(NONE).to_numpy()
+    mark = np.array([_marked(*one) for one in both], np.int64)[meaning.reading]
+    code = np.array([_code(*one) for one in both], np.int64)[meaning.reading]
+    outermost = (ops.attribution.parent < 0) & ((code >= 0) | ops.attribution.is_op)
+    outermost &= ~np.array([_ZERO in text[:64] for text in meaning.texts], bool)[meaning.reading]
+    for number in np.unique(process[(mark >= 0) | (code >= BACKWARD)]).tolist():
+        here = process == number
+        rows = np.flatnonzero(here & (mark >= 0))
+        yield number, _of_process(ops, rows, mark[rows], np.flatnonzero(here & outermost))
+
+
+def _of_process(ops: Ops, rows: Ints, mark: Ints, outermost: Ints) -> Passes:
+    """``rows``: the ranges that mark a pass, of the kinds ``mark``; ``outermost``: the ops outside others."""
+    start, end, thread = _times(ops, rows)
+    code = _CODE[ops.direction(outermost).astype(np.int64)]
+    first, last, on = _times(ops, outermost)
+    forwards = ops.forward_of(outermost[code == BACKWARD])
+    inner = np.flatnonzero(np.isin(ops.attribution.parent, outermost[code == BACKWARD]))
+    forwards = np.concatenate([forwards, ops.forward_of(inner)])
+    began, _, differentiated_on = _times(ops, np.unique(forwards[forwards >= 0]))
+    main = set(differentiated_on.tolist()) or set(thread.tolist()) or set(on.tolist())
+    counted = (code >= BACKWARD) | ((code >= 0) & np.isin(on, list(main)))
+    kind = mark
+    for wanted in (BACKWARD, OPTIMIZER):
+        if not (mark == wanted).any():
+            runs = _runs(first[counted], last[counted], code[counted] == wanted)
+            kind, start, end = _with(kind, start, end, wanted, *runs)
+    if not (kind == FORWARD).any():
+        kind, start, end = _with(kind, start, end, FORWARD, *_forwards(began, kind, start, end))
+    low, high = merge(start[kind == BACKWARD], end[kind == BACKWARD])
+    place = np.searchsorted(low, start, side="right") - 1
+    again = (kind == FORWARD) & (place >= 0) & (end <= at(high, place, NONE))
+    threads = {*thread.tolist(), *on[code >= BACKWARD].tolist(), *differentiated_on.tolist()}
+    return Passes(kind[~again], start[~again], end[~again], frozenset(threads - {NONE}))
+
+
+def _with(
+    kind: Ints, start: Ints, end: Ints, more: int, low: Ints, high: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return the passes and those of a kind ``more`` from ``low`` to ``high`` (ns)."""
+    kinds = np.concatenate([kind, np.full(len(low), more, np.int64)])
+    return kinds, np.concatenate([start, low]), np.concatenate([end, high])
+
+
+def _runs(start: Ints, end: Ints, mine: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return start and end (ns) of each run of ``mine``, by time, that no other row parts."""
+    order = np.argsort(start, kind="stable")
+    mine, start, end = mine[order], start[order], end[order]
+    edge = np.flatnonzero(np.diff(np.concatenate(([0], mine.astype(np.int8), [0]))))
+    if not len(edge):
+        return start[:0], end[:0]
+    return start[edge[::2]], np.maximum.reduceat(np.append(end, end[-1]), edge)[::2]
+
+
+def _forwards(began: Ints, kind: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return from when to when (ns) the forward pass of each backward pass ran.
+
+    ``began``: the starts of the ops that backward passes differentiate. A forward pass begins with the
+    first of these after the last pass before the backward pass.
+    """
+    begins = np.sort(start[kind == BACKWARD])
+    stops = np.sort(end[np.isin(kind, (BACKWARD, OPTIMIZER))])
+    before = np.searchsorted(stops, begins, side="right") - 1
+    since = at(stops, before, _LONG_AGO)
+    never = np.iinfo(np.int64).max
+    began = np.append(np.sort(began), never)
+    opened = began[np.searchsorted(began, since, side="left")]
+    real = opened < begins
+    return opened[real], begins[real]
+
+
+def _times(ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return start, end (ns) and thread of range rows."""
+    ranges = ops.attribution.trace["ranges"]
+    start, end, thread = (
+        ranges[name].gather(rows).fill_null(NONE).cast(pl.Int64).to_numpy()
+        for name in ("start", "end", "thread")
+    )
+    return start, end, thread
+
+
+def _marked(reading: Reading, text: str) -> int:
+    """Return the pass that a range marks, -1 for none."""
+    if _STEP in text[:64]:
+        return OPTIMIZER
+    return PASSES.index(text) if reading.role == "phase" and text in PASSES else NONE
+
+
+def _code(reading: Reading, _: str) -> int:
+    """Return the pass to which a range says that it belongs, -1 if it says none."""
+    return PASSES.index(reading.direction) if reading.direction in PASSES else NONE

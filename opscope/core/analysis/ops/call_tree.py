@@ -1,0 +1,354 @@
+"""The call tree: steps, layers, ranges, ops and kernels merged by their path, as a flame graph shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.op_times import self_time
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
+from opscope.core.dialects import Reading
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import at, compact
+from opscope.core.tables.forest import Forest
+from opscope.core.tables.intervals import NONE, Ints, Nest, nest
+from opscope.core.tables.lanes import lanes
+from opscope.core.tables.row_numbers import Numbering
+
+#: Bounds of a tree: frames above one another, and rows besides those of what is left out.
+DEPTH: Final = 64
+NODES: Final = 5_000
+#: The name of the row of what a bound leaves out, of the whole, and of device time on the CPU outside ops.
+OTHER, ALL, IDLE = "(other)", "(all)", "(inside steps, outside any op)"
+#: What follows the last step until the recording ends: nothing ended a step there.
+AFTER: Final = "(after the last step)"
+#: Kinds of frames, in the order in which a flame graph has them from its root.
+KINDS: Final = {
+    "op": "op",
+    "layer": "layer",
+    "step": "step",
+    "phase": "phase",
+    "user": "range",
+    "source": "python",
+    "graph": "graph",
+}
+COLUMNS: Final = {
+    "path_id": pl.Int64,
+    "parent_path": pl.Int64,
+    "depth": pl.Int64,
+    "frame": pl.String,
+    "frame_kind": pl.String,
+    "calls": pl.Int64,
+    "merged": pl.Int64,
+    "host_self": pl.Int64,
+    "host_total": pl.Int64,
+    "device_self": pl.Int64,
+    "device_total": pl.Int64,
+    "stack": pl.String,
+}
+#: A longer name is cut: a stack has up to ``DEPTH`` of them.
+_LONGEST: Final = 256
+_LEAF: Final = ("kernel", "copy")
+
+
+class _Names:
+    """The frames' names and kinds by number."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, str], int] = {}
+
+    def number(self, name: str, kind: str) -> int:
+        return self.of.setdefault((name, kind), len(self.of))
+
+
+class _Paths:
+    """The distinct paths: the number, parent and name of each, and what is summed up for it."""
+
+    def __init__(self) -> None:
+        self._numbering = Numbering(2)
+        self.parent = np.empty(0, np.int64)
+        self.name = np.empty(0, np.int64)
+
+    def of(
+        self, parent: NDArray[np.signedinteger[Any]], name: NDArray[np.signedinteger[Any]]
+    ) -> Ints:
+        """Return the number of each pair of a path around (-1: none) and a name in it."""
+        if not len(parent):
+            return np.empty(0, np.int64)
+        found = self._numbering.of(parent, name).astype(np.int64)
+        new = self._numbering.many - len(self.parent)
+        if new:
+            self.parent = np.append(self.parent, np.zeros(new, np.int64))
+            self.name = np.append(self.name, np.zeros(new, np.int64))
+            self.parent[found], self.name[found] = parent, name
+        return found
+
+
+@dataclass(slots=True)
+class _Hosted:
+    """Per range row its path (-1: it is no frame); the nest of each thread that has frames, and its rows."""
+
+    path: NDArray[np.int32]
+    trees: dict[tuple[int, int], tuple[Nest, Ints]]
+
+
+def call_tree(ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES) -> pl.DataFrame:
+    """Return one row per path, after the row of the path around it, the most time first.
+
+    Frames are what was open on a thread: steps, phases, layers, user ranges, Python functions, ops; kernels
+    and copies are the leaves below the op that launched them, else below what was open around their launch.
+    Threads, processes and steps are merged. ``_self`` times (ns) add up to the first row's totals. Without a
+    GPU the device time is the ops' self time, and ``idle``, the rest, is a row of its own.
+
+    At most ``depth`` frames are above one another and ``nodes`` rows are given, those with the most time;
+    what is left out is summed in rows ``(other)``, which say in ``merged`` how many paths they stand for.
+    """
+    names, paths = _Names(), _Paths()
+    root = int(paths.of(np.array([NONE]), np.array([names.number(ALL, "all")]))[0])
+    hosted, calls, host = _on_host(ops, names, paths, root, depth)
+    device = np.zeros(0, np.int64)
+    known = ops.on_device or not ops.attribution.trace.used_gpu
+    if ops.on_device:
+        launched, device = _on_device(ops, hosted, names, paths, root)
+        calls = _padded(calls, len(launched)) + launched
+    elif known:
+        rows = ops.times.rows
+        np.add.at(
+            device := np.zeros(len(paths.parent), np.int64), hosted.path[rows], ops.times.self_time
+        )
+        if idle:
+            place = int(paths.of(np.array([root]), np.array([names.number(IDLE, "outside")]))[0])
+            device = _padded(device, len(paths.parent))
+            device[place] += idle
+    many = len(paths.parent)
+    sums = [_padded(one, many) for one in (calls, host, device)]
+    made = _pruned(paths, list(names.of), sums, known, nodes)
+    return made if len(made) > 1 else made.clear()  # nothing was open, and nothing ran
+
+
+def _padded(values: Ints, many: int) -> Ints:
+    return np.append(values, np.zeros(many - len(values), np.int64))
+
+
+def named_frame(reading: Reading, text: str) -> tuple[str, str] | None:
+    """Return the name and kind of a range's frame; None if it is none."""
+    kind = KINDS.get(reading.role)
+    if kind is None:
+        return None
+    if reading.call is not None and kind == "op":
+        return reading.call.name, kind
+    if kind == "step":
+        return "step", kind
+    if kind == "layer":
+        return (reading.layer or text).removeprefix("nn.Module: ").removeprefix("layer:"), kind
+    return text, kind
+
+
+def _on_host(
+    ops: Ops, names: _Names, paths: _Paths, root: int, deepest: int
+) -> tuple[_Hosted, Ints, Ints]:
+    """Return the path of each range, and per path the number of its ranges and their self time."""
+    attribution = ops.attribution
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
+    number = np.array([NONE if one is None else names.number(*one) for one in frames], np.int64)
+    name = number.astype(np.int32)[meaning.reading]
+    lasted = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
+    if (is_step := np.array([one == ("step", "step") for one in frames], bool)).any():
+        rows = np.flatnonzero(is_step[meaning.reading])
+        unended = ranges["attrs"].gather(rows).str.contains(UNCLOSED_MARK, literal=True)
+        name[rows[unended.fill_null(False).to_numpy()]] = names.number(AFTER, "step")
+    chosen = (name >= 0) & ((lasted > 0) | attribution.is_op)
+    if (user := np.array([one is not None and one[1] == "range" for one in frames], bool)).any():
+        internal = (ranges["domain"] == RUNTIME).fill_null(False).to_numpy()
+        chosen &= ~(user[meaning.reading] & internal & ~attribution.is_op)
+    parent = np.full(len(ranges), NONE, np.int32)
+    asked = _threads_of_bare(ops, chosen)
+    trees: dict[tuple[int, int], tuple[Nest, Ints]] = {}
+    start, end = (ranges[column].to_numpy() for column in ("start", "end"))
+    for key, rows in lanes(ranges).rows(chosen):
+        tree = nest(start[rows], end[rows])
+        placed = rows[tree.order]
+        parent[placed] = at(placed, tree.parent)
+        empty = rows[end[rows] <= start[rows]]
+        parent[empty] = at(rows, tree.innermost(start[empty]))
+        if key in asked:
+            trees[key] = tree, rows
+        del tree, placed, empty
+    rows = np.flatnonzero(chosen)
+    place = np.full(len(ranges), NONE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    forest = Forest(at(place, parent[rows]))
+    del place, parent, chosen
+    lasted = lasted[rows]
+    own = self_time(lambda part: lasted[part], forest.parent)
+    found = np.full(len(rows), root, np.int32)
+    other = names.number(OTHER, "other")
+    for level, nodes in enumerate(forest.levels):
+        above = at(found, forest.parent[nodes], root)
+        if level < deepest - 1:
+            found[nodes] = paths.of(above, name[rows[nodes]])
+        else:  # all deeper frames are one row of the frame that they are in
+            found[nodes] = (
+                paths.of(above, np.full(len(nodes), other)) if level == deepest - 1 else above
+            )
+    path = np.full(len(ranges), NONE, np.int32)
+    path[rows] = found
+    calls, host = (np.zeros(len(paths.parent), np.int64) for _ in range(2))
+    np.add.at(calls, found, 1)
+    np.add.at(host, found, own)
+    return _Hosted(path, trees), calls, host
+
+
+def _threads_of_bare(ops: Ops, chosen: NDArray[np.bool_]) -> set[tuple[int, int]]:
+    """Return the (process, thread) of the launches that have no op with a frame: only in the nests of these
+    is looked for what was open; a nest takes 40 bytes a range."""
+    calls = ops.attribution.trace["calls"]
+    found: set[tuple[int, int]] = set()
+    for launched in (ops.attribution.kernels, ops.attribution.memops):
+        bare = (launched.call >= 0) & ~at(chosen, launched.op, 0)
+        of = calls.select("process", "thread")[pl.Series(launched.call[bare], dtype=pl.UInt32)]
+        found |= set(of.fill_null(NONE).unique().rows())
+    return found
+
+
+def _on_device(
+    ops: Ops, hosted: _Hosted, names: _Names, paths: _Paths, root: int
+) -> tuple[Ints, Ints]:
+    """Return per path the number of its kernels, copies and sets, and their time."""
+    trace = ops.attribution.trace
+    made: list[tuple[Ints, Ints]] = []
+    for table, launched, kind, column in (
+        ("kernels", ops.attribution.kernels, "kernel", "name"),
+        ("memops", ops.attribution.memops, "copy", "kind"),
+    ):
+        frame = trace[table]
+        if frame.is_empty():
+            continue
+        codes, texts = compact(frame[column].cast(pl.Categorical))
+        number = np.array([names.number(text or f"({kind})", kind) for text in texts], np.int64)
+        above = _around(ops, hosted, launched, names, paths, root)
+        duration = (frame["end"] - frame["start"]).fill_null(0).to_numpy()
+        made.append((paths.of(above, number[codes]), duration))
+    calls, device = (np.zeros(len(paths.parent), np.int64) for _ in range(2))
+    for path, duration in made:
+        np.add.at(calls, path, 1)
+        np.add.at(device, path, duration)
+    return calls, device
+
+
+def _around(
+    ops: Ops, hosted: _Hosted, launched: Launched, names: _Names, paths: _Paths, root: int
+) -> Ints:
+    """Return the path below which each kernel is: its op's, else the one open around its launch, else that
+    of the reason why neither is known."""
+    found = at(hosted.path, launched.op.astype(np.int64))
+    calls = ops.attribution.trace["calls"]
+    bare = np.flatnonzero((found < 0) & (launched.call >= 0))
+    if len(bare):
+        of = launched.call[bare].astype(np.int64)
+        process, thread = (
+            calls[name].fill_null(NONE).to_numpy()[of] for name in ("process", "thread")
+        )
+        time = calls["start"].to_numpy()[of]
+        for (number, on), (tree, rows) in hosted.trees.items():
+            here = np.flatnonzero((process == number) & (thread == on))
+            if len(here):
+                inner = at(rows, tree.innermost(time[here]))
+                found[bare[here]] = at(hosted.path, inner)
+    reasons = [names.number(f"({reason})", "reason") for reason in REASONS]
+    lost = np.flatnonzero(found < 0)
+    if len(lost):
+        why = np.asarray(reasons)[launched.reason[lost]]
+        found[lost] = paths.of(np.full(len(lost), root), why)
+    return found
+
+
+def _pruned(
+    paths: _Paths, names: list[tuple[str, str]], sums: list[Ints], known: bool, nodes: int
+) -> pl.DataFrame:
+    """Return the paths with the most time as rows, the others summed up beside those that are kept."""
+    forest = Forest(paths.parent)
+    calls, host, device = sums
+    totals = [forest.with_inside(one) for one in (host, device)]
+    weight = sum(total / max(int(total[0]), 1) for total in totals)
+    order = np.lexsort((forest.level, -np.asarray(weight)))
+    kept = np.zeros(len(forest), bool)
+    kept[order[: max(nodes, 1)]] = True
+    kept[0] = True
+    # a path has no less time than one inside it, and comes first where they are equal: so it is kept too
+    above = forest.parent
+    cut = np.flatnonzero(~kept & (above >= 0) & at(kept, above, 0).astype(bool))
+    rest, of = np.unique(above[cut], return_inverse=True)
+    many = len(rest)
+    left = [np.zeros(many, np.int64) for _ in range(4)]
+    for values, amounts in zip(
+        left, (forest.size.astype(np.int64), forest.with_inside(calls), *totals), strict=True
+    ):
+        np.add.at(values, of, amounts[cut])
+    rows = np.flatnonzero(kept)
+    place = np.full(len(forest), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    parent = np.concatenate((at(place, above[rows]), place[rest]))
+    text = [names[number] for number in paths.name[rows].tolist()] + [(OTHER, "other")] * many
+    columns = {
+        "calls": np.concatenate((calls[rows], left[1])),
+        "merged": np.concatenate((np.ones(len(rows), np.int64), left[0])),
+        "host_self": np.concatenate((host[rows], left[2])),
+        "host_total": np.concatenate((totals[0][rows], left[2])),
+        "device_self": np.concatenate((device[rows], left[3])),
+        "device_total": np.concatenate((totals[1][rows], left[3])),
+    }
+    return _rows(parent, text, columns, known)
+
+
+def _rows(
+    parent: Ints, text: list[tuple[str, str]], columns: dict[str, NDArray[Any]], known: bool
+) -> pl.DataFrame:
+    """Return the rows in the order of a tree, siblings by their time, each with its whole stack."""
+    weight = (
+        columns["device_total"]
+        if known and columns["device_total"].any()
+        else columns["host_total"]
+    )
+    names = np.array([_short(name) for name, _ in text], dtype=np.str_)
+    by_time = np.lexsort((names, -columns["host_total"], -weight))
+    moved = np.empty(len(parent), np.int64)
+    moved[by_time] = np.arange(len(parent))
+    order = by_time[np.argsort(Forest(at(moved, parent[by_time])).place, kind="stable")]
+    number = np.empty(len(parent), np.int64)
+    number[order] = np.arange(len(parent))
+    above = at(number, parent[order])
+    frames = [_short(text[place][0]) for place in order.tolist()]
+    stacks: list[str] = []
+    for name, around in zip(frames, above.tolist(), strict=True):
+        # the root is in no stack: it is what a flame graph draws below all of them
+        stacks.append(f"{stacks[around]};{name}" if around > 0 else name if around == 0 else "")
+    frame = pl.DataFrame(
+        {
+            "path_id": np.arange(len(order)),
+            "parent_path": pl.Series(above).replace(NONE, None),
+            "depth": Forest(above).level,
+            "frame": frames,
+            "frame_kind": [text[place][1] for place in order.tolist()],
+            **{name: values[order] for name, values in columns.items()},
+            "stack": stacks,
+        },
+        schema=COLUMNS,
+    )
+    if known:
+        return frame
+    return frame.with_columns(
+        pl.lit(None, pl.Int64).alias(name) for name in ("device_self", "device_total")
+    )
+
+
+def _short(name: str) -> str:
+    """Return a name as a frame of a stack, which ``;`` parts: without that, and not too long."""
+    plain = name.replace(";", ",").replace("\n", " ")
+    return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"

@@ -1,0 +1,244 @@
+"""The cost of each op of a trace: FLOPs and bytes once per distinct call, and which op of a nest counts.
+
+In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts:
+
+1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
+2. of the others those whose cost is known and not zero, and that are innermost or launched kernels
+   themselves, unless a matrix op that counts encloses them: its cost covers the ops inside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core import perf
+from opscope.core.analysis.ops.devices import trace_target
+from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.schema import OpCall
+from opscope.core.tables.columns import at, gather, pieces
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.mapped import Mapped, zeros
+
+_NO_CALL: Final = OpCall("")
+
+
+@dataclass(slots=True)
+class Costs:
+    """The costs of the ops of a trace.
+
+    ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was
+    completed from its forward or backward op. ``place``: for each range row its row in the catalogue.
+    ``canonical``: for each range row, whether this op counts. ``free``: for each range row, whether this
+    op is known to cost nothing (a view, an allocation).
+    """
+
+    catalogue: pl.DataFrame
+    place: NDArray[np.int32]
+    canonical: NDArray[np.bool_]
+    free: NDArray[np.bool_]
+    _attribution: Attribution
+
+    def cost_owners(self, rows: Ints) -> Ints:
+        """Return for each op row the op whose cost its kernels share, or -1 if none is known."""
+        found = self._attribution.climb(rows, self.canonical)
+        free = (found < 0) & (rows >= 0)
+        free[free] = self.free[rows[free]]
+        return np.where(free, rows, found)
+
+    def priced(self, rows: Ints) -> NDArray[np.int32]:
+        """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
+        return at(self.place, np.where(self.canonical[rows] | self.free[rows], rows, NONE))
+
+
+def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
+    """Return the FLOPs and bytes of every distinct call, and the ops that count.
+
+    ``forward_of`` returns for backward op rows the op row that each differentiates (-1: none).
+    """
+    meaning = attribution.meaning
+    calls = [reading.call or _NO_CALL for reading in meaning.readings]
+    target = trace_target(attribution.trace)
+    catalogue = perf.columns(calls, target=target)
+    catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
+    if np.array_equal(place, meaning.reading):
+        place = meaning.reading  # no call was completed: share the array to save memory
+    known = catalogue["matrix_flops"].is_not_null().to_numpy()
+    something = (
+        pl.sum_horizontal(
+            catalogue[name].fill_null(0)
+            for name in ("matrix_flops", "vector_flops", "bytes_read", "bytes_written")
+        )
+        > 0
+    )
+    something_known = catalogue.select(something).to_series().to_numpy() & known
+    matrix = (
+        catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+    )
+    is_op, mapped = attribution.is_op, attribution.mapped
+    many = len(is_op)
+    canonical, others, launches, free = (zeros(mapped, many, bool) for _ in range(4))
+    for part in pieces(many):
+        canonical[part] = is_op[part] & matrix[place[part]]
+        free[part] = is_op[part] & (known & ~something_known)[place[part]]
+    _clear(canonical, attribution.above(canonical))
+    for part in pieces(many):
+        rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
+        others[rows] = attribution.climb(rows, canonical) == NONE
+    _clear(others, attribution.above(canonical))
+    for launched in (attribution.kernels, attribution.memops):
+        for part in pieces(len(launched.op)):
+            launches[launched.op[part][launched.op[part] >= 0]] = True
+    around = attribution.above(others)
+    for part in pieces(many):
+        canonical[part] |= others[part] & (launches[part] | ~around[part])
+    return Costs(catalogue, attribution.kept(place), canonical, free, attribution)
+
+
+def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:
+    for part in pieces(len(flags)):
+        flags[part] &= ~where[part]
+
+
+class Sharing:
+    """Splits the totals of groups over their rows by duration, into integers that sum to the total.
+
+    ``group``: a number per row, -1 for none. ``duration``: ns per row; the total of a group whose
+    durations are all 0 is split evenly.
+    """
+
+    def __init__(self, group: NDArray[np.signedinteger[Any]], duration: Ints) -> None:
+        self._none = group < 0
+        rows = _of_several(group)
+        self._order = rows[np.argsort(group[rows], kind="stable")]
+        ordered = group[self._order]
+        self._first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))[: len(rows)]
+        begin = np.flatnonzero(self._first)
+        counts = np.diff(np.append(begin, len(rows)))
+        weight = duration[self._order]
+        if len(rows):
+            whole = np.repeat(np.add.reduceat(weight, begin), counts)
+            weight = np.where(whole > 0, weight, 1)
+            whole = np.repeat(np.add.reduceat(weight, begin), counts)
+            done = np.cumsum(weight)
+            self._done = done - np.repeat(done[begin] - weight[begin], counts)
+            self._whole = whole
+
+    def split(self, total: pl.Series) -> pl.Series:
+        """Return each row's part of its group's ``total`` (equal within a group); null if that is null.
+
+        The result may be ``total`` itself, changed: a copy of ten million takes 80 MB.
+        """
+        # most ops launch one kernel, which gets the whole total
+        column: pl.Series = total.set(pl.Series(self._none), None) if self._none.any() else total
+        if not len(self._order):
+            return column
+        amount = total.gather(self._order).fill_null(NONE).to_numpy()
+        # round the running sum: the last row of a group then reaches the total exactly
+        upto = np.where(
+            self._done == self._whole,
+            amount,
+            np.rint(amount * (self._done / self._whole)).astype(np.int64),
+        )
+        part = upto - np.where(self._first, 0, np.roll(upto, 1))
+        known = amount >= 0
+        return column.scatter(self._order[known], part[known])
+
+
+class Shares:
+    """Splits the totals of groups over any of their rows, as ``Sharing`` does over all, which it holds by row
+    and by group in mapped files: the time of a group's rows up to each, and of all."""
+
+    def __init__(
+        self,
+        group: NDArray[np.signedinteger[Any]],
+        start: pl.Series,
+        end: pl.Series,
+        mapped: Mapped | None = None,
+    ) -> None:
+        """``group``: a number per row, -1 for none. ``start``, ``end``: ns per row."""
+        self._group, self._start, self._end = group, start, end
+        many = 1 + max(int(group[part].max(initial=NONE)) for part in pieces(len(group)))
+        self._many = zeros(mapped, many, np.int32)
+        for part in pieces(len(group)):
+            held = group[part]
+            held, count = np.unique(held[held >= 0], return_counts=True)
+            self._many[held] += count.astype(np.int32)
+        self._several = any((self._many[part] > 1).any() for part in pieces(many))
+        if not self._several:
+            return
+        self._whole, so_far = zeros(mapped, many, np.int64), zeros(mapped, many, np.int32)
+        self._upto, self._place = (zeros(mapped, len(group), kind) for kind in (np.int64, np.int32))
+        for part in pieces(len(group)):
+            rows = part.start + np.flatnonzero(group[part] >= 0)
+            rows = rows[self._many[group[rows]] > 1]
+            if not len(rows):
+                continue
+            rows = rows[np.argsort(group[rows], kind="stable")]
+            of = group[rows]
+            begin = np.flatnonzero(np.concatenate((np.ones(1, bool), of[1:] != of[:-1])))
+            counts = np.diff(np.append(begin, len(of)))
+            for values, total, by_row in (
+                (self._duration(rows), self._whole, self._upto),
+                (np.ones(len(rows), np.int64), so_far, self._place),
+            ):
+                running = np.cumsum(values)
+                running += np.repeat(total[of[begin]] - (running - values)[begin], counts)
+                by_row[rows] = running
+                total[of[begin]] = running[begin + counts - 1]
+
+    def _duration(self, rows: Ints) -> Ints:
+        took: Ints = (self._end.gather(rows) - self._start.gather(rows)).to_numpy()
+        return took
+
+    def split(self, rows: Ints, total: pl.Series) -> pl.Series:
+        """Return what ``rows`` have of their groups' ``total`` (equal within a group); null if it is null."""
+        group = self._group[rows]
+        none = group < 0
+        column: pl.Series = total.set(pl.Series(none), None) if none.any() else total
+        if not self._several:
+            return column
+        here = np.flatnonzero(~none)
+        here = here[self._many[group[here]] > 1]
+        amount = total.gather(here).fill_null(NONE).to_numpy()
+        here, amount = here[amount >= 0], amount[amount >= 0]
+        if not len(here):
+            return column
+        some, of = rows[here], group[here]
+        whole, upto, took = self._whole[of], self._upto[some], self._duration(some)
+        even = whole == 0
+        whole = np.where(even, self._many[of], whole)
+        upto = np.where(even, self._place[some], upto)
+        took = np.where(even, 1, took)
+        # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
+        reached, before = (_rounded(amount, done, whole) for done in (upto, upto - took))
+        changed: pl.Series = column.clone().scatter(here, reached - before)  # in place
+        return changed
+
+
+def _rounded(amount: Ints, done: Ints, whole: Ints) -> Ints:
+    exact = np.rint(amount * (done / whole)).astype(np.int64)
+    found: Ints = np.where(done == whole, amount, exact)
+    return found
+
+
+def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:
+    """Return, in order, the rows of the groups with more than one row, by a table of groups, not a sort."""
+    rows = np.flatnonzero(group >= 0).astype(np.int32)
+    held = group[rows]
+    last = np.empty(int(held.max(initial=NONE)) + 1, np.int32)
+    last[held] = rows
+    several = np.zeros(len(last), bool)
+    several[held[last[held] != rows]] = True
+    found: Ints = rows[several[held]].astype(np.int64)
+    return found
+
+
+def cost_column(costs: Costs, name: str, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
+    """Return one column of the catalogue for op rows (-1: null)."""
+    return gather(costs.catalogue[name], at(costs.place, rows))

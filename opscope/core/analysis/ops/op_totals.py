@@ -1,0 +1,298 @@
+"""The table of distinct ops: equal ones added up and in order, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.identities import Identities, identities
+from opscope.core.analysis.ops.op_frame import identity_of
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.totals import PARTIAL, SAME_OP, SUMMED, costs_of_kinds, kinds_of_ops
+from opscope.core.tables.columns import combinations, compact, hand_back, pieces
+from opscope.core.tables.intervals import Ints
+
+#: Rows made at a time: 120 bytes each, and as many again while they are added up.
+_ROWS: Final = 125_000
+#: A packed key is smaller than this: it fits in 64 bits with a sign.
+_WIDEST: Final = 1 << 62
+_TEXTS: Final = (*SAME_OP, "reason")
+_OF_CALL: Final = ("op", "op_type", "inputs", "outputs", "dtypes", "params")
+#: Returns the values of a column of numbers for rows.
+_Numbers: TypeAlias = Callable[[str, NDArray[np.uint32]], pl.Series]
+
+
+def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per distinct op (name, direction, layer, source, shapes, params): calls, kernels,
+    cpu_time, self_time, own device_time (ns), FLOPs, bytes, share, reason; the longest time first.
+
+    Calls outside the windows in which kernels were captured have their own rows: their device time is
+    null, ``reason`` says why, and their FLOPs are never divided by the time of other calls. ``share`` is
+    of the summed device time. The time of nested ops is counted once: at the op that counts
+    (``canonical``) around the op that launched, else at the op that launched. ``sums`` is ``op_sums``.
+    """
+    return pl.concat(pieces_of_sums(sums))
+
+
+def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield ``op_totals`` in pieces that fit in memory, in order; one at least."""
+    texts = (sums[part].select(_TEXTS) for part in pieces(len(sums), _ROWS))
+    return _in_order(_columns(texts), lambda name, rows: sums[name].gather(pl.Series(rows)))
+
+
+def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
+    """Yield what ``pieces_of_sums`` does of ``op_sums(ops)``, which is not made, and keep nothing.
+
+    ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
+    """
+    known = identities(ops, outlined=True)
+    kinds = kinds_of_ops(ops, known)
+    reasons = (kinds[part].select("reason") for part in pieces(len(kinds), _ROWS))
+    coded = [*_described(ops, known), *_columns(reasons)]
+    small = {name: kinds[name].shrink_dtype() for name in ("priced", *SUMMED, "device_time")}
+    del known, kinds
+
+    def numbers(name: str, rows: NDArray[np.uint32]) -> pl.Series:
+        places = pl.Series(rows)
+        if name in small:
+            found: pl.Series = small[name].gather(places).cast(pl.Int64)
+            return found
+        priced, calls = (small[one].gather(places) for one in ("priced", "calls"))
+        return costs_of_kinds(ops, name, priced.to_numpy(), calls.cast(pl.Int64))
+
+    return _in_order(coded, numbers)
+
+
+def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
+    """Yield the rows of ``op_totals``: those whose ``texts`` are equal are added up.
+
+    Equal ops are found by numbers for their texts, and texts are taken for one piece at a time. The rows are
+    put in the order of their texts, in which equal ones are neighbours, and then in that of their times: to
+    group by numbers, and order what that gives, takes three times as long and half as much memory again.
+    """
+    packed = _Packed(coded)
+    coded.clear()
+    hand_back()  # what making the rows took
+    by_text, begin = _by_text(packed.keys)
+    times = [_added(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
+    whole = int(times[0].sum())
+    share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    order = _stable_order(_in_one(map(_from_most, times)))
+    del times
+    edges: Ints = np.append(begin, len(by_text))
+    for part in pieces(len(order), _ROWS):
+        first, last = edges[order[part]], edges[order[part] + 1]
+        rows = by_text[_stretches(first, last)]  # those of equal ops after each other
+        where = np.cumsum(last - first) - (last - first)
+        one = packed.texts(by_text[first])
+        yield pl.DataFrame(
+            [
+                *(one[name] for name in SAME_OP),
+                *(_added(numbers(name, rows), where).alias(name) for name in (*SUMMED, *PARTIAL)),
+            ]
+        ).with_columns(share.alias("share"), one["reason"])
+
+
+@dataclass(slots=True)
+class _Coded:
+    """Columns of texts that a number per row gives: the numbers, in pieces, and each number's texts."""
+
+    codes: list[NDArray[Any]]
+    texts: dict[str, pl.Series]
+
+
+def _columns(parts: Iterable[pl.DataFrame]) -> list[_Coded]:
+    """Return each column of texts of the rows, which come in pieces, as numbers."""
+    columns: dict[str, _Column] = {}
+    for part in parts:
+        for text in part.get_columns():
+            columns.setdefault(text.name, _Column()).add(text)
+    return [column.coded(name) for name, column in columns.items()]
+
+
+def _described(ops: Ops, known: Identities) -> list[_Coded]:
+    """Return the texts (``SAME_OP``) of each identity.
+
+    What gives a text is known by number (``Ops.outline``), so that one op of each number is described: of a
+    million distinct ops there are some thousands of calls, and some hundreds of layers.
+    """
+    row, outline = known.row, known.outline
+    if outline is None or ops.of_several.any():  # the layer then hangs on more than its number
+        return _columns(
+            pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
+        )
+    reading, theirs, direction, layer, source = outline
+    many, call = combinations(reading, theirs)
+    return [
+        _one_each(ops, row, call, many, _OF_CALL),
+        _one_each(ops, row, *_numbered(direction), ("direction",)),
+        _one_each(ops, row, *_numbered(layer), ("layer",)),
+        # without a source around it, the call itself may name one
+        _one_each(ops, row, *_numbered(np.where(source < 0, call, many + source)), ("source",)),
+    ]
+
+
+def _numbered(column: NDArray[Any]) -> tuple[NDArray[np.int32], int]:
+    many, number = combinations(column)
+    return number, many
+
+
+def _one_each(
+    ops: Ops, row: Ints, code: NDArray[np.int32], many: int, names: Sequence[str]
+) -> _Coded:
+    """Return columns whose texts follow from ``code``, by describing one op row of each."""
+    place = np.zeros(many, np.int64)
+    place[code] = np.arange(len(code))
+    described = identity_of(ops, row[place])
+    return _Coded([code], {name: described[name] for name in names})
+
+
+class _Packed:
+    """The texts of rows as a few integers, whose order is that of the texts; null is last."""
+
+    def __init__(self, coded: list[_Coded]) -> None:
+        """``coded``: the columns _TEXTS of the rows."""
+        given = {name: column for one in coded for name, column in one.texts.items()}
+        texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
+        ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
+        self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
+        #: The columns whose texts each key has, and by what to divide the key to have a column's last.
+        self._held: list[dict[str, int]] = []
+        size = 1
+        for name, known in reversed(self._known.items()):
+            if not self._held or size * len(known) > _WIDEST:
+                self._held.append({})
+                size = 1
+            self._held[-1][name] = size
+            size *= max(len(known), 1)
+        self._held.reverse()
+        ranks = {name: _ranks(texts[name], ordered[name]) for name in _TEXTS}
+        many = sum(map(len, coded[0].codes))
+        self.keys: list[Ints] = []
+        for held in self._held:
+            key: Ints = np.zeros(many, np.int64)
+            for one in coded:
+                add: Any = sum(ranks[name] * held[name] for name in one.texts if name in held)
+                begin = 0
+                for codes in one.codes if np.any(add) else ():
+                    key[begin : begin + len(codes)] += add[codes]
+                    begin += len(codes)
+            self.keys.append(key)
+
+    def texts(self, rows: NDArray[np.uint32]) -> dict[str, pl.Series]:
+        """Return the columns of ``rows``."""
+        found = {}
+        for key, held in zip(self.keys, self._held, strict=True):
+            of_rows = key[rows]
+            for name, by in held.items():
+                known = self._known[name]
+                rank = of_rows // by % max(len(known), 1)
+                found[name] = known.gather(pl.Series(rank.astype(np.uint32))).alias(name)
+        return found
+
+
+class _Column:
+    """The texts of a column that comes in pieces, as numbers."""
+
+    def __init__(self) -> None:
+        self._kind: pl.DataType = pl.String()
+        self._number: dict[str | None, int] = {}
+        self._pieces: list[NDArray[Any]] = []
+
+    def add(self, column: pl.Series) -> None:
+        """Add a piece."""
+        self._kind = column.dtype
+        codes, texts = compact(column.cast(pl.Categorical))
+        numbers = [self._number.setdefault(text, len(self._number)) for text in texts]
+        self._pieces.append(np.array(numbers, np.min_scalar_type(len(self._number)))[codes])
+
+    def coded(self, name: str) -> _Coded:
+        """Return the column ``name``."""
+        return _Coded(self._pieces, {name: pl.Series(list(self._number), dtype=self._kind)})
+
+
+def _ranks(texts: list[str | None], ordered: list[str | None]) -> Ints:
+    """Return the place of each text in the order of all."""
+    place = {text: number for number, text in enumerate(ordered)}
+    return np.array([place[text] for text in texts], np.int64)
+
+
+def _last_if_none(text: str | None) -> tuple[bool, str]:
+    return text is None, text or ""
+
+
+def _by_text(keys: list[Ints]) -> tuple[NDArray[np.uint32], Ints]:
+    """Return the order of rows by ``keys``, and where in it the rows with each different key begin."""
+    order = _stable_order(keys)
+    differs = np.ones(len(order), bool)
+    if len(order):
+        differs[1:] = False
+        for key in keys:
+            ordered = key[order]
+            differs[1:] |= ordered[1:] != ordered[:-1]
+    return order.astype(np.uint32), np.flatnonzero(differs)
+
+
+def _stretches(first: Ints, last: Ints) -> Ints:
+    """Return the numbers ``first[0]`` to ``last[0]`` (without it), ``first[1]`` to ``last[1]`` …"""
+    many = last - first
+    if (many == 1).all():
+        return first
+    return np.repeat(first - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
+
+
+def _added(held: pl.Series, begin: Ints) -> pl.Series:
+    """Return the sums of a column from each place ``begin`` to the next; null if all are null."""
+    if len(begin) == len(held):
+        return held
+    values = held.fill_null(0).to_numpy()
+    found = pl.Series(held.name, np.add.reduceat(values, begin))
+    if not held.null_count():
+        return found
+    known = np.add.reduceat(held.is_not_null().to_numpy().astype(np.int64), begin)
+    some: pl.Series = found.set(pl.Series(known == 0), None)
+    return some
+
+
+def _stable_order(keys: list[Ints]) -> Ints:
+    """Return the order of the rows by ``keys``, the first before the second; equal rows keep theirs.
+
+    Keys are packed into a few integers: a sort by each of eleven columns takes several times as long.
+    """
+    order = np.argsort(keys[0], kind="stable")
+    same = np.diff(keys[0][order]) == 0
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    if len(keys) > 1 and len(tied):  # the other keys only order rows with equal first keys
+        rows = order[tied]
+        order[tied] = rows[np.lexsort([key[rows] for key in keys[::-1]])]
+    return order
+
+
+def _in_one(ranks: Iterable[Ints]) -> list[Ints]:
+    """As few integers as hold the ranks of each row, in their order: the first decides, then the second."""
+    keys: list[Ints] = []
+    size = 1
+    for rank in ranks:
+        many = int(rank.max(initial=0)) + 1
+        if not keys or size * many > _WIDEST:
+            keys.append(rank)
+            size = many
+        else:
+            keys[-1] *= many
+            keys[-1] += rank
+            size *= many
+    return keys
+
+
+def _from_most(times: pl.Series) -> Ints:
+    """Return numbers that order the times from the longest to the shortest, null last."""
+    top: Any = times.max()
+    if top is None:
+        return np.zeros(len(times), np.int64)
+    rank: Ints = (top - times).fill_null(top - times.min() + 1).to_numpy(writable=True)
+    return rank

@@ -1,0 +1,243 @@
+"""Operators by name: their calls, and their own and total time on host and device, as profilers list them.
+
+Here every level of a nest of ops is a row: ``aten::linear`` has the time of the ``aten::addmm`` inside it in
+its total. (``totals.op_totals`` gives the time to the one op of a nest that counts.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.tables.columns import combined, compact, gather
+from opscope.core.tables.forest import Forest
+from opscope.core.tables.intervals import NONE, Ints
+
+#: The words by which operators can be told apart besides their names: the shapes of their inputs, or the
+#: user's lines that called them.
+BY: Final = ("inputs", "source")
+#: The columns of ``operators`` after the names, in order.
+COLUMNS: Final = (
+    *("op_type", "calls", "uncaptured", "device_self", "share", "device_total", "device_mean"),
+    *("host_self", "host_total", "host_mean", "kernels", "tc_eligible"),
+    *(
+        "tensor_core_self",
+        "tensor_core_total",
+        "tensor_core_time",
+        "tensor_core_undetermined_time",
+        "reason",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """The ops inside another of the same name: only they can be inside another of the same row.
+
+    ``forest``: of all ops; ``rows``: the places of these ops in it; ``times``: their times (ns) with the ops
+    inside them, by the names of ``Inclusive.sums``.
+    """
+
+    forest: Forest
+    rows: Ints
+    times: dict[str, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusive:
+    """Per identity of ops (``Ops.identities``) the sums over its ops; every table adds these up.
+
+    ``sums``: the times (ns) on the host and the device, ``_self`` without the ops inside and ``_total`` with
+    them; ``used_``: the part of it in kernels that use Tensor Cores, ``hidden_``: in kernels of which it is
+    not known; ``calls``, ``kernels``: numbers; ``known``: the calls whose kernels were captured, and
+    ``known_total``: their time. ``eligible``: whether an op or one inside it could use Tensor Cores;
+    ``judged``: whether that is known.
+    """
+
+    sums: dict[str, Ints]
+    eligible: NDArray[np.bool_]
+    judged: NDArray[np.bool_]
+    nested: Nested
+
+
+#: The times of which an op inside another of the same row has no part.
+_OUTERMOST: Final = ("host_total", "device_total", "used_total", "hidden_total")
+
+
+def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
+    """Return the times of the ops by identity; ``executed`` is ``executed_kernels(ops)``."""
+    times, known, reading = ops.times, ops.identities, ops.attribution.meaning.reading
+    identity, many = known.number[times.rows], len(known.row)
+    forest = Forest(times.parent)
+    sums = {
+        "calls": np.bincount(identity, minlength=many).astype(np.int64),
+        "kernels": _added(identity, many, times.kernels),
+        "host_self": _added(identity, many, times.self_time),
+    }
+    outer: dict[str, Ints] = {"host_total": _lasted(ops)}
+    eligible, judged = _judged(ops, forest, identity)
+    nothing = np.zeros(len(identity), np.int64)
+    for name, own in (
+        ("device", nothing if times.device_time is None else times.device_time),
+        *zip(("used", "hidden"), _of_tensor_cores(ops, executed), strict=True),
+    ):
+        sums[f"{name}_self"] = _added(identity, many, own)
+        outer[f"{name}_total"] = forest.with_inside(own) if own.any() else nothing
+    eligible[identity[outer["used_total"] > 0]] = True
+    sums |= {name: _added(identity, many, values) for name, values in outer.items()}
+    captured = np.ones(many, bool) if known.captured is None else known.captured
+    captured = captured & (times.device_time is not None)
+    sums["known"] = np.where(captured, sums["calls"], 0)
+    sums["known_total"] = np.where(captured, sums["device_total"], 0)
+    names, _ = compact(gather(ops.readings["op"], reading[known.row]))
+    rows = np.flatnonzero(forest.inside_alike(names[identity]))
+    nested = Nested(forest, rows, {name: values[rows] for name, values in outer.items()})
+    return Inclusive(sums, eligible, judged, nested)
+
+
+def _lasted(ops: Ops) -> Ints:
+    """Return how long each op lasted."""
+    ranges = ops.attribution.trace["ranges"]
+    lasted: Ints = (ranges["end"] - ranges["start"]).to_numpy()[ops.times.rows]
+    return np.maximum(lasted, 0)
+
+
+def _of_tensor_cores(ops: Ops, executed: pl.DataFrame) -> Iterator[Ints]:
+    """Yield per op the time of its kernels that use Tensor Cores, then of those of which it is unknown."""
+    many, op = len(ops.times.rows), ops.attribution.kernels.op
+    if not len(executed):
+        yield from (np.zeros(many, np.int64) for _ in range(2))
+        return
+    place = np.full(len(ops.attribution.is_op), NONE, np.int32)
+    place[ops.times.rows] = np.arange(many, dtype=np.int32)
+    duration, tensor_core = executed["duration"].to_numpy(), executed["tensor_core"]
+    for which in (tensor_core.fill_null(False), tensor_core.is_null()):
+        sums = np.zeros(many, np.int64)
+        rows = np.flatnonzero(which.to_numpy() & (op >= 0))
+        np.add.at(sums, place[op[rows]], duration[rows])
+        yield sums
+
+
+def _judged(
+    ops: Ops, forest: Forest, identity: NDArray[np.signedinteger[Any]]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return per identity whether an op or one in it could use Tensor Cores, and whether that is known."""
+    rows, row = ops.times.rows, ops.identities.row
+    could = ops.costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
+    own = could[ops.costs.place[rows]]
+    found = np.zeros(len(row), bool)
+    if own.any():
+        found[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
+    # a user's range that stands for an op could hold anything
+    called = np.array([one.call is not None for one in ops.attribution.meaning.readings], bool)
+    judged = ops.readings["op_type"].is_not_null().to_numpy() & called
+    return found, judged[ops.attribution.meaning.reading[row]]
+
+
+def operators(
+    ops: Ops, inclusive: Inclusive, gaps: pl.DataFrame, by: tuple[str, ...] = ()
+) -> pl.DataFrame:
+    """Return one row per op name (with ``by`` also per ``inputs`` or ``source``), the most device time of its
+    own first; device time without an op is one row per reason (``gaps``: ``totals.unattributed``).
+
+    ``device_self``, ``host_self``: without the ops inside; the rows add up to the whole. ``device_total``,
+    ``host_total``: with them; an op inside another of the same row is not counted again. ``device_mean``,
+    ``host_mean``: of one call, with the ops inside. Times in ns.
+    """
+    group, names = _grouped(ops, by)
+    frame = names.with_columns(_summed(ops, inclusive, group, len(names)))
+    without = gaps.lazy().select(
+        pl.col("reason").cast(pl.String),
+        pl.col("time").cast(pl.Int64).alias("device_self"),
+        (pl.col("kernels") + pl.col("copies")).cast(pl.Int64).alias("calls"),
+        pl.col("kernels").cast(pl.Int64),
+    )
+    used, hidden = "tensor_core_time", "tensor_core_undetermined_time"
+    return (
+        pl.concat([frame.lazy(), without], how="diagonal")
+        .with_columns(
+            _share(used, hidden, "device_self").alias("tensor_core_self"),
+            _share("used_total", "hidden_total", "device_total").alias("tensor_core_total"),
+            (pl.col("device_self") / pl.col("device_self").sum().replace(0, None)).alias("share"),
+        )
+        .sort(
+            "device_self",
+            "host_self",
+            *(pl.col(name).cast(pl.String) for name in ("op", *by, "reason")),
+            descending=[True, True, *[False] * (2 + len(by))],
+            nulls_last=True,
+        )
+        .select("op", *by, *COLUMNS)
+        .collect()
+    )
+
+
+def _grouped(ops: Ops, by: tuple[str, ...]) -> tuple[NDArray[np.int32], pl.DataFrame]:
+    """Return per identity of ops the number of its row, and the texts of each row."""
+    row = ops.identities.row
+    if by:
+        same = ops.identify(row)
+        texts = same.call.with_columns(same.source.alias("source"))
+    else:
+        reading = ops.attribution.meaning.reading[row]
+        texts = pl.DataFrame([gather(ops.readings[name], reading) for name in ("op", "op_type")])
+    group, values = combined([texts[name] for name in ("op", *by)])
+    order = np.argsort(row)
+    last = np.zeros(len(values[0]), np.int64)
+    last[group[order]] = order  # a row's family is that of its last op
+    return group, pl.DataFrame([*values, texts["op_type"].gather(last)])
+
+
+def _added(group: NDArray[np.signedinteger[Any]], many: int, values: Ints) -> Ints:
+    sums = np.zeros(many, np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int) -> list[pl.Series]:
+    """Return the numbers of each row's calls, and their times on the host and on the device; null where no
+    call's kernels were captured."""
+    sums = {name: _added(group, many, values) for name, values in inclusive.sums.items()}
+    mean = sums["host_total"] / np.maximum(sums["calls"], 1)
+    nested = inclusive.nested
+    if len(nested.rows):
+        of = group[ops.identities.number[ops.times.rows]]
+        inside = nested.forest.inside_alike(of, nested.rows)
+        for name in _OUTERMOST:
+            np.subtract.at(sums[name], of[nested.rows[inside]], nested.times[name][inside])
+    calls, known = sums["calls"], sums["known"]
+    unknown = pl.Series((known == 0) & (sums["device_total"] == 0))
+    eligible = np.bincount(group[inclusive.eligible], minlength=many) > 0
+    judged = np.bincount(group[~inclusive.judged], minlength=many) == 0
+    device_mean = pl.Series("device_mean", sums["known_total"] / np.maximum(known, 1))
+    made = [
+        *(pl.Series(name, sums[name]) for name in ("calls", "host_self", "host_total", "kernels")),
+        pl.Series("host_mean", mean),
+        *(
+            pl.Series(name, sums[name]).set(unknown, None)
+            for name in ("device_self", "device_total")
+        ),
+        device_mean.set(pl.Series(known == 0), None),
+        pl.Series("uncaptured", calls - known),
+        pl.Series("tc_eligible", eligible).set(pl.Series(~eligible & ~judged), None),
+    ]
+    work = {
+        "tensor_core_time": sums["used_self"],
+        "tensor_core_undetermined_time": sums["hidden_self"],
+        "used_total": sums["used_total"],
+        "hidden_total": sums["hidden_total"],
+    }
+    on_gpu = pl.Series([ops.on_device], dtype=pl.Boolean).new_from_index(0, many)
+    return [*made, *(pl.Series(name, values).set(~on_gpu, None) for name, values in work.items())]
+
+
+def _share(part: str, hidden: str, whole: str) -> pl.Expr:
+    """A part of the time; null where nothing proves that any, or that none of it, is such a part."""
+    proved = (pl.col(part) > 0) | (pl.col(hidden) == 0)
+    return pl.when((pl.col(whole) > 0) & proved).then(pl.col(part) / pl.col(whole))

@@ -1,0 +1,505 @@
+"""The ops of a trace: direction, forward op, layer, step, source and user range of each op instance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.autograd_threads import AutogradThreads
+from opscope.core.analysis.ops.calls import readings_table
+from opscope.core.analysis.ops.costs import Costs, costs
+from opscope.core.analysis.ops.identities import Identities, identities
+from opscope.core.analysis.ops.op_times import Times, times
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.enclosing import Context, is_user_range
+from opscope.core.dialects import Reading
+from opscope.core.once import once
+from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
+from opscope.core.tables.intervals import NONE, Ints, in_order, merge
+from opscope.core.tables.lanes import rows_of
+from opscope.core.tables.mapped import full, let_go, zeros
+from opscope.core.tables.numbers import Numbers
+
+_BACKWARD: Final = DIRECTIONS.index("backward")
+_FORWARD: Final = DIRECTIONS.index("forward")
+#: The columns that an op without shapes may take from another op.
+_INHERITED: Final = ("inputs", "dtypes", "params")
+
+
+@dataclass(slots=True)
+class Described:
+    """The columns that describe op rows, from ``Ops.describe``: one entry per requested row."""
+
+    direction: pl.Series
+    seq: pl.Series
+    forward: Ints
+    layer: pl.Series
+    step: pl.Series
+    source: pl.Series
+    range: pl.Series
+    call: pl.DataFrame
+
+
+@dataclass(slots=True)
+class Identified:
+    """The columns that identify an op: those of ``Described`` that its next call has too."""
+
+    direction: pl.Series
+    forward: Ints
+    layer: pl.Series
+    source: pl.Series
+    call: pl.DataFrame
+
+
+class Ops:
+    """The ops of an attributed trace; every property is computed when it is first used."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self.attribution = attribution
+        self.context = Context(attribution)
+        ranges = attribution.trace["ranges"]
+        self._process = ranges["process"].fill_null(NONE)
+        self._thread = ranges["thread"].fill_null(NONE)
+        self._start = ranges["start"]
+
+    @once
+    def rows(self) -> Ints:
+        """The rows of ``ranges`` that are ops."""
+        return np.flatnonzero(self.attribution.is_op)
+
+    @once
+    def readings(self) -> pl.DataFrame:
+        """A frame with one row per distinct reading (``readings_table``)."""
+        return readings_table(self.attribution.meaning)
+
+    @once
+    def times(self) -> Times:
+        """The times of the ops and of the work that they launched."""
+        return times(self.attribution)
+
+    @once
+    def identities(self) -> Identities:
+        """The identities of the ops, which the tables of ops group by."""
+        return identities(self)
+
+    def counted_ops(self, rows: Ints) -> Ints:
+        """Return for each op row the op around it that counts, if one does, else the op itself.
+
+        The op with the shapes and the FLOPs gets the time: a marker's ``conv2d``, not the
+        ``aten::cudnn_convolution`` without shapes inside it.
+        """
+        found = self.costs.cost_owners(rows)
+        return np.where(found >= 0, found, rows)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the trace has kernels or copies, so that the CPU is not the device."""
+        trace = self.attribution.trace
+        return trace.has("kernels") or trace.has("memops")
+
+    @once
+    def costs(self) -> Costs:
+        """The costs of the ops, and the ops that count."""
+        return costs(self.attribution, self.forward_of)
+
+    @once
+    def _own_direction(self) -> NDArray[np.int8]:
+        codes = [
+            DIRECTIONS.index(r.direction) if r.direction in DIRECTIONS else NONE
+            for r in self.attribution.meaning.readings
+        ]
+        return np.array(codes, np.int8)
+
+    def direction(self, rows: Ints) -> NDArray[np.int8]:
+        """Return the direction of op rows (codes), by rule 4.
+
+        It is the op's own, else that of the nearest op around it, else forward, or backward on a thread of
+        autograd's engine.
+        """
+        return at(self._directions, rows)
+
+    @once
+    def _directions(self) -> NDArray[np.int8]:
+        """``direction`` of every range row."""
+        reading = self.attribution.meaning.reading
+        codes: NDArray[np.int8] = self._own_direction[reading]
+        has_own = self.attribution.kept(codes != NONE)
+        is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
+        engine = AutogradThreads(self.attribution, codes)
+        none_above = not has_own.any()
+        for part in pieces(len(reading)):
+            rows = part.start + np.flatnonzero(~has_own[part])
+            if none_above:
+                codes[rows] = np.where(is_call[reading[rows]], _FORWARD, NONE)
+                continue
+            found = self.attribution.climb(rows, has_own)
+            otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
+            codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
+            engine.without(rows[(found < 0) & (otherwise == _FORWARD)])
+        if engine.lanes:
+            for part in pieces(len(reading)):
+                rows = part.start + np.flatnonzero(~has_own[part] & (codes[part] == _FORWARD))
+                codes[rows[engine.has(rows)]] = _BACKWARD
+        return self.attribution.kept(codes)
+
+    def forward_of(self, rows: Ints) -> Ints:
+        """Return for backward op rows the op row that each differentiates, -1 if there is none.
+
+        The key is that of the op itself or of the autograd node around it, whichever is nearer; of several
+        forward ops with one key the result is the latest to start.
+        """
+        return at(self._forwards, rows).astype(np.int64)
+
+    @once
+    def _forwards(self) -> NDArray[np.int32]:
+        """``forward_of`` every range row."""
+        meaning, directions, mapped = (
+            self.attribution.meaning,
+            self._directions,
+            self.attribution.mapped,
+        )
+        many = len(directions)
+        if not any((directions[part] == _BACKWARD).any() for part in pieces(many)):
+            return np.broadcast_to(np.int32(NONE), many)  # allocates one number only
+        is_node = np.array([_is_node(r) for r in meaning.readings], bool)
+        is_op, others = self.attribution.is_op, self.attribution.also_forward
+        keyed, chosen = zeros(mapped, many, bool), zeros(mapped, many, bool)
+        for part in pieces(many):
+            numbered = meaning.seq.at_least(0, part)
+            has_thread = meaning.fwd_thread.at_least(1, part)
+            keyed[part] = numbered & (has_thread | is_node[meaning.reading[part]])
+            ours = is_op[part] if others is None else is_op[part] | others[part]
+            chosen[part] = ours & numbered & (directions[part] != _BACKWARD)
+        found = full(mapped, many, NONE, np.int32)
+        if not keyed.any():
+            return found
+        let_go()
+        given = self._givers(chosen)
+
+        def pair(part: slice) -> None:
+            rows = part.start + np.flatnonzero(directions[part] == _BACKWARD)
+            node = self.attribution.climb(rows, keyed)
+            rows, node = rows[node >= 0], node[node >= 0]
+            if not len(node):
+                return
+            wanted = meaning.seq.gather(node).to_numpy()
+            # a loop over forward threads, not over events
+            for lane, ours in grouped(self._lanes(node)):
+                if lane in given:
+                    giver = given[lane](wanted[ours])
+                    # an op around a backward op is not its forward op
+                    found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
+
+        for _ in ahead(pair, many):
+            pass
+        return found
+
+    def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
+        """Return per lane a lookup from sequence number to the row of the latest ``chosen`` op with it."""
+        mapped, start = self.attribution.mapped, self._start.to_numpy()
+        lanes: set[int] = set()
+        for part in pieces(len(chosen)):
+            lanes.update(np.unique(self._lanes(part.start + np.flatnonzero(chosen[part]))).tolist())
+        known = np.array(sorted(lanes), np.int64)
+        of = zeros(mapped, len(chosen), np.min_scalar_type(len(known)))
+        for part in pieces(len(chosen)):
+            rows = part.start + np.flatnonzero(chosen[part])
+            of[rows] = np.searchsorted(known, self._lanes(rows))
+        found = {}
+        for number, rows in rows_of(len(known), of, chosen, mapped):
+            rows = in_order(start, rows, mapped)
+            seq = zeros(mapped, len(rows), np.int64)
+            for part in pieces(len(rows)):
+                seq[part] = self.attribution.meaning.seq.gather(rows[part]).to_numpy()
+            found[int(known[number])] = LookUp(seq, rows, mapped)
+        let_go()
+        return found
+
+    def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
+        """Return whether each op recomputes an activation (checkpointing): a forward op in backward.
+
+        Such an op has a sequence number of its own, because autograd is on for it; an op that is part of a
+        backward node has none, or its own text says that it is backward. It is inside a backward node, or
+        runs while its process is in the backward phase. (An op of a backward that is itself differentiated
+        looks the same.)
+        """
+        meaning = self.attribution.meaning
+        is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
+        numbered = meaning.seq.at_least(0, rows)
+        in_backward = self.direction(rows) == _BACKWARD
+        found: NDArray[np.bool_] = (
+            numbered & ~is_node & (in_backward | self._in_backward_phase(rows))
+        )
+        return found
+
+    def _in_backward_phase(self, rows: Ints) -> NDArray[np.bool_]:
+        """Return whether each op starts while its process is in a backward phase, on any thread."""
+        ranges = self.attribution.trace["ranges"]
+        phases = ranges.filter((pl.col("category") == "phase") & (pl.col("text") == "backward"))
+        found = np.zeros(len(rows), bool)
+        process, start = (
+            self._process.gather(rows).to_numpy(),
+            self._start.gather(rows).to_numpy(),
+        )
+        for (number,), spans in phases.group_by("process"):
+            first, last = merge(spans["start"].to_numpy(), spans["end"].to_numpy())
+            at_most = np.searchsorted(first, start, side="right") - 1
+            inside = (
+                (at_most >= 0) & (start < last[np.maximum(at_most, 0)]) if len(first) else False
+            )
+            found |= (process == number) & inside
+        return found
+
+    @once
+    def _forward_thread(self) -> tuple[Numbers, int]:
+        """The forward threads, and a number greater than any of them."""
+        fwd_thread = self.attribution.meaning.fwd_thread
+        top = fwd_thread.max()
+        many = 2 if top is None else top + 2
+        if many > 1 << 32:
+            fwd_thread = Numbers.of(fwd_thread.column.rank("dense").cast(pl.Int64))
+            many = len(fwd_thread) + 2
+        return fwd_thread, many
+
+    def _lanes(self, rows: Ints | NDArray[np.int32]) -> Ints:
+        """Return for each row the number of its (process, forward thread)."""
+        fwd_thread, many = self._forward_thread
+        thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
+        lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
+        return lane
+
+    @once
+    def _shaped(self) -> NDArray[np.bool_]:
+        """Whether each range row's own text gives shapes: kernels are described in pieces, and a trace of
+        ten million has eighty."""
+        flags: NDArray[np.bool_] = self.readings["shaped"].to_numpy()
+        found: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
+        return self.attribution.kept(found)
+
+    def shapes_around(self, rows: Ints) -> pl.DataFrame:
+        """Return ``inputs``, ``dtypes`` and ``params`` of the nearest op around each row that has shapes.
+
+        Markers give shapes at the API's level (``conv2d``) around ops that have none
+        (``aten::cudnn_convolution``).
+        """
+        meaning = self.attribution.meaning
+        found = self.attribution.climb(rows, self._shaped)
+        code = at(meaning.reading, found)
+        return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
+
+    def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
+        """Return direction, layer, step, source, user range and call of op rows (-1: all null).
+
+        An op whose text names its layer has that layer. A backward op has the layer and the source of its
+        forward op, and also its shapes if its own text gives none. With ``inherit`` an op without shapes
+        first takes the shapes of the nearest op around it that has some.
+        """
+        identified = self.identify(rows, inherit=inherit)
+        return Described(
+            identified.direction,
+            self.attribution.meaning.seq.gather(rows).alias("seq"),
+            identified.forward,
+            identified.layer,
+            self.context.step(*self.places(rows)).alias("step"),
+            identified.source,
+            self.user_range(rows, identified.forward),
+            identified.call,
+        )
+
+    def identify(self, rows: Ints, *, inherit: bool = False) -> Identified:
+        """Return the columns of ``describe`` that identify an op."""
+        meaning = self.attribution.meaning
+        code = at(meaning.reading, rows)
+        call = pl.DataFrame([gather(self.readings[name], code) for name in self.readings.columns])
+        if inherit:
+            around, shaped = self.shapes_around(rows), call["shaped"].fill_null(False)
+            call = call.with_columns(
+                *(call[name].zip_with(_own(call, name), around[name]) for name in _INHERITED),
+                (shaped | around["inputs"].is_not_null()).alias("shaped"),
+            )
+        forward = self.forward_of(rows)
+        if (forward >= 0).any():
+            theirs = at(meaning.reading, forward)
+            call = call.with_columns(
+                call[name].zip_with(_own(call, name), gather(self.readings[name], theirs))
+                for name in _INHERITED
+            )
+        layer, source = self._lines(rows, forward)
+        direction = spread("direction", DIRECTIONS, self.direction(rows))
+        return Identified(direction, forward, layer, source, call)
+
+    def outline(self, rows: Ints) -> list[NDArray[Any]]:
+        """Return numbers (-1: none) such that rows with equal numbers have equal columns in ``identify``.
+
+        They are those of ``outline_without_source``, and the source.
+        """
+        reading, theirs, direction, layer, forward = self._outline(rows)
+        source = self._line_numbers(rows, "source")
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            forward_source = self._line_numbers(forward[paired], "source")
+            source[paired] = np.where(source[paired] >= 0, source[paired], forward_source)
+        own = at(self._names_line["source"], reading, False)
+        return [reading, theirs, direction, layer, np.where(own, NONE, source)]
+
+    def outline_without_source(self, rows: Ints) -> list[NDArray[Any]]:
+        """Return the numbers of the reading, the forward op's reading if that gives the shapes, the direction
+        and the layer (-1: none)."""
+        return self._outline(rows)[:4]
+
+    def _outline(self, rows: Ints) -> list[NDArray[Any]]:
+        reading = at(self.attribution.meaning.reading, rows)
+        forward = self.forward_of(rows)
+        bare = ~self.readings["shaped"].fill_null(False).to_numpy()
+        theirs = np.where(at(bare, reading, False), forward, NONE)
+        return [
+            reading,
+            at(self.attribution.meaning.reading, theirs),
+            self.direction(rows),
+            self.layer_numbers(rows, forward),
+            forward,
+        ]
+
+    def layer_numbers(self, rows: Ints, forward: Ints) -> Ints:
+        """Return the layers of op rows as numbers (-1: none), first those of ``forward`` ops."""
+        layer = self._line_numbers(rows)
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            forward_layer = self._line_numbers(forward[paired])
+            theirs = forward_layer >= 0
+            of_one = self._of_one(forward[paired])
+            either = np.flatnonzero(~of_one & theirs & (layer[paired] >= 0))
+            if len(either):
+                own, around = (self._own_lines(some[paired[either]])[0] for some in (rows, forward))
+                theirs[either] = _within(own, around).to_numpy()
+            layer[paired] = np.where(theirs, forward_layer, layer[paired])
+        return layer
+
+    def _of_one(self, forward: Ints) -> NDArray[np.bool_]:
+        """Whether each ``forward`` op is one node, whose layer its backward ops have whatever is around them.
+
+        A kernel that does the work of several nodes has the layer of one: other nodes keep their own.
+        """
+        of_one: NDArray[np.bool_] = ~at(
+            self.of_several, at(self.attribution.meaning.reading, forward), False
+        )
+        return of_one
+
+    @once
+    def _names_line(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether the text of each reading names its layer, and its source."""
+        readings = self.attribution.meaning.readings
+        layer = np.array([r.layer is not None and r.role != "layer" for r in readings], bool)
+        return {"layer": layer, "source": self.readings["source"].is_not_null().to_numpy()}
+
+    def _line_numbers(self, rows: Ints, kind: str = "layer") -> Ints:
+        """Return the texts of ``_own_lines`` for op rows as numbers, -1 for none; a text may have several."""
+        reading = at(self.attribution.meaning.reading, rows)
+        around = self.context.numbers(kind, *self.places(rows))
+        named = reading.astype(np.int64) + self.context.many(
+            kind
+        )  # above the numbers of ``around``
+        return np.where(at(self._names_line[kind], reading, False), named, around)
+
+    def layers(self, rows: Ints) -> pl.Series:
+        """Return the layer of op rows, as in ``describe``; -1: null."""
+        return self._lines(rows, self.forward_of(rows))[0]
+
+    def user_range(self, rows: Ints, forward: Ints) -> pl.Series:
+        """Return the innermost user range around op rows; for a backward op without one, that on its forward
+        op's thread.
+
+        Autograd works on its own threads while the user's thread waits inside the user's ranges.
+        """
+        process, thread, time = self.places(rows)
+        found = self.context.user(process, thread, time)
+        bare = np.flatnonzero((forward >= 0) & found.is_null().to_numpy())
+        if len(bare):
+            of = self.places(forward[bare])[1]
+            found = found.scatter(bare, self.context.user(process[bare], of, time[bare]))
+        meaning = self.attribution.meaning
+        user = np.array([is_user_range(one) for one in meaning.readings], bool)
+        own = np.flatnonzero(at(user, at(meaning.reading, rows), False))
+        if len(own):  # an op that is a user range itself gets the next one around it
+            around = at(self.attribution.parent, rows[own]).astype(np.int64)
+            around = self.attribution.climb(around, user[meaning.reading])
+            found = found.scatter(own, spread("", meaning.texts, at(meaning.reading, around)))
+        return found.alias("range")
+
+    def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
+        """Return layer and source of op rows, also from their ``forward`` ops (-1: none)."""
+        layer, source = self._own_lines(rows)
+        paired = np.flatnonzero(forward >= 0)
+        if len(paired):
+            place = np.full(len(rows), NONE, np.int64)
+            place[paired] = np.arange(len(paired))
+            their_layer, their_source = self._own_lines(forward[paired])
+            theirs = gather(their_layer, place)
+            of_one = self._of_one(forward)
+            if not of_one.all():
+                other = pl.Series(~of_one) & ~_within(layer, theirs)
+                theirs = layer.rename(theirs.name).zip_with(other, theirs)
+            layer = first(theirs, layer)
+            source = first(source, gather(their_source, place))
+        return layer.alias("layer"), source.alias("source")
+
+    @once
+    def of_several(self) -> NDArray[np.bool_]:
+        """Whether each reading is a kernel that does the work of several nodes."""
+        return np.array(
+            [
+                one.call is not None and one.call.param("fused") is not None
+                for one in self.attribution.meaning.readings
+            ],
+            bool,
+        )
+
+    def _own_lines(self, rows: Ints) -> tuple[pl.Series, pl.Series]:
+        """Return layer and source from the texts of op rows, else those open around them."""
+        places = self.places(rows)
+        meaning = self.attribution.meaning
+        code = at(meaning.reading, rows)
+        layers = [one.layer if one.role != "layer" else None for one in meaning.readings]
+        layer = spread("layer", layers, code)
+        source = gather(self.readings["source"], code)
+        return (
+            first(layer, self.context.layer(*places)),
+            first(source, self.context.source(*places)),
+        )
+
+    def places(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return process, thread and start (ns) of op rows; for -1, values that no op has."""
+        process, thread, time = (
+            at(column.to_numpy(), rows, NONE - 1)
+            for column in (self._process, self._thread, self._start)
+        )
+        return process, thread, time
+
+
+def _within(own: pl.Series, around: pl.Series) -> pl.Series:
+    """Return whether each layer ``own`` is ``around`` or one inside it; true where either is null."""
+    own, around = own.cast(pl.String), around.cast(pl.String)
+    inside: pl.Series = ((own == around) | own.str.starts_with(around + "/")).fill_null(True)
+    return inside
+
+
+def _own(call: pl.DataFrame, name: str) -> pl.Series:
+    """Return whether each row keeps its own value: it has shapes, or (a collective's size and peers)
+    parameters."""
+    has_own: pl.Series = call["shaped"].fill_null(False)
+    return has_own | call["params"].is_not_null() if name == "params" else has_own
+
+
+def _is_node(reading: Reading) -> bool:
+    return reading.role == "op" and reading.direction == "backward"
+
+
+def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+    """Return each row's preferred value, or the other if that is null."""
+    column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
+    return column

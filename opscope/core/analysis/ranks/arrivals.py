@@ -1,0 +1,109 @@
+"""What each rank did before it entered each collective: the table from which the analyses of many ranks are
+made.
+
+A row is one rank's part of one collective and needs that rank's trace alone, so rows of ranks that were read
+apart are concatenated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.steps.step_times import Happened, split
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.narrow import Pieces
+
+#: What a rank did from the end of the collective before to its entering this one; the parts add up to
+#: ``since``.
+PARTS: Final = ("wait_part", "compute_part", "input_part", "launch_part")
+ARRIVALS: Final = {"since": pl.Int64, **dict.fromkeys(PARTS, pl.Int64)}
+
+
+def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFrame:
+    """Return the rows of ``exchanged`` that synchronise, with ``ARRIVALS`` (ns).
+
+    ``since``: from the end of the rank's collective before, in the same group, to the start of this one;
+    null for the first. Its parts, each without what an earlier one has: ``compute_part``, kernels, copies
+    and sets; ``wait_part``, in collectives of other groups and in messages; ``input_part``, a data loader;
+    ``launch_part``, the rest: nothing ran on the device, as the host had not launched it. On a CPU
+    ``compute_part`` is ops, and comes after the two others. ``did`` is ``step_times.happened``; a rank that
+    it does not tell of has no parts.
+    """
+    rows = _entered(exchanged)
+    before = pl.col("end").shift(1).over("process", *GROUP)
+    rows = rows.with_columns(
+        (pl.col("start") - before).clip(lower_bound=0).cast(pl.Int64).alias("since")
+    )
+    parts = {name: np.zeros(len(rows), np.int64) for name in PARTS}
+    known = np.zeros(len(rows), bool)
+    has = rows["since"].is_not_null().to_numpy()
+    start = rows["start"].to_numpy()
+    since = rows["since"].fill_null(0).to_numpy()
+    process = rows["process"].fill_null(-1).to_numpy()
+    for one in np.unique(process).tolist():
+        held = did.get(one)
+        mine = np.flatnonzero((process == one) & has)
+        if held is None or not len(mine) or held.parts[0] is None:
+            continue
+        for name, value in _divided(held, start[mine] - since[mine], start[mine]).items():
+            parts[name][mine] = value
+        known[mine] = True
+    return rows.with_columns(
+        pl.Series(name, parts[name]).set(pl.Series(~known), None) for name in PARTS
+    )
+
+
+def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
+    """Return ``arrivals`` of ranks that were read apart: ``exchanged`` of all of them, and ``parts``, the
+    columns ``ARRIVALS`` of each rank's own ``arrivals``, in the same order of processes; in pieces that need
+    not have equal lengths."""
+
+    def made() -> Iterator[pl.DataFrame]:
+        beside = parts()
+        held = next(beside).select(*ARRIVALS)
+        for piece in exchanged():
+            rows = _entered(piece)
+            while len(held) < len(rows):
+                more = next(beside, None)
+                if more is None:
+                    raise ValueError("fewer arrivals than collectives that synchronise")
+                held = pl.concat([held, more.select(*ARRIVALS)])
+            yield rows.with_columns(held[: len(rows)].get_columns())
+            held = held[len(rows) :]
+        if len(held) or any(len(more) for more in beside):
+            raise ValueError("more arrivals than collectives that synchronise")
+
+    return made
+
+
+def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives that synchronise and of which the times are known, by process and time."""
+    kind = pl.col("kind").cast(pl.String)
+    return exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("start").is_not_null()
+    ).sort("process", "start", maintain_order=True)
+
+
+def _divided(held: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
+    """Return the parts of the intervals [start, end) of a process."""
+    communication, computed, copies, sets, _, loader, ops = held.parts
+    nothing = np.zeros(len(start), np.int64)
+    if computed is None or not len(computed[0]):
+        # on a CPU what waits and what loads are ops too: they come first
+        order = [("wait_part", communication), ("input_part", loader), ("compute_part", ops)]
+    else:
+        order = [
+            ("compute_part", computed), ("compute_part", copies), ("compute_part", sets),
+            ("wait_part", communication), ("input_part", loader),
+        ]  # fmt: skip
+    made = dict.fromkeys(PARTS, nothing)
+    for (name, _), value in zip(order, split([one for _, one in order], start, end), strict=True):
+        if value is not None:
+            made[name] = made[name] + value
+    made["launch_part"] = (end - start) - sum((made[name] for name in PARTS[:3]), nothing)
+    return made

@@ -1,0 +1,156 @@
+"""Collectives that ranks do not leave together, beyond what their clocks explain."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.analysis.ranks.stragglers import NOISE
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces, each
+
+ENDS: Final = {
+    "kind": pl.String,
+    "group": pl.String,
+    "members": pl.String,
+    "size": pl.Int64,
+    "compared": pl.Int64,
+    "median_apart": pl.Float64,
+    "max_apart": pl.Int64,
+    "clock_error": pl.Int64,
+    "differing": pl.Int64,
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "left_last": pl.Int64,
+    "reason": pl.String,
+}
+UNKNOWN: Final = "the error of a machine's clock is not known"
+NOBODY: Final = "no one rank leaves last most often"
+_ONE: Final = (*GROUP, "number")
+
+
+def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kind and group (``ENDS``; ns), those whose ends differ most first.
+
+    ``exchanged``: ``distributed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in
+    one of them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``:
+    process and rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
+    ``differing``: collectives whose ends are farther apart than that, and than a microsecond. The rank that
+    leaves last most often of these, and how often.
+    """
+    key, one = ["kind", *GROUP], list(_ONE)
+    known = errors.unique("process", keep="first").with_columns(
+        pl.col("machine").cast(pl.String).rank("dense").cast(pl.Int64).alias("place")
+    )
+    ended = each(exchanged, lambda piece: _ended(piece, known))
+    kinds, found = Gathered([*key, "number"]), _gathered()
+    for piece in ended():
+        kinds.add(piece.select(*key, "number").unique(maintain_order=True))
+        found.add(
+            piece.group_by(one).agg(
+                pl.col("process").n_unique().cast(pl.Int64).alias("ranks"),
+                pl.col("place").min().alias("low"),
+                pl.col("place").max().alias("high"),
+                pl.col("end").min().alias("first"),
+                pl.col("end").max().alias("end"),
+                pl.col("error_ns").is_null().any().alias("unknown"),
+                *_two(pl.col("error_ns").drop_nulls()),
+            )
+        )
+    error = (
+        pl.when(pl.col("low") == pl.col("high"))
+        .then(0)
+        .when("unknown")
+        .then(None)
+        .otherwise(pl.col("error") + pl.col("next_error").fill_null(0))
+    )
+    judged = (
+        found.all()
+        .filter(pl.col("ranks") > 1)
+        .select(
+            *one,
+            "end",
+            (pl.col("end") - pl.col("first")).alias("apart"),
+            error.alias("clock_error"),
+        )
+    )
+    far = pl.col("apart") > pl.max_horizontal(pl.col("clock_error"), pl.lit(NOISE))
+    judged = judged.with_columns(
+        pl.when(pl.col("clock_error").is_not_null()).then(far).alias("differs")
+    )
+    if judged.is_empty():
+        return pl.DataFrame(schema=ENDS)
+    sums = (
+        kinds.all()
+        .join(judged, on=one, nulls_equal=True)
+        .group_by(key)
+        .agg(
+            pl.len().alias("compared"),
+            pl.col("apart").median().alias("median_apart"),
+            pl.col("apart").max().alias("max_apart"),
+            pl.when(pl.col("clock_error").is_null().any().not_())
+            .then(pl.col("clock_error").max())
+            .alias("clock_error"),
+            pl.when(pl.col("differs").count() > 0).then(pl.col("differs").sum()).alias("differing"),
+        )
+    )
+    differing = judged.filter("differs").select(*one, "end")
+    most = pl.col("left_last") == pl.col("left_last").max().over(key)
+    latest = pl.concat(
+        piece.join(differing, on=[*one, "end"], how="semi", nulls_equal=True)
+        .group_by(*key, "process")
+        .agg(pl.len().alias("left_last"))
+        .filter(most)
+        for piece in ended()
+    )
+    latest = latest.filter(most).filter(pl.len().over(key) == 1)
+    made = sums.join(latest, on=key, how="left", nulls_equal=True).join(
+        ranks.unique("process", keep="first").select("process", "rank"), on="process", how="left"
+    )
+    return (
+        made.with_columns(
+            pl.when(pl.col("clock_error").is_null())
+            .then(pl.lit(UNKNOWN))
+            .when((pl.col("differing") > 0) & pl.col("process").is_null())
+            .then(pl.lit(NOBODY))
+            .alias("reason")
+        )
+        .cast(dict(ENDS.items()))
+        .sort(
+            "differing", "max_apart", *key, descending=[True, True, *[False] * len(key)],
+            nulls_last=True,
+        )
+        .select(*ENDS)
+    )  # fmt: skip
+
+
+def _ended(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
+    """Return the ends that can be compared, with the ``place`` and the error of each rank's machine."""
+    kind = pl.col("kind").cast(pl.String)
+    rows = exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False)
+        & pl.col("number").is_not_null()
+        & pl.col("end").is_not_null()
+    ).select("process", *_ONE, "end", kind.alias("kind"))
+    return rows.join(errors, on="process", how="left", maintain_order="left").with_columns(
+        pl.col("place").fill_null(0)
+    )
+
+
+def _gathered() -> Gathered:
+    """Return what gathers each collective's ends; its two largest errors say how far clocks may be apart."""
+    return Gathered(
+        list(_ONE),
+        pl.col("ranks").sum(),
+        pl.col("low", "first").min(),
+        pl.col("high", "end").max(),
+        pl.col("unknown").any(),
+        *_two(pl.col("error").append(pl.col("next_error")).drop_nulls()),
+    )
+
+
+def _two(errors: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    ordered = errors.sort(descending=True)
+    return ordered.first().alias("error"), ordered.slice(1).first().alias("next_error")

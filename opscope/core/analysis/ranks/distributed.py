@@ -1,0 +1,361 @@
+"""Communication: the time it takes, the part that computation hides, and the time that ranks wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.windows import captured_steps
+from opscope.core.analysis.summary.summary import ended_steps
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.job.clocks import machines
+from opscope.core.job.exchanges import GROUP, communicating, exchanges
+from opscope.core.job.numbering import numbers
+from opscope.core.perf.ops.communication import wire_bytes
+from opscope.core.tables.columns import known_sum
+from opscope.core.tables.gathered import Gathered, one_piece
+from opscope.core.tables.intervals import Ints, clip, intersect, merge
+from opscope.core.tables.narrow import Narrow, Pieces, whole
+from opscope.core.tables.trace import Trace
+
+_WITHIN: Final = (*GROUP, "number")
+_OF_ALL: Final = ("collectives", "message_bytes", "waiting_time")
+_SCHEMA: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "window": pl.Int64,
+    "communication_time": pl.Int64,
+    "communication_share": pl.Float64,
+    "computation_time": pl.Int64,
+    "overlap_time": pl.Int64,
+    "overlap": pl.Float64,
+    "collectives": pl.Int64,
+    "message_bytes": pl.Int64,
+    "waiting_time": pl.Int64,
+}
+#: The columns of ``own_communication``.
+OWN: Final = {
+    **{name: kind for name, kind in _SCHEMA.items() if name not in _OF_ALL},
+    "on_gpu": pl.Boolean,
+}
+_COLLECTIVES: Final = {
+    "kind": pl.Categorical,
+    "group": pl.Categorical,
+    "members": pl.Categorical,
+    "size": pl.Int64,
+    "dtype": pl.Categorical,
+    "reduction": pl.Categorical,
+    "calls": pl.Int64,
+    "present": pl.Int64,
+    "partial": pl.Int64,
+    "message_bytes": pl.Int64,
+    "time": pl.Int64,
+    "waiting_time": pl.Int64,
+    "bus_bandwidth": pl.Float64,
+}
+
+
+def one_clock(trace: Trace) -> bool:
+    """Return whether the times of all processes are on one clock."""
+    on = machines(trace)
+    clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
+    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
+
+
+def machine_errors(trace: Trace) -> pl.DataFrame:
+    """Return process, machine, and ``error_ns``, how far the machine's clock may be off the first machine's;
+    null if that is not known."""
+    on = machines(trace)
+    table = on.join(trace["clocks"].drop("machine"), on="clock_domain", how="left")
+    first = on["machine"].first()
+    return table.select(
+        "process",
+        "machine",
+        pl.when(pl.col("machine").eq_missing(pl.lit(first, pl.String)))
+        .then(0)
+        .otherwise("error_ns")
+        .alias("error_ns"),
+    ).unique("process", keep="first", maintain_order=True)
+
+
+def exchanged(attribution: Attribution) -> pl.DataFrame:
+    """Return ``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
+
+    ``waiting``: a rank's time in a collective minus the shortest time of any rank; null if no other
+    rank's time in it is known.
+    """
+    return timed(exchanges(attribution), one_clock(attribution.trace))
+
+
+def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """Return ``exchanges`` as ``exchanged`` does."""
+    return whole(timed_in(one_piece(found), same_clock))
+
+
+def timed_in(found: Pieces, same_clock: bool) -> Pieces:
+    """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
+    one = ["whole", "number"]
+    duration = pl.col("end") - pl.col("start")
+    told, sums = Narrow(), Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
+    for piece, numbered in zip(found(), numbers(found, same_clock), strict=True):
+        told.add(numbered)
+        times = numbered.with_columns(piece.select(duration.alias("duration"))["duration"])
+        sums.add(
+            times.filter(pl.col("number").is_not_null())
+            .group_by(one)
+            .agg(
+                pl.col("duration").count().cast(pl.Int64).alias("many"),
+                pl.col("duration").min().alias("shortest"),
+            )
+        )
+    shortest = sums.all().filter(pl.col("many") > 1).drop("many")
+
+    def made() -> Iterator[pl.DataFrame]:
+        for piece, numbered in zip(found(), told.parts(), strict=True):
+            least = numbered.join(shortest, on=one, how="left", maintain_order="left")
+            yield piece.with_columns(
+                numbered["number"], duration.alias("duration"), least["shortest"]
+            ).with_columns((pl.col("duration") - pl.col("shortest")).alias("waiting"))
+
+    return made
+
+
+def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process that ran kernels or collectives: how communication and computation share
+    the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
+    ``exchanged``; ``message_bytes`` and ``waiting_time`` are its sums.
+    """
+    return communication_in(rows, one_piece(found))
+
+
+def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
+    """Return ``communication``, of a table in pieces."""
+    sums = pl.concat(
+        piece.group_by("process").agg(
+            pl.len().cast(pl.Int64).alias("collectives"),
+            pl.when(pl.col("bytes").is_not_null().all())
+            .then(pl.col("bytes").sum())
+            .alias("message_bytes"),
+            known_sum("waiting").alias("waiting_time"),
+        )
+        for piece in found()
+    )
+    none = {"collectives": 0, "message_bytes": 0}
+    return (
+        rows.sort(
+            ~pl.col("on_gpu"), pl.when(~pl.col("on_gpu")).then("process"), maintain_order=True
+        )
+        .join(sums, on="process", how="left", maintain_order="left", nulls_equal=True)
+        .with_columns(
+            # without a collective there is none, of no bytes; with some of an unknown size it is not known
+            pl.when(pl.col("collectives").is_null()).then(pl.lit(value)).otherwise(name).alias(name)
+            for name, value in none.items()
+        )
+        .select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items())
+    )
+
+
+def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of ``communication`` that need no other rank, and whether a process is ``on_gpu``.
+
+    Times are inside the window: [first step start, last step end] of the steps whose kernels were
+    captured, else the span of all kernels or ops. ``communication_time`` is union(communication),
+    ``communication_share`` that time over the window. ``overlap``: the share of union(communication)
+    during which other work is computed, over the whole trace; null without communication. On a GPU both
+    are kernels. On a CPU communication is what the backend ran (null if only the calls were seen), and
+    computation is all other ops. The definitions are those of Holistic Trace Analysis, without its
+    trimming of steps. ``found`` is the result of ``exchanged``, or of ``exchanges``.
+    """
+    trace = attribution.trace
+    rows = []
+    kernels = trace["kernels"].select(
+        "process",
+        "start",
+        "end",
+        pl.Series("communicates", communicating(attribution)),
+    )
+    steps = captured_steps(trace, ended_steps(trace["ranges"]))
+    ranks = dict(trace["processes"].select("process", "rank").rows())
+    on_gpu = set(kernels["process"].unique().to_list())
+    talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]
+    parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
+    parts += [(one, _on_cpu(attribution, found, one)) for one in talking]
+    for process, part in parts:
+        exchanged_here = found.filter(_of(process))
+        seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
+        comm = _union(part.filter("communicates"))
+        other = _union(part.filter(~pl.col("communicates")))
+        mine = steps.filter(_of(process))
+        window = mine if len(mine) else part
+        low, high = (0, 0) if window.is_empty() else _bounds(window)
+        hidden = _length(intersect(comm, other)) / _length(comm) if len(comm[0]) else None
+        comm, other = clip(comm, low, high), clip(other, low, high)
+        inside = _length(comm)
+        both = _length(intersect(comm, other))
+        rows.append(
+            {
+                "process": process,
+                "rank": ranks.get(process),
+                "window": high - low if len(window) else None,
+                "communication_time": inside if seen else None,
+                "communication_share": inside / (high - low) if seen and high > low else None,
+                "computation_time": _length(other),
+                "overlap_time": both if seen else None,
+                "overlap": hidden,
+                "on_gpu": process in on_gpu,
+            }
+        )
+    return pl.DataFrame(rows, schema=OWN)
+
+
+def _of(process: int | None) -> pl.Expr:
+    """Return which rows are of a process; None: of those whose process is not recorded."""
+    return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
+
+
+def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int | None) -> pl.DataFrame:
+    """Return start, end, communicates: the collectives of a process, and its outermost other ops."""
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
+    mine = ranges["process"].eq_missing(pl.Series([process], dtype=pl.Int32)).to_numpy()
+    outer = attribution.is_op & (attribution.parent < 0) & ~talks[meaning.reading] & mine
+    ran = found.filter(_of(process) & pl.col("end").is_not_null())
+    return pl.concat(
+        [
+            ran.select("start", "end", pl.lit(True).alias("communicates")),
+            ranges[np.flatnonzero(outer)].select(
+                "start", "end", pl.lit(False).alias("communicates")
+            ),
+        ]
+    )
+
+
+def collectives(found: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per group, kind of collective, dtype and reduction, over all ranks, by time, in ns.
+
+    ``present``: the processes seen in them. ``partial``: how many of these collectives lack members of their
+    group (``lacking``); null where the group's size, or which collectives are one, is not known.
+    ``time`` and ``waiting_time`` add up the times of all ranks. ``bus_bandwidth`` (bytes/s): the bytes
+    that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
+    rank, over the collectives of which several ranks are known; null if there are none.
+    """
+    return collectives_in(one_piece(found))
+
+
+def collectives_in(found: Pieces) -> pl.DataFrame:
+    """Return ``collectives``, of a table in pieces."""
+    key = ["kind", "group", "members", "size", "dtype", "reduction"]
+    incomplete = lacking_in(found)
+    sums = Gathered(
+        key,
+        pl.col("calls", "present", "moved", "least").sum(),
+        pl.col("told").any(),
+        *(known_sum(name) for name in ("message_bytes", "time", "waiting_time")),
+    )
+    partial = Gathered([*key, "number"])
+    for piece in found():
+        sums.add(_collective_sums(piece, key))
+        partial.add(
+            piece.join(incomplete, on=list(_WITHIN), how="semi", nulls_equal=True)
+            .select(*key, "number")
+            .unique()
+        )
+    lacks = partial.all().group_by(key).agg(pl.len().cast(pl.Int64).alias("partial"))
+    table = (
+        sums.all()
+        .with_columns(
+            pl.when(pl.col("least") > 0)
+            .then(pl.col("moved") / pl.col("least") * 1e9)
+            .alias("bus_bandwidth")
+        )
+        .join(lacks, on=key, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.when("told").then(pl.col("partial").fill_null(0)).alias("partial"))
+        .sort("time", "calls", descending=True, nulls_last=True, maintain_order=True)
+    )
+    return table.select(pl.col(name).cast(kind) for name, kind in _COLLECTIVES.items())
+
+
+def _collective_sums(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Return the sums of ``collectives``. ``moved`` (bytes) and ``least`` (ns) are those of the bandwidth."""
+    sized = found.select("kind", "bytes", "size").unique().drop_nulls()
+    wire = [
+        wire_bytes(kind, size, ranks) or None
+        for kind, size, ranks in sized.with_columns(pl.col("kind").cast(pl.String)).rows()
+    ]
+    rated = found.join(
+        sized.with_columns(pl.Series("wire", wire, pl.Int64)),
+        on=["kind", "bytes", "size"],
+        how="left",
+        maintain_order="left",
+    ).with_columns(pl.when(pl.col("shortest") > 0).then("wire").alias("wire"))
+    return rated.group_by(key, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("process").n_unique().cast(pl.Int64).alias("present"),
+        (pl.col("number").is_not_null() & pl.col("size").is_not_null()).any().alias("told"),
+        known_sum("bytes").alias("message_bytes"),
+        known_sum("duration").alias("time"),
+        known_sum("waiting").alias("waiting_time"),
+        pl.when(pl.col("wire").is_not_null()).then("shortest").sum().alias("least"),
+        pl.col("wire").sum().alias("moved"),
+    )
+
+
+def lacking(found: pl.DataFrame) -> pl.DataFrame:
+    """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
+    in than its group has ranks: it is partial. ``found`` is the result of ``exchanged``."""
+    return lacking_in(one_piece(found))
+
+
+def lacking_in(found: Pieces) -> pl.DataFrame:
+    """Return ``lacking``, of a table in pieces."""
+    there = Gathered(list(_WITHIN), pl.col("there").sum())
+    for piece in found():
+        known = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
+        there.add(
+            known.group_by(*_WITHIN).agg(pl.col("process").n_unique().cast(pl.Int64).alias("there"))
+        )
+    return there.all().filter(pl.col("there") < pl.col("size")).select(*_WITHIN)
+
+
+def clocks(trace: Trace) -> pl.DataFrame:
+    """Return one row per machine: how its times were moved to the first machine's clock, and the error.
+
+    ``method`` is ``same clock`` if there is one machine. Times in ns.
+    """
+    on = machines(trace)
+    alone = on["machine"].n_unique() < 2
+    table = on.join(trace["clocks"].drop("machine"), on="clock_domain", maintain_order="left")
+    if alone:
+        none = dict.fromkeys(("offset_ns", "error_ns", "spread_ns", "drift_ppm"))
+        table = table.with_columns(pl.lit("same clock").alias("method")).with_columns(
+            pl.lit(value, table.schema[name]).alias(name) for name, value in none.items()
+        )
+    return (
+        table.group_by("machine", maintain_order=True)
+        .agg(
+            pl.col("host").first(),
+            pl.col("process").n_unique().cast(pl.Int64).alias("processes"),
+            pl.col("rank").min().alias("first_rank"),
+            pl.col("method").fill_null("not aligned").first(),
+            *(
+                pl.col(name).first()
+                for name in ("offset_ns", "drift_ppm", "error_ns", "spread_ns", "collectives")
+            ),
+        )
+        .drop("machine")
+    )
+
+
+def _union(frame: pl.DataFrame) -> tuple[Ints, Ints]:
+    return merge(frame["start"].to_numpy(), frame["end"].to_numpy())
+
+
+def _bounds(frame: pl.DataFrame) -> tuple[int, int]:
+    return int(frame["start"].to_numpy().min()), int(frame["end"].to_numpy().max())
+
+
+def _length(spans: tuple[Ints, Ints]) -> int:
+    return int((spans[1] - spans[0]).sum())

@@ -1,0 +1,115 @@
+"""Why ranks enter collectives last: longer computing, their input, late launches, or an earlier wait.
+
+The rank that came last is compared with the one that came first, over the time since both left the collective
+before. The differences of what they did in it add up to how much later it came, so the largest is the cause.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.analysis.ranks.arrivals import PARTS
+from opscope.core.analysis.ranks.stragglers import late_rows
+from opscope.core.job.exchanges import GROUP
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces, each
+
+CAUSES: Final = {
+    "wait_part": "an earlier wait",
+    "compute_part": "local compute",
+    "input_part": "input",
+    "launch_part": "launch",
+}
+FIRST: Final = "the recording has no collective of the group before it"
+APART: Final = "the ranks' collectives before it are not the same one"
+LEFT_APART: Final = "the ranks did not leave the collective before it together"
+UNSEEN: Final = "what a rank did before it was not recorded"
+MIXED: Final = "no one thing makes up half of the lateness"
+LATE_CAUSES: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "cause": pl.String,
+    "last": pl.Int64,
+    "lateness": pl.Int64,
+    "caused_waiting": pl.Int64,
+    "caused_share": pl.Float64,
+    "more": pl.Int64,
+    "groups": pl.Int64,
+    "reason": pl.String,
+}
+_ONE: Final = (*GROUP, "number")
+
+
+def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per process and cause of its being last (``LATE_CAUSES``; ns), by the waiting caused.
+
+    ``arrived``: ``arrivals`` of all ranks, in pieces, with ``number``, ``duration``, ``shortest`` and
+    ``waiting``. ``ranks``: process and rank. ``more``: how much longer it did what is the cause than the
+    first rank. ``cause`` is null, with a ``reason``, where the trace does not show it.
+    """
+    one = list(_ONE)
+    late = late_rows(each(arrived, _after))
+    firsts, lasts = Gathered(one, pl.col("before", "since", *PARTS).first()), []
+    for piece in late():
+        lasts.append(piece.filter("last"))
+        firsts.add(
+            piece.filter(pl.col("duration") - pl.col("shortest") == pl.col("late"))
+            .unique(one, keep="first", maintain_order=True)
+            .select(*one, "before", "since", *PARTS)
+        )
+    both = pl.concat(lasts).join(firsts.all(), on=one, suffix="_first", nulls_equal=True)
+    if both.is_empty():
+        return pl.DataFrame(schema=LATE_CAUSES)
+    gaps = [pl.col(name) - pl.col(f"{name}_first") for name in PARTS]
+    both = both.with_columns(one.alias(name) for one, name in zip(gaps, PARTS, strict=True))
+    most = pl.max_horizontal(*PARTS)
+    which = pl.coalesce(
+        pl.when(pl.col(name) == most).then(pl.lit(cause)) for name, cause in CAUSES.items()
+    )
+    clear = 2 * most >= pl.col("late")
+    longer = pl.col("since") - pl.col("since_first")
+    reason = (
+        pl.when(pl.col("since").is_null() | pl.col("since_first").is_null())
+        .then(pl.lit(FIRST))
+        .when(pl.col("before").ne_missing(pl.col("before_first")))
+        .then(pl.lit(APART))
+        .when(2 * (longer - pl.col("late")).abs() > pl.col("late"))
+        .then(pl.lit(LEFT_APART))
+        .when(pl.any_horizontal(pl.col(name).is_null() for name in PARTS))
+        .then(pl.lit(UNSEEN))
+        .when(~clear)
+        .then(pl.lit(MIXED))
+    )
+    both = both.with_columns(reason.alias("reason")).with_columns(
+        pl.when(pl.col("reason").is_null()).then(which).alias("cause"),
+        pl.when(pl.col("reason").is_null()).then(most).alias("more"),
+    )
+    made = both.group_by("process", "cause", "reason").agg(
+        pl.len().alias("last"),
+        pl.col("late").sum().alias("lateness"),
+        pl.col("caused").sum().alias("caused_waiting"),
+        pl.when(pl.col("more").count() > 0).then(pl.col("more").sum()).alias("more"),
+        pl.struct(*GROUP).n_unique().alias("groups"),
+    )
+    whole = pl.col("caused_waiting").sum()
+    return (
+        made.join(ranks.unique("process", keep="first"), on="process", how="left")
+        .with_columns(
+            pl.when(whole > 0).then(pl.col("caused_waiting") / whole).alias("caused_share")
+        )
+        .cast(dict(LATE_CAUSES.items()))
+        .sort(
+            "caused_waiting", "process", "cause", "reason", descending=[True, False, False, False]
+        )
+        .select(*LATE_CAUSES)
+    )
+
+
+def _after(arrived: pl.DataFrame) -> pl.DataFrame:
+    """Return what is needed of the rows, and ``before``, the number of the group's collective before."""
+    before = pl.col("number").shift(1).over("process", *GROUP).alias("before")
+    return arrived.select(
+        "process", "kind", *_ONE, "duration", "shortest", "waiting", "since", *PARTS, before
+    )

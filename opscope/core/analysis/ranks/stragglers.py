@@ -1,0 +1,270 @@
+"""Who is late to collectives, how much of a collective is waiting, and how unevenly ranks work.
+
+All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered
+last: the shortest time is the transfer of data, and what another rank spends beyond it is waiting. That
+needs no common clock. Collectives come in pieces, the rows of a process in one of them: 100,000 ranks have
+more than fit into memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.steps.step_times import processes_of, steps_at
+from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.columns import known_sum
+from opscope.core.tables.gathered import Gathered
+from opscope.core.tables.narrow import Pieces, each
+from opscope.core.tables.trace import Trace
+
+_ONE: Final = (*GROUP, "number")
+#: Differences up to this (ns) are those of clocks and launches, not of ranks.
+NOISE: Final = 1_000
+WAITS: Final = {
+    "kind": pl.String,
+    "group": pl.String,
+    "members": pl.String,
+    "size": pl.Int64,
+    "calls": pl.Int64,
+    "compared": pl.Int64,
+    "time": pl.Int64,
+    "waiting_time": pl.Int64,
+    "transfer_time": pl.Int64,
+    "uncompared_time": pl.Int64,
+    "waiting_share": pl.Float64,
+}
+STRAGGLERS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "compared": pl.Int64,
+    "last": pl.Int64,
+    "last_share": pl.Float64,
+    "lateness": pl.Int64,
+    "median_lateness": pl.Float64,
+    "max_lateness": pl.Int64,
+    "caused_waiting": pl.Int64,
+    "waiting_time": pl.Int64,
+    "usual_kind": pl.String,
+}
+IMBALANCE: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "steps": pl.Int64,
+    "median_step": pl.Float64,
+    "median_work": pl.Float64,
+    "over_mean": pl.Float64,
+    "most_work": pl.Int64,
+    "most_work_share": pl.Float64,
+}
+
+
+def collective_waits(exchanged: Pieces) -> pl.DataFrame:
+    """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
+
+    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of
+    calls of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
+    ``distributed.exchanged``.
+    """
+    key, alone = ["kind", *GROUP], pl.col("shortest").is_null()
+    sums = Gathered(
+        key,
+        pl.col("calls", "compared", "time", "uncompared_time").sum(),
+        *map(known_sum, ("waiting_time", "transfer_time")),
+    )
+    for piece in exchanged():
+        timed = piece.filter(pl.col("duration").is_not_null())
+        sums.add(
+            timed.group_by(key, maintain_order=True).agg(
+                pl.len().cast(pl.Int64).alias("calls"),
+                (~alone).sum().cast(pl.Int64).alias("compared"),
+                pl.col("duration").sum().alias("time"),
+                known_sum("waiting").alias("waiting_time"),
+                known_sum("shortest").alias("transfer_time"),
+                pl.col("duration").filter(alone).sum().alias("uncompared_time"),
+            )
+        )
+    both = pl.col("waiting_time") + pl.col("transfer_time")
+    return (
+        sums.all()
+        .with_columns(
+            pl.when(both > 0).then(pl.col("waiting_time") / both).alias("waiting_share")
+        )
+        .cast(dict(WAITS.items()))
+        .sort(
+            "time", "kind", "group", "members",
+            descending=[True, False, False, False], maintain_order=True,
+        )
+        .select(*WAITS)
+    )  # fmt: skip
+
+
+def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
+    """Return one row per process (``STRAGGLERS``; ns) that took part in a collective that synchronises, by
+    the waiting that it caused.
+
+    ``last``: in how many it alone was last; ``last_share``: of those ``compared``. ``lateness``: how much
+    later it came than the first rank, summed over those in which it was last. ``caused_waiting``: the
+    waiting of all other ranks in these. A collective in which no rank waited longer than a microsecond has
+    no last rank. Only collectives of which the times of at least two ranks are known are compared.
+    """
+    last = pl.col("last")
+    ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
+    made = [
+        marked.group_by("process", maintain_order=True).agg(
+            pl.len().cast(pl.Int64).alias("compared"),
+            last.sum().cast(pl.Int64).alias("last"),
+            last.mean().alias("last_share"),
+            pl.col("late").filter(last).sum().alias("lateness"),
+            pl.col("late").filter(last).median().alias("median_lateness"),
+            pl.col("late").filter(last).max().alias("max_lateness"),
+            pl.col("caused").filter(last).sum().alias("caused_waiting"),
+            pl.col("waiting").sum().alias("waiting_time"),
+            pl.col("kind").filter(last).sort().mode().sort().first().alias("usual_kind"),
+        )
+        for marked in late_rows(each(exchanged, _for_stragglers))()
+    ]
+    return (
+        pl.concat(made)
+        .join(ranks, on="process", how="left", maintain_order="left")
+        .cast(dict(STRAGGLERS.items()), strict=False)
+        .sort("caused_waiting", "process", descending=[True, False])
+        .select(*STRAGGLERS)
+    )
+
+
+def _for_stragglers(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns that are needed, as each pass makes the others too."""
+    return exchanged.select("process", "kind", *_ONE, "duration", "shortest", "waiting")
+
+
+def waits_for(exchanged: Pieces) -> pl.DataFrame:
+    """Return one row per pair of processes: ``late``, which alone entered last, ``process``, which waited
+    for it, and its ``waiting`` (ns). The waiting of a ``late`` adds up to its ``caused_waiting``.
+    """
+    marked, one = late_rows(each(exchanged, _for_stragglers)), list(_ONE)
+    late = pl.concat(
+        piece.filter("last").select(*one, pl.col("process").alias("late")) for piece in marked()
+    )
+    return pl.concat(
+        piece.drop("late")
+        .join(late, on=one, how="left", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("late").is_not_null() & ~pl.col("last"))
+        .group_by("late", "process", maintain_order=True)
+        .agg(pl.col("waiting").sum().cast(pl.Int64))
+        for piece in marked()
+    )
+
+
+def late_rows(exchanged: Pieces) -> Pieces:
+    """Return the collectives of each rank that can be compared, with ``late`` (ns: how much the last came
+    after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process alone was last)."""
+    one, compared = list(_ONE), each(exchanged, _compared)
+    shortest = pl.col("duration") == pl.col("shortest")
+    sums = Gathered(one, pl.col("longest").max(), pl.col("caused", "least").sum())
+    for piece in compared():
+        sums.add(
+            piece.group_by(one).agg(
+                pl.col("duration").max().alias("longest"),
+                pl.col("waiting").sum().alias("caused"),
+                shortest.sum().cast(pl.Int64).alias("least"),
+            )
+        )
+    whole = sums.all()
+
+    def made() -> Iterator[pl.DataFrame]:
+        for piece in compared():
+            late = pl.col("longest") - pl.col("shortest")
+            yield (
+                piece.join(whole, on=one, how="left", nulls_equal=True, maintain_order="left")
+                .with_columns(late.alias("late"))
+                .with_columns(
+                    (shortest & (pl.col("least") == 1) & (pl.col("late") > NOISE)).alias("last")
+                )
+                .drop("longest", "least")
+            )
+
+    return made
+
+
+def _compared(exchanged: pl.DataFrame) -> pl.DataFrame:
+    kind = pl.col("kind").cast(pl.String)
+    return exchanged.filter(
+        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
+    ).with_columns(kind.alias("kind"))
+
+
+def work_by_step(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
+    """Return the steps that several processes have, each once, with ``work`` (ns): a step's time less the
+    waiting in the collectives that ended in it.
+
+    It is null in a step in which a rank has a collective whose waiting is not known. ``found`` is
+    ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    """
+    rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    place = steps_at(found)
+    sums = Gathered(["row"], pl.col("waiting").sum(), pl.col("unsure").any())
+    for piece in exchanged():
+        timed = piece.filter(pl.col("end").is_not_null())
+        row = place(processes_of(timed["process"]), timed["end"].to_numpy() - 1)
+        sums.add(
+            timed.select("waiting", pl.Series("row", np.asarray(row, np.int64)))
+            .filter(pl.col("row") >= 0)
+            .group_by("row")
+            .agg(
+                pl.col("waiting").sum(),
+                pl.col("waiting").is_null().any().alias("unsure"),
+            )
+        )
+    waits = sums.all()
+    several = pl.col("process").n_unique().over("step") > 1
+    once = pl.len().over("process", "step") == 1
+    known = (
+        rows.filter(pl.col("step").is_not_null())
+        .join(waits, on="row", how="left")
+        .filter(once)
+        .filter(several)
+    )
+    unsure = pl.col("unsure").fill_null(False).any().over("step")
+    work = pl.col("time") - pl.col("waiting").fill_null(0)
+    return known.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
+
+
+def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
+    """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
+    with the same steps of the others.
+
+    Steps are compared by number; a number that a process has twice is left out. Work is a step's time less
+    the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
+    work. It is null in a step in which a rank has a collective whose waiting is not known.
+    ``over_mean``: median over the steps of work / mean work of the processes in that step.
+    ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    """
+    known = work_by_step(found, exchanged)
+    if known.is_empty():
+        return pl.DataFrame(schema=IMBALANCE)
+    most = pl.col("work") == pl.col("work").max().over("step")
+    known = known.with_columns(
+        (pl.col("work") / pl.col("work").mean().over("step")).alias("over"),
+        pl.when(pl.col("work").is_not_null())
+        .then(most & (most.sum().over("step") == 1))
+        .alias("most"),
+    )
+    judged = pl.col("most").is_not_null()
+    return (
+        known.group_by("process", "rank")
+        .agg(
+            pl.len().cast(pl.Int64).alias("steps"),
+            pl.col("time").median().alias("median_step"),
+            pl.col("work").median().alias("median_work"),
+            pl.col("over").median().alias("over_mean"),
+            pl.when(judged.any()).then(pl.col("most").sum()).cast(pl.Int64).alias("most_work"),
+            pl.col("most").mean().alias("most_work_share"),
+        )
+        .cast(dict(IMBALANCE.items()))
+        .sort("median_work", "process", descending=[True, False], nulls_last=True)
+        .select(*IMBALANCE)
+    )

@@ -1,0 +1,271 @@
+"""The kernels whose hardware counters were measured: which they are, their ops, the totals of counters.
+
+A counter belongs to one execution of a kernel: to a kernel that the trace has, or, as profilers of counters
+record no kernels, to a mark with the kernel's name and to the call that launched it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.kernels import called
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.attribute import launching_calls
+from opscope.core.attribution.innermost_op import open_ops
+from opscope.core.perf.counters import adds_up
+from opscope.core.tables.columns import LookUp, at, compact, gather, pairs, spread
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import range_ids
+
+#: What identifies the execution that a row of ``counters`` is of.
+_KEY: Final = ["process", "device", "correlation", "range_id"]
+#: Ops above one another that a stack names at most; the outermost ones are left out.
+DEPTH: Final = 64
+#: The columns of ``measured_kernels`` without the counters.
+COLUMNS: Final = (
+    *("process", "rank", "device", "stream", "start", "duration", "name", "correlation"),
+    *("op_id", "bottom_op", "top_op", "op_stack", "direction", "layer", "step", "range", "reason"),
+)
+_NOT_LINKED: Final = "the trace does not say which launch the counters are of"
+_NO_OP: Final = "no op was open on the thread when the kernel was launched"
+_NO_LAUNCH: Final = "the kernel's launch is not in the trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Executions:
+    """The executions with counters, in the order of the table ``counters``.
+
+    ``values``: per counter its execution (a number), name and value. All others have an entry an execution:
+    ``key`` (process, device, correlation, range_id), ``kernel``: the row of ``kernels`` (-1: the trace has
+    none), ``mark``: the row of ``ranges`` that names the kernel, ``call``: the row of ``calls`` that launched
+    it, ``op``: the innermost op's row.
+    """
+
+    values: pl.DataFrame
+    key: pl.DataFrame
+    kernel: Ints
+    mark: Ints
+    call: Ints
+    op: Ints
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+def executions(ops: Ops) -> Executions:
+    """Return the executions that counters were measured of, each linked to its kernel, launch and op."""
+    trace = ops.attribution.trace
+    table = trace["counters"]
+    key = table.select(_KEY).unique(maintain_order=True)
+    numbered = key.with_row_index("execution").with_columns(pl.col("execution").cast(pl.Int64))
+    values = table.join(numbered, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
+    values = values.select("execution", "name", "value")
+    ids = range_ids(trace["ranges"]).to_numpy()
+    mark = np.full(len(key), NONE, np.int64)
+    if len(ids):
+        mark[:] = LookUp(ids, np.arange(len(ids)))(key["range_id"].fill_null(NONE).to_numpy())
+    kernel = _kernels(ops, key, mark)
+    call, op = _launches(ops, key, kernel, mark)
+    return Executions(values, key, kernel, mark, call, op)
+
+
+def _kernels(ops: Ops, key: pl.DataFrame, mark: Ints) -> Ints:
+    """Return the kernel of each execution: of several with its correlation id, as a CUDA graph's launch has,
+    that which begins when the execution's mark does and has its text."""
+    trace = ops.attribution.trace
+    kernels, ranges = trace["kernels"], trace["ranges"]
+    if kernels.is_empty() or key.is_empty():
+        return np.full(len(key), NONE, np.int64)
+    marked = key.select("process", "correlation").with_columns(
+        gather(ranges["start"], mark).alias("at"),
+        gather(ranges["text"], mark).cast(pl.String).alias("text"),
+        pl.int_range(pl.len()).alias("execution"),
+    )
+    found = kernels.select(
+        "process",
+        "correlation",
+        pl.col("start").alias("began"),
+        pl.col("name").cast(pl.String),
+        pl.int_range(pl.len()).alias("row"),
+    )
+    both = marked.filter(pl.col("correlation").is_not_null()).join(
+        found, on=["process", "correlation"], how="inner"
+    )
+    alone = pl.len().over("execution") == 1
+    named = (pl.col("at") == pl.col("began")) & (pl.col("text") == pl.col("name"))
+    both = both.filter(alone | named.fill_null(False)).unique("execution", keep="none")
+    rows = np.full(len(key), NONE, np.int64)
+    rows[both["execution"].to_numpy()] = both["row"].to_numpy()
+    return rows
+
+
+def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[Ints, Ints]:
+    """Return the call that launched each execution, and the innermost op around it."""
+    attribution = ops.attribution
+    calls, ranges = attribution.trace["calls"], attribution.trace["ranges"]
+    known = kernel >= 0
+    call = np.where(known, at(attribution.kernels.call, kernel), NONE).astype(np.int64)
+    op = np.where(known, at(attribution.kernels.op, kernel), NONE).astype(np.int64)
+    alone = np.flatnonzero(~known & key["correlation"].is_not_null().to_numpy())
+    if not len(alone):
+        return call, op
+    wanted = (
+        key[alone]
+        .select("process", "correlation")
+        .with_columns(gather(ranges["start"], mark[alone]).fill_null(0).alias("start"))
+    )
+    launched = launching_calls(wanted, calls)
+    call[alone] = launched
+    used = np.zeros(len(calls), bool)
+    used[launched[launched >= 0]] = True
+    pushed = ranges.select((pl.col("kind") == "pushpop").fill_null(True)).to_series().to_numpy()
+    _, call_op, _ = open_ops(ranges, attribution.is_op & pushed, calls, used, keep=False)
+    op[alone] = at(call_op, launched)
+    return call, op
+
+
+def measured_kernels(ops: Ops, found: Executions) -> pl.DataFrame:
+    """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
+
+    ``start`` (ns) is the kernel's, or its launch's where the trace has no kernels; ``duration`` (ns) is null
+    there. A counter that was not measured of a kernel is null.
+    """
+    trace = ops.attribution.trace
+    kernels, calls = trace["kernels"], trace["calls"]
+    ranges = trace["ranges"]
+    described = ops.describe(found.op)
+    stack, top = _stacks(ops, found.op)
+    start = gather(kernels["start"], found.kernel)
+    start = start.zip_with(start.is_not_null(), gather(calls["start"], found.call))
+    name = gather(kernels["name"], found.kernel).cast(pl.String)
+    name = name.zip_with(name.is_not_null(), gather(ranges["text"], found.mark).cast(pl.String))
+    bare = np.flatnonzero((found.op < 0) & (found.call >= 0))
+    layer, step, within = described.layer, described.step, described.range
+    if len(bare):  # without an op, the launch gives the layer, the step and the user range
+        where = called(calls, found.call[bare].astype(np.int32))
+        layer = layer.scatter(bare, ops.context.layer(*where))
+        step = step.scatter(bare, ops.context.step(*where))
+        within = within.scatter(bare, ops.context.user(*where))
+    ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
+    about = found.key.select("process", "device", "correlation").join(
+        ranks, on="process", how="left", maintain_order="left"
+    )
+    frame = about.with_columns(
+        gather(kernels["stream"], found.kernel).alias("stream"),
+        start.alias("start"),
+        gather(kernels["end"] - kernels["start"], found.kernel).alias("duration"),
+        name.alias("name"),
+        gather(range_ids(ranges), found.op).alias("op_id"),
+        described.call["op"].alias("bottom_op"),
+        top.alias("top_op"),
+        stack.alias("op_stack"),
+        described.direction.alias("direction"),
+        layer.alias("layer"),
+        step.alias("step"),
+        within.alias("range"),
+        _reasons(found).alias("reason"),
+    )
+    wide = _wide(found.values)
+    numbered = frame.with_row_index("execution").with_columns(pl.col("execution").cast(pl.Int64))
+    joined = numbered.join(wide, on="execution", how="left", maintain_order="left")
+    counters = [column for column in wide.columns if column != "execution"]
+    return joined.select(
+        *(pl.col(column) for column in COLUMNS),
+        *(pl.col(column).alias(_free(column)) for column in counters),
+    )
+
+
+def _free(name: str) -> str:
+    """Return the column name of a counter: one that is named as another column gets a suffix."""
+    return f"{name} (counter)" if name in COLUMNS else name
+
+
+def _wide(values: pl.DataFrame) -> pl.DataFrame:
+    named = values.with_columns(pl.col("name").cast(pl.String))
+    order = sorted(named["name"].unique().drop_nulls().to_list())
+    if not order:
+        return pl.DataFrame(schema={"execution": pl.Int64})
+    wide = named.pivot("name", index="execution", values="value", aggregate_function="first")
+    return wide.select("execution", *order)
+
+
+def _reasons(found: Executions) -> pl.Series:
+    """Return why an execution has no op; null where it has one."""
+    unlinked = found.key["correlation"].is_null().to_numpy()
+    place = np.select(
+        [found.op >= 0, unlinked & (found.kernel < 0), found.call < 0],
+        [NONE, 0, 1],
+        default=2,
+    )
+    return spread("reason", [_NOT_LINKED, _NO_LAUNCH, _NO_OP], place)
+
+
+def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
+    """Return the names of the ops around each op, and that of the outermost.
+
+    The first are one text, the outermost first and the op itself last, parted by `` | ``. Each distinct stack
+    is written once.
+    """
+    attribution = ops.attribution
+    names = ops.readings["op"].cast(pl.String).fill_null("?").to_list()
+    here = op.copy()
+    number: NDArray[np.signedinteger] = np.zeros(len(op), np.int64)
+    stacks: list[str | None] = [None]
+    for _ in range(DEPTH):
+        if not (here >= 0).any():
+            break
+        reading = at(attribution.meaning.reading, here)
+        before, code, number = pairs(number, reading)
+        stacks = [
+            stacks[one]
+            if two < 0
+            else names[two]
+            if stacks[one] is None
+            else f"{names[two]} | {stacks[one]}"
+            for one, two in zip(before.tolist(), code.tolist(), strict=True)
+        ]
+        here = at(attribution.parent, here).astype(np.int64)
+    texts = pl.Series("op_stack", stacks, pl.String).gather(number.astype(np.uint32))
+    roots = attribution.climb(op, attribution.parent < 0)
+    outermost = gather(ops.readings["op"], at(attribution.meaning.reading, roots))
+    return texts, outermost
+
+
+def counter_totals(found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kernel name, innermost op and counter: how many were measured, and the values.
+
+    ``kernels`` is ``measured_kernels``. ``total`` is null for a counter whose values do not add up (a rate, a
+    percentage, a mean).
+    """
+    named = found.values.select(
+        kernels["name"].gather(found.values["execution"]).alias("name"),
+        kernels["bottom_op"].cast(pl.String).gather(found.values["execution"]).alias("op"),
+        pl.col("name").cast(pl.String).alias("counter"),
+        "value",
+    )
+    made = named.group_by("name", "op", "counter").agg(
+        pl.len().cast(pl.Int64).alias("counted_kernels"),
+        pl.col("value").sum().alias("counted"),
+        pl.col("value").mean().alias("mean_count"),
+        pl.col("value").min().alias("least_count"),
+        pl.col("value").max().alias("most_count"),
+    )
+    codes, texts = compact(made["counter"].cast(pl.Categorical))
+    summed = pl.Series([adds_up(text or "") for text in texts], dtype=pl.Boolean)
+    made = made.with_columns(
+        pl.when(summed.gather(codes.astype(np.uint32))).then("counted").alias("counted")
+    )
+    first = kernels.with_row_index("first").group_by(
+        "name", pl.col("bottom_op").cast(pl.String).alias("op")
+    )
+    order = first.agg(pl.col("first").min())
+    return (
+        made.join(order, on=["name", "op"], how="left", nulls_equal=True)
+        .sort("first", "counter")
+        .drop("first")
+    )

@@ -1,0 +1,215 @@
+"""The ops without known FLOPs or bytes, by time: what ``flops_share`` and ``bytes_share`` leave out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.roofline.chunks import SCHEMA, at_most, bound
+from opscope.core.analysis.summary.summary import FREE
+from opscope.core.attribution.attribute import REASONS
+from opscope.core.tables.columns import at, gather, pieces, spread
+from opscope.core.tables.intervals import NONE, Ints
+
+BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
+#: The reason for a kernel whose op has a cost that does not count, because an op around it counts.
+_INSIDE = "its cost counts in an op around it"
+
+
+def missing_sums(
+    ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Return the sums by op, what it lacks and why, and of which times shares are: ``launched`` (ns, with a
+    launch record) and ``all``. Of parts of a job they may be joined, and added up.
+
+    If the trace has kernels, the rows are the kernels and copies that the summary's ``flops_share`` and
+    ``bytes_share`` leave out: a compiled region under the region's name, a kernel that no op launched under
+    its own name. Without kernels, time is the ops' self time. What took no time is left out.
+    """
+    if not ops.on_device:
+        times = ops.times
+        alone = times.self_time if times.seen is None else times.self_time[times.seen]
+        whole = int(alone.sum())
+        return _summed(_of_ops(ops)), {"launched": whole, "all": whole}
+    found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
+    # of the other columns nothing is needed: a filter of all copies 70 bytes a kernel
+    wholes = {
+        name: sum(int(table.select(counted.sum()).item()) for table in (executed, memops))
+        for name, counted in (
+            ("launched", pl.col("duration").filter("launched")),
+            ("all", pl.col("duration")),
+        )
+    }
+    return _summed(found), wholes
+
+
+def missing_costs(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+    """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
+    why.
+
+    ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. ``calls`` counts kernels. ``share`` is of the
+    device time with a launch record, as in the summary (``whole``; where the source records no launches, of
+    all): over the rows that lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a
+    launch record, which are listed too (``why`` says so). For kernels over lists of tensors ``why`` ends
+    with the bounds of their grids (``chunks``). ``sums`` is ``missing_sums``.
+    """
+    ranked = (
+        added_missing(sums)
+        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
+    )
+    limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
+    return ranked.with_columns(pl.col("why") + limits).select(
+        "op", "op_type", "lacks", "calls", "time", "share", "why"
+    )
+
+
+def added_missing(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``missing_sums`` of parts of a job, joined, with one row per op, lack and reason."""
+    return sums.group_by(_SUMMED_BY).agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
+
+
+_SUMMED_BY: Final = ("op", "op_type", "lacks", "why")
+
+
+def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
+    lacking = pl.any_horizontal(ALL_FLOPS.is_null(), pl.col("bytes").is_null()) & (
+        pl.col("duration") > 0
+    )
+    whole = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
+    kinds = pl.concat(_lacking(ops, executed, whole[part]) for part in pieces(len(whole)))
+    gap = spread("gap", list(REASONS), kinds["gap"].to_numpy()).cast(pl.String)
+    return _read(ops, kinds).with_columns(
+        pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
+        pl.coalesce(gap, pl.col("why")).alias("why"),
+        # the reason why a kernel has no op is from a closed list: append no bound to it
+        *(pl.when(gap.is_null()).then(kinds[name]).alias(name) for name in SCHEMA),
+    )
+
+
+def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
+    """Return the kinds of the kernels at ``places``."""
+    launched = ops.attribution.kernels
+    rows = launched.op[places].astype(np.int64)
+    name = executed["name"].gather(places)
+    return _alike(
+        ops,
+        rows,
+        executed[pl.Series(places)].select(ALL_FLOPS.is_not_null().alias("has_flops")).to_series(),
+        executed["bytes"].gather(places).is_not_null().alias("has_bytes"),
+        executed["duration"].gather(places).alias("time"),
+        pl.Series("gap", launched.reason[places]),
+        *at_most(ops.attribution.trace["kernels"].select("name", "grid")[places]).get_columns(),
+        name.zip_with(pl.Series(rows < 0), name.clear(len(name))),
+    )
+
+
+def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per copy or set: its FLOPs are known to be 0; the trace may have its bytes."""
+    table = ops.attribution.trace["memops"]
+    bare = pl.lit(None, pl.String)
+    return memops.select(
+        table["kind"].cast(pl.String).alias("op"),
+        pl.lit("copy").alias("op_type"),
+        bare.alias("why"),
+        pl.lit("the trace does not record its size").alias("bytes_why"),
+        pl.lit(value=True).alias("has_flops"),
+        table["bytes"].is_not_null().alias("has_bytes"),
+        pl.lit(1, pl.Int64).alias("calls"),
+        pl.col("duration").alias("time"),
+    )
+
+
+def _of_ops(ops: Ops) -> pl.DataFrame:
+    times = ops.times
+    busy = times.self_time > 0
+    if times.seen is not None:
+        busy &= times.seen
+    rows = times.rows[busy]
+    owners = ops.costs.cost_owners(rows)
+    bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, owners)).is_not_null()
+    kinds = _alike(
+        ops,
+        rows,
+        pl.Series("has_flops", owners != NONE),
+        bytes_known.alias("has_bytes"),
+        pl.Series("time", times.self_time[busy]),
+    )
+    return _read(ops, kinds)
+
+
+def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
+    """Return one row per kind of op row (-1: none) and value of ``columns``: calls, the sum of ``time``.
+
+    So texts are read once per kind, not once per kernel.
+    """
+    return (
+        pl.DataFrame(
+            {
+                "reading": at(ops.attribution.meaning.reading, rows),
+                "place": at(ops.costs.place, rows),
+                "priced": at(ops.costs.place, ops.costs.cost_owners(rows)),
+            }
+        )
+        .with_columns(columns)
+        .group_by(pl.exclude("time", *SCHEMA))
+        .agg(
+            pl.len().cast(pl.Int64).alias("calls"),
+            pl.col("time").sum(),
+            *(_of_all(name) for name in SCHEMA if name in {column.name for column in columns}),
+        )
+    )
+
+
+def _of_all(name: str) -> pl.Expr:
+    """Return the sum of a bound; null if any kernel has none."""
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
+
+
+def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
+    """Return op, op_type, and why the FLOPs and the bytes are not known, for each of the ``kinds``."""
+    reading, place, priced = (kinds[name].to_numpy() for name in ("reading", "place", "priced"))
+    catalogue = ops.costs.catalogue
+    return pl.DataFrame(
+        {
+            "op": gather(ops.readings["op"], reading).cast(pl.String),
+            "op_type": gather(ops.readings["op_type"], reading).cast(pl.String),
+            "why": gather(catalogue["reason"], place),
+            "bytes_why": gather(catalogue["bytes_reason"], priced),
+            **{name: kinds[name] for name in ("has_flops", "has_bytes", "calls", "time")},
+        }
+    )
+
+
+def _summed(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of ``missing_sums`` from one row per kind of kernel, copy or op."""
+    if "elements" not in found.columns:
+        found = found.with_columns(
+            pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()
+        )
+    free = pl.col("op_type").is_in(FREE).fill_null(value=False)
+    no_flops, no_bytes = ~pl.col("has_flops") & ~free, ~pl.col("has_bytes")
+    return (
+        found.lazy()
+        .filter((no_flops | no_bytes) & (pl.col("time") > 0))
+        .with_columns(
+            pl.when(no_flops & no_bytes)
+            .then(pl.lit(BOTH))
+            .when(no_flops)
+            .then(pl.lit(FLOPS))
+            .otherwise(pl.lit(BYTES))
+            .alias("lacks"),
+            pl.when(no_flops)
+            .then(pl.col("why"))
+            .otherwise(pl.coalesce("bytes_why", "why"))
+            .fill_null(_INSIDE)
+            .alias("why"),
+        )
+        .group_by(_SUMMED_BY)
+        .agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
+        .collect()
+    )

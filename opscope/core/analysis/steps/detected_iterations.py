@@ -1,0 +1,158 @@
+"""Find the iterations of processes that mark none: by a key node, or by what repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.kernels import called
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.key_ops import Key, lanes, stop_times
+from opscope.core.attribution.inferred_steps import HIGH, SCHEMA, Found, frame_of, trains
+from opscope.core.attribution.op_periods import Period, period
+from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_steps
+from opscope.core.tables.columns import compact
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.pool import Pool
+
+#: What repeats where something is trained may be a part of a step: gradients may be accumulated.
+TRAINED: Final = 0.7
+ACCUMULATED: Final = "nothing shows after how many of them the weights are updated"
+FEW: Final = "too few to be sure that they repeat"
+BY_KERNELS: Final = "no ops were recorded: only the order of kernels repeats"
+NO_KERNELS: Final = "no ops and no kernels in this process"
+MADE_UP: Final = "the source has no times of events"
+#: Notes on where steps come from.
+BY_KEY: Final = "steps are the iterations that a key node ends: {name}"
+UNSURE: Final = (
+    "steps detected from what repeats ({by}; confidence {confidence:.2f}): they are steps here because a "
+    "range of them was selected, and nowhere else"
+)
+#: Threads that look at a process each: NumPy and Polars release the GIL.
+_THREADS: Final = 2
+#: Iterations: rows of ``inferred_steps``, and what is in doubt. A process without any has one row that says
+#: why, with nulls.
+DETECTED: Final = {**SCHEMA, "doubt": pl.String}
+#: process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt or why there are none.
+_OfProcess = tuple[int, pl.DataFrame | None, str | None]
+
+
+def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
+    """Return what repeats (``DETECTED``) in each of the processes, which have no steps."""
+    parts = [pl.DataFrame(schema=DETECTED)]
+    for process, found, doubt in _detected(ops, processes):
+        if found is None:
+            rows = pl.DataFrame([{"process": process, "doubt": doubt}], schema=DETECTED)
+        else:
+            rows = found.with_columns(pl.lit(doubt, pl.String).alias("doubt"))
+        parts.append(rows)
+    return pl.concat(parts)
+
+
+def fits(found: pl.DataFrame, processes: list[int]) -> bool:
+    """Whether a table (``DETECTED``) that was stored can be one of these processes."""
+    steps = found.filter(pl.col("step").is_not_null())
+    none = found.filter(pl.col("step").is_null())
+    return (
+        set(found["process"].unique()) == set(processes)
+        and not any(steps.drop("doubt").null_count().row(0))
+        and not none["process"].is_duplicated().any()
+        and none["doubt"].is_not_null().all()
+        and not set(none["process"]) & set(steps["process"])
+        and bool((steps["start"] < steps["end"]).all())
+        and bool(steps["confidence"].is_between(0, 1).all())
+    )
+
+
+def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
+    attribution = ops.attribution
+    trace, meaning = attribution.trace, attribution.meaning
+    if not processes:
+        return
+    symbols = Symbols.of(meaning)
+    trained = trains(meaning)
+    of = trace["ranges"]["process"].fill_null(NONE).to_numpy()
+    if any(part.get("times") for part in trace.origin.get("parts") or [trace.origin]):
+        yield from ((number, None, MADE_UP) for number in processes)
+        return
+
+    def found_in(number: int) -> _OfProcess:
+        mine = of == number
+        found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
+        by = "sequence"
+        if found == NO_OPS:
+            found, by = _by_kernels(ops, number), "kernels"
+        if isinstance(found, str):
+            return number, None, found
+        one, thread = found
+        confidence, doubts = one.confidence, [one.doubt]
+        if by == "kernels":
+            doubts = [BY_KERNELS]
+        elif trained[meaning.reading[mine]].any():
+            confidence *= TRAINED
+            doubts.append(ACCUMULATED)
+        if confidence < HIGH and not any(doubts):
+            doubts.append(FEW)
+        why = "; ".join(doubt for doubt in doubts if doubt) or None
+        return number, frame_of(Found(one.bounds, confidence, by), number, thread), why
+
+    with Pool(min(_THREADS, len(processes))) as pool:
+        yield from pool.map(found_in, processes)
+
+
+def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:
+    """Return what repeats in the kernels of a process, in the order of their launches."""
+    trace = ops.attribution.trace
+    kernels = trace["kernels"]
+    rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
+    if not len(rows):
+        return NO_KERNELS
+    call = ops.attribution.kernels.call[rows]
+    thread = NONE
+    if (call >= 0).all():
+        _, threads, start = called(trace["calls"], call)
+        end = trace["calls"]["end"].gather(call.astype(np.uint32)).fill_null(0).to_numpy()
+        thread = int(pl.Series(threads).mode().min())  # type: ignore[arg-type]
+    else:
+        start, end = (kernels[name].gather(rows).to_numpy() for name in ("start", "end"))
+    order = np.argsort(start, kind="stable")
+    codes, names = compact(kernels["name"].gather(rows))
+    found = period(codes[order], start[order], end[order], np.zeros(len(names), bool))
+    return found if isinstance(found, str) else (found, thread)
+
+
+def by_key(ops: Ops, key: Key) -> pl.DataFrame:
+    """Return the iterations that a key node ends, per process, as rows of ``inferred_steps``.
+
+    The first begins with the process's first op, each other where the one before ended. What comes after the
+    last end is no iteration.
+    """
+    ranges = ops.attribution.trace["ranges"]
+    process = ranges["process"].gather(key.rows).fill_null(NONE).to_numpy()
+    ends = ranges["end"].gather(key.rows).to_numpy()
+    lane = lanes(ops, key.rows)
+    parts = []
+    for number in np.unique(process).tolist():
+        here = process == number
+        stops = np.unique(stop_times(lane[here], ends[here]))
+        bounds = np.append(min(_begin(ops, number), int(stops[0]) - 1), stops)
+        thread = ranges["thread"].gather(key.rows[here]).drop_nulls()
+        most = int(thread.mode().min()) if len(thread) else NONE  # type: ignore[arg-type]
+        parts.append(frame_of(Found(bounds, 1.0, f"key node {key.name}"), number, most))
+    return pl.concat(parts)
+
+
+def _begin(ops: Ops, process: int) -> int:
+    """Return when (ns) the first op of a process, or else its first range, began."""
+    attribution = ops.attribution
+    ranges = attribution.trace["ranges"]
+    mine = (ranges["process"].fill_null(NONE) == process).to_numpy()
+    found: Ints = np.flatnonzero(mine & attribution.is_op)
+    rows = (
+        found if len(found) else np.flatnonzero(mine & (attribution.meaning.role != ROLE["step"]))
+    )
+    return int(ranges["start"].gather(rows).min())  # type: ignore[arg-type]

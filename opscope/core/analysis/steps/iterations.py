@@ -1,0 +1,262 @@
+"""The iterations of a profile: when each ran, what was in it, which were warm-up, and which are stable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.kernels import called
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.outliers import NORMAL, SCORE
+from opscope.core.analysis.steps.steps import slow_ones
+from opscope.core.analysis.steps.warm_up import LEAST_ABOVE, warm_up
+from opscope.core.attribution.known import Launched
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import NONE, Ints, nest
+
+#: Part of its usual number of ops by which a stable iteration may differ.
+SAME_WORK: Final = 0.1
+#: Fewest iterations of a stable range.
+FEWEST: Final = 3
+#: Who tells steps that are not inferred.
+MARKED: Final = "marked"
+FEW_IN_A_ROW: Final = f"no {FEWEST} iterations in a row are alike and neither warm-up nor slow"
+ITERATIONS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "iteration": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "duration": pl.Int64,
+    "ops": pl.Int64,
+    "kernels": pl.Int64,
+    "device_time": pl.Int64,
+    "warm_up": pl.Boolean,
+    "slow": pl.Boolean,
+    "stable": pl.Boolean,
+    "found_by": pl.String,
+    "certainty": pl.Float64,
+    "is_step": pl.Boolean,
+    "reason": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """The recommended iterations of a process, both included, None where there are none; and why."""
+
+    process: int
+    first: int | None
+    last: int | None
+    reason: str
+
+
+def iterations(
+    ops: Ops,
+    steps: pl.DataFrame,
+    is_step: Mapping[int, bool],
+    doubts: Mapping[int, str],
+    seen_device: bool,
+) -> pl.DataFrame:
+    """Return the iterations (``ITERATIONS``; ns) of a trace whose steps they are, by process and time.
+
+    ``steps`` are those of ``step_times.steps_of(ops)``.
+    ``is_step``: per process, whether its iterations are steps in all reports. ``doubts``: per process what is
+    in doubt, or why it has none; such a process has one row. ``seen_device``: whether device work was
+    recorded.
+    """
+    found = steps.filter(pl.col("step").is_not_null())
+    found = found.with_columns(warm_up(found), slow_ones())
+    counted = _counted(ops, found, seen_device)
+    told = _told(ops)
+    table = (
+        pl.concat([found, counted], how="horizontal")
+        .join(told, on=["process", "start", "step"], how="left", nulls_equal=True)
+        .with_columns(
+            pl.col("step").alias("iteration"),
+            pl.col("time").alias("duration"),
+            pl.col("process").replace_strict(
+                list(is_step), list(is_step.values()), default=True, return_dtype=pl.Boolean
+            ).alias("is_step"),
+            pl.coalesce(
+                "reason",
+                pl.col("process").replace_strict(
+                    list(doubts), list(doubts.values()), default=None, return_dtype=pl.String
+                ),
+            ).alias("reason"),
+        )
+    )  # fmt: skip
+    table = table.with_columns(_stable(table))
+    rest = [
+        {"process": process, "reason": why}
+        for process, why in doubts.items()
+        if process not in set(table["process"])
+    ]
+    ranks = ops.attribution.trace["processes"].select("process", "rank").unique("process")
+    none = pl.DataFrame(rest, schema={"process": pl.Int32, "reason": pl.String}).join(
+        ranks, on="process", how="left"
+    )
+    made = pl.concat([table.select(*ITERATIONS), none], how="diagonal_relaxed")
+    return made.cast(dict(ITERATIONS.items())).sort("process", "start", nulls_last=True)
+
+
+def _told(ops: Ops) -> pl.DataFrame:
+    """Return per step who tells it and with which certainty (null: the program marks it)."""
+    meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
+    numbers = pl.Series("step", [one.step for one in meaning.readings], pl.Int64)
+    marks = np.flatnonzero(at(numbers.is_not_null().to_numpy(), meaning.reading, False))
+    step = numbers.gather(meaning.reading[marks].astype(np.uint32))
+    rows = ranges.select("process", "start", "domain", "attrs")[marks].with_columns(step)
+    rows = rows.unique(["process", "start", "step"])
+    inferred = (pl.col("domain").cast(pl.String) == "inferred").fill_null(False)
+    texts = rows.filter(inferred)["attrs"].drop_nulls().unique().to_list()
+    read = [_attrs(text) for text in texts]
+    return rows.select(
+        "process",
+        "start",
+        "step",
+        pl.when(inferred)
+        .then(_mapped("attrs", texts, [one.get("by") for one in read], pl.String))
+        .otherwise(pl.lit(MARKED))
+        .alias("found_by"),
+        pl.when(inferred)
+        .then(_mapped("attrs", texts, [one.get("confidence") for one in read], pl.Float64))
+        .alias("certainty"),
+    )
+
+
+def _mapped(column: str, old: list[str], new: list[Any], dtype: Any) -> pl.Expr:
+    return pl.col(column).replace_strict(old, new, default=None, return_dtype=dtype)
+
+
+def _attrs(text: str) -> dict[str, Any]:
+    """Return what a range's attributes say; {} if they are another's."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _counted(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
+    """Return per iteration its ops, kernels and device time (ns): of what began or was launched in it."""
+    if found.is_empty():  # where each of a million kernels was launched is not asked for nothing
+        return pl.DataFrame(schema=dict.fromkeys(("ops", "kernels", "device_time"), pl.Int64))
+    attribution, trace = ops.attribution, ops.attribution.trace
+    rows = np.flatnonzero(attribution.is_op)
+    process, _, start = ops.places(rows)
+    own = _sums(found, process, start, None)[0]
+    kernels, time = np.zeros(len(found), np.int64), np.zeros(len(found), np.int64)
+    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+        table = trace[name]
+        duration = (table["end"] - table["start"]).fill_null(0).to_numpy()
+        where = table["process"].fill_null(NONE).to_numpy()
+        many, lasted = _sums(found, where, _when(ops, name, launched), duration)
+        time += lasted
+        kernels += many if name == "kernels" else 0
+    known = seen_device & found["seen"].fill_null(True)
+    counts = pl.DataFrame({"ops": own, "kernels": kernels, "device_time": time, "known": known})
+    return counts.select(
+        "ops", *(pl.when("known").then(name).alias(name) for name in ("kernels", "device_time"))
+    )
+
+
+def _when(ops: Ops, name: str, launched: Launched) -> Ints:
+    """Return when (ns) each kernel or copy was launched: its op's start, else the call's, else its own."""
+    trace = ops.attribution.trace
+    call = np.where(launched.replay >= 0, launched.replay, launched.call)
+    by_call = called(trace["calls"], call)[2]
+    of_op = (launched.op >= 0) & (launched.replay < 0)
+    by_op = at(trace["ranges"]["start"].to_numpy(), np.where(of_op, launched.op, NONE), NONE)
+    own = trace[name]["start"].fill_null(NONE).to_numpy()
+    return np.where(of_op, by_op, np.where(call >= 0, by_call, own))
+
+
+def _sums(
+    found: pl.DataFrame, process: Ints, time: Ints, duration: Ints | None
+) -> tuple[Ints, Ints]:
+    """Return per iteration how many events began in it, and their durations added up."""
+    many, lasted = np.zeros(len(found), np.int64), np.zeros(len(found), np.int64)
+    of = found["process"].fill_null(NONE).to_numpy()
+    for number in np.unique(of).tolist():
+        mine = np.flatnonzero(of == number)
+        tree = nest(*(found[name].gather(mine).to_numpy() for name in ("start", "end")))
+        here = np.flatnonzero(process == number)
+        row = tree.innermost(time[here])
+        here, row = here[row >= 0], mine[row[row >= 0]]
+        many += np.bincount(row, minlength=len(found))
+        if duration is not None:
+            np.add.at(lasted, row, duration[here])
+    return many, lasted
+
+
+def _stable(table: pl.DataFrame) -> pl.Series:
+    """Return whether each iteration is in its process's stable range.
+
+    That is the longest in a row of iterations that are whole, no warm-up, neither slow nor short, and of the
+    usual number of ops.
+    """
+    found = np.zeros(len(table), bool)
+    for part in table.with_row_index("row").partition_by("process"):
+        usual = part.select(pl.col("ops").median()).item()
+        near = (part["ops"] - usual).abs() <= SAME_WORK * usual
+        warm = part["warm_up"].fill_null(False)
+        good = near & ~warm & ~part["slow"].fill_null(False) & ~_short(part["duration"], ~warm)
+        seen = part["seen"].fill_null(True)
+        good = good & seen if seen.any() else good
+        flags = good.fill_null(False).to_numpy()
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+        begins, ends = edges[::2], edges[1::2]
+        if not len(begins) or (ends - begins).max() < FEWEST:
+            continue
+        best = int(np.argmax(ends - begins))
+        found[part["row"].to_numpy()[begins[best] : ends[best]]] = True
+    return pl.Series("stable", found)
+
+
+def _short(duration: pl.Series, usual: pl.Series) -> pl.Series:
+    """Return whether each duration is an outlier below the median of the ``usual`` ones."""
+    middle = float(duration.filter(usual).median() or 0)
+    spread = float((duration.filter(usual) - middle).abs().median() or 0)
+    return duration < middle - max(LEAST_ABOVE * middle, SCORE * spread / NORMAL)
+
+
+def stable(table: pl.DataFrame) -> list[Stable]:
+    """Return the recommended range of each process of ``iterations``, and why."""
+    made = []
+    for part in table.partition_by("process", maintain_order=True):
+        process = part["process"][0]
+        kept = part.filter("stable")
+        if part["iteration"].null_count() == len(part):
+            made.append(Stable(process, None, None, part["reason"][0]))
+        elif kept.is_empty():
+            made.append(Stable(process, None, None, FEW_IN_A_ROW))
+        else:
+            first, last = kept["iteration"][0], kept["iteration"][-1]
+            made.append(Stable(process, first, last, _why(part, kept)))
+    return made
+
+
+def _why(part: pl.DataFrame, kept: pl.DataFrame) -> str:
+    """Return why ``kept`` of a process's iterations are the stable ones."""
+    duration = kept["duration"].to_numpy()
+    middle = float(np.median(duration))
+    most = float(np.abs(duration - middle).max())
+    spread = (
+        f"each within {100 * most / middle:.0f} % of their median" if middle else "of no length"
+    )
+    warm = int(part["warm_up"].fill_null(False).sum())
+    left = len(part) - len(kept) - warm
+    why = [f"{len(kept)} in a row with the same work, {spread}"]
+    if warm:
+        why.append(f"after {warm} of warm-up")
+    elif part["warm_up"].is_null().all():
+        why.append("too few to tell warm-up")
+    if left > 0:
+        why.append(f"{left} left out: slow, short, cut off or of other work")
+    return ", ".join(why)

@@ -1,0 +1,143 @@
+"""Find the op that marks iterations, a key node, and when each iteration ended by it.
+
+A key node runs once in each iteration; an iteration ends when it has ended. On several GPUs it runs once for
+each of them, so the k-th iteration ends when the k-th instance has ended on every one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.step_counter import in_path, names, writer
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.lanes import lanes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The instances of a key node: range rows by end, and the name that was matched."""
+
+    rows: Ints
+    name: str
+
+
+def key_ops(ops: Ops, key: str) -> Key | None:
+    """Return the instances of the op (or else user range, layer) that ``key`` names; None if there is none.
+
+    ``key``: the name of an op (``aten::addmm``), the op's node in a graph, DLProf's id of it (``CONV2D_1``),
+    a user range's text or a layer's path, a pattern of any of these, or the number that ``profile.ops``
+    gives as ``op_id``: then the instances are the calls with the same text and layer. A part of a path
+    (``global_step`` of ``train/global_step/add``) is enough if nothing has the whole name.
+    """
+    attribution = ops.attribution
+    meaning = attribution.meaning
+    if key.isdecimal() and len(key) < 19:
+        return _like_row(ops, int(key))
+    there = np.unique(meaning.reading).tolist()
+    for matches in (_is, in_path):
+        for roles in (("op",), ("user",), ("layer",)):
+            chosen = [
+                number
+                for number in there
+                if (one := meaning.readings[number]).role in roles
+                and any(matches(name, key) for name in names(one, meaning.texts[number]))
+            ]
+            rows = (
+                _rows(ops, np.isin(meaning.reading, chosen), roles == ("op",)) if chosen else None
+            )
+            if rows is not None and len(rows):
+                return _best(ops, rows, matches is in_path, key)
+    return None
+
+
+def _is(name: str, key: str) -> bool:
+    return name == key or fnmatchcase(name, key)
+
+
+def _rows(ops: Ops, chosen: NDArray[np.bool_], of_ops: bool) -> Ints:
+    """Return the rows that ended, ordered by end."""
+    wanted = chosen & ops.attribution.is_op if of_ops else chosen
+    rows = np.flatnonzero(wanted)
+    ends = ops.attribution.trace["ranges"]["end"].gather(rows)
+    ended = ends.is_not_null().to_numpy()
+    order = np.argsort(ends.drop_nulls().to_numpy(), kind="stable")
+    found: Ints = rows[ended][order]
+    return found
+
+
+def _like_row(ops: Ops, row: int) -> Key | None:
+    """Return the calls with the text and the layer of an op's row."""
+    attribution = ops.attribution
+    if row >= len(attribution.is_op) or not attribution.is_op[row]:
+        return None
+    same = attribution.meaning.reading == attribution.meaning.reading[row]
+    rows = _rows(ops, same, True)
+    layers = ops.layers(rows).cast(pl.String)
+    mine = ops.layers(np.array([row])).cast(pl.String)[0]
+    kept = layers.eq_missing(pl.Series([mine], dtype=pl.String)).to_numpy()
+    return Key(rows[kept], attribution.meaning.texts[attribution.meaning.reading[row]])
+
+
+def _best(ops: Ops, rows: Ints, partly: bool, key: str) -> Key:
+    """Return one op of those that have ``key`` in their path: the one that writes the counter."""
+    meaning = ops.attribution.meaning
+    if not partly:
+        return Key(rows, key)
+    reading = meaning.reading[rows]
+    paths = {
+        number: next(
+            name for name in names(meaning.readings[number], meaning.texts[number])
+            if in_path(name, key)
+        )
+        for number in np.unique(reading).tolist()
+    }  # fmt: skip
+    chosen = writer(paths.values())
+    kept = np.isin(reading, [number for number, path in paths.items() if path == chosen])
+    return Key(rows[kept], chosen)
+
+
+def unknown_key(ops: Ops, key: str) -> str:
+    """Return what to say of a key node that nothing is named: names that are near."""
+    meaning = ops.attribution.meaning
+    there = {
+        name
+        for number in np.unique(meaning.reading).tolist()
+        if (one := meaning.readings[number]).role in ("op", "user", "layer")
+        for name in names(one, meaning.texts[number])
+    }
+    near = get_close_matches(key, sorted(there), 4, 0.6)
+    hint = f"did you mean {', '.join(near)}?" if near else "opscope ops FILE lists the ops"
+    return f"no op, user range or layer is named {key}: {hint}"
+
+
+def stop_times(lane: Ints, end: Ints, gpus: int = 1) -> Ints:
+    """Return when (ns) each iteration ended, from the ends of all instances of a key node.
+
+    ``lane``: per instance what tells apart the GPUs: its process, or its thread. With equally many on each,
+    the k-th iteration ends with the last of the k-th instances. Otherwise every ``gpus``-th instance in time
+    ends one, if their number divides by it; else each instance does.
+    """
+    order = np.argsort(end, kind="stable")
+    lane, end = lane[order], end[order]
+    lanes, count = np.unique(lane, return_counts=True)
+    if len(lanes) > 1 and (count == count[0]).all():
+        each = end[np.argsort(lane, kind="stable")].reshape(len(lanes), count[0])
+        return np.asarray(each.max(axis=0), np.int64)
+    together = gpus if gpus > 1 and len(end) % gpus == 0 and len(lanes) > 1 else 1
+    return end[together - 1 :: together]
+
+
+def lanes(ops: Ops, rows: Ints) -> Ints:
+    """Return a number for the process and thread of each of ``rows``."""
+    ranges = ops.attribution.trace["ranges"]
+    process, thread = (
+        ranges[name].gather(rows).fill_null(NONE).to_numpy() for name in ("process", "thread")
+    )
+    return lanes_of(process, thread).of.astype(np.int64)

@@ -1,0 +1,377 @@
+"""The steps of a trace, and the wall time of each by what the process did: communication, kernels, copies …
+
+The parts are those of the PyTorch profiler's plug-in for TensorBoard, with the kernels of collectives counted
+as communication, not as kernels. Where several things happen at once the first of ``PARTS`` gets the time,
+so that the parts of a step add up to its wall time exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW, bounds, inside
+from opscope.core.job.exchanges import communicating
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import at
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE, Ints, intersect, merge, nest
+from opscope.core.tables.trace import Trace
+
+#: The parts of a step's wall time, by priority. The rest is ``other_part``.
+PARTS: Final = (
+    "communication_part",
+    "kernel_part",
+    "copy_part",
+    "set_part",
+    "runtime_part",
+    "loader_part",
+    "op_part",
+)
+OTHER: Final = "other_part"
+#: What a part holds, in words.
+NAMES: Final = {
+    "communication_part": "communication",
+    "kernel_part": "kernels",
+    "copy_part": "copies",
+    "set_part": "sets",
+    "runtime_part": "runtime",
+    "loader_part": "data loader",
+    "op_part": "CPU ops",
+    OTHER: "other",
+}
+#: The reason of a row that is a whole process.
+NO_STEPS: Final = "no steps in the trace: this row is all that the process recorded"
+STEPS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "step": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "time": pl.Int64,
+    "seen": pl.Boolean,
+    "reason": pl.String,
+}
+Spans = tuple[Ints, Ints]
+_NOTHING: Final[Spans] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def steps_of(ops: Ops) -> pl.DataFrame:
+    """Return the steps that ended (``STEPS``; ns), by process and time; a row per step, not per number.
+
+    ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without
+    any step has one row per process that recorded calls or ranges, from its first event to its last, with a
+    null ``step``. (Kernels alone do not show when the process began and ended.) A process whose times are
+    made up, as its source has only totals, has no row.
+    """
+    trace, meaning = ops.attribution.trace, ops.attribution.meaning
+    ranges = trace["ranges"]
+    rows = np.flatnonzero(meaning.role == ROLE["step"])
+    found = ranges[rows].select("process", "start", "end", "attrs")
+    numbers = pl.Series("step", [one.step for one in meaning.readings], pl.Int64)
+    found = found.with_columns(numbers.gather(meaning.reading[rows].astype(np.uint32))).filter(
+        pl.col("step").is_not_null()
+        & ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
+    )
+    unreal = made_up(trace)
+    if found.is_empty():
+        return _whole(trace).filter(~unreal)
+    found = found.filter(~unreal)
+    seen = pl.Series("seen", inside(trace, found), dtype=pl.Boolean)
+    return _with_ranks(
+        trace,
+        found.with_columns(
+            seen, pl.when(~seen).then(pl.lit(OUTSIDE_WINDOW)).cast(pl.String).alias("reason")
+        ).sort("process", "start", "end"),
+    )
+
+
+def made_up(trace: Trace) -> pl.Expr:
+    """Return whether a row's process has no times of events: its source only has totals, laid end to end."""
+    origin = trace.origin
+    parts = origin.get("parts") or [{**origin, "first_process": 0}]
+    first = [int(part.get("first_process", 0)) for part in parts]
+    found = pl.lit(False)
+    for part, low, high in zip(parts, first, [*first[1:], 1 << 31], strict=True):
+        if part.get("times"):
+            found |= pl.col("process").is_between(low, high, closed="left").fill_null(False)
+    return found
+
+
+def _whole(trace: Trace) -> pl.DataFrame:
+    """Return one row per process that recorded calls or ranges: from its first event to its last."""
+    # a range without a thread stands for a kernel
+    on_host = [
+        trace["ranges"]["process"].filter(trace["ranges"]["thread"].is_not_null()),
+        trace["calls"]["process"],
+    ]
+    hosts = pl.concat([one.unique() for one in on_host])
+    found = (
+        bounds(trace)
+        .filter(pl.col("process").is_in(hosts.implode()))
+        .filter(pl.col("end") > pl.col("start"))
+        .sort("process")
+    )
+    if len(trace["windows"]):  # what was captured in parts is no whole
+        found = found.filter(pl.Series(inside(trace, found), dtype=pl.Boolean))
+    return _with_ranks(
+        trace,
+        found.with_columns(
+            pl.lit(None, pl.Int64).alias("step"),
+            pl.lit(True).alias("seen"),
+            pl.lit(NO_STEPS).alias("reason"),
+        ),
+    )
+
+
+def _with_ranks(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
+    ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
+    return (
+        found.join(ranks, on="process", how="left", maintain_order="left", nulls_equal=True)
+        .with_columns((pl.col("end") - pl.col("start")).alias("time"))
+        .cast(dict(STEPS.items()), strict=False)
+        .select(*STEPS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a process did: per part the times of it (ns, each a union), None if the trace cannot tell.
+
+    ``why``: why parts are None.
+    """
+
+    parts: tuple[Spans | None, ...]
+    kernels: Spans
+    why: str | None
+
+
+def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happened]:
+    """Return per process what it did. ``exchanged`` returns ``distributed.exchanged`` of the trace."""
+    trace, attribution = ops.attribution.trace, ops.attribution
+    meaning = attribution.meaning
+    processes = sorted(
+        {
+            number
+            for name in ("ranges", "calls", "kernels", "memops")
+            for number in trace[name]["process"].drop_nulls().unique().to_list()
+        }
+    )
+    kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
+    talks = communicating(attribution)
+    sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
+    speaks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    loading = loads(ops)
+    outer = np.zeros(len(ranges), bool)
+    outer[ops.rows[ops.times.parent < 0]] = True
+    on_host = ranges["thread"].is_not_null().to_numpy()  # the others stand for kernels
+    outer &= on_host
+    loading &= on_host
+    speaking = set(
+        ranges["process"].filter(pl.Series(speaks[meaning.reading])).unique().to_list()
+        if speaks.any()
+        else ()
+    )
+    owners = {name: _rows_by_process(trace[name]["process"]) for name in _HELD}
+    made = {}
+    for process in processes:
+        mine = {name: owners[name].get(process, _NO_ROWS) for name in _HELD}
+        k, m, r = mine["kernels"], mine["memops"], mine["ranges"]
+        said, computed = _spans(kernels, k[talks[k]]), _spans(kernels, k[~talks[k]])
+        own_ops = _spans(ranges, r[outer[r]])
+        loader = _spans(ranges, r[loading[r]])
+        why = []
+        communication: Spans | None = said
+        if not len(said[0]) and process in speaking:
+            rows = exchanged().filter(pl.col("process") == process)
+            ran = rows.filter(pl.col("end").is_not_null())
+            communication = merge(ran["start"].to_numpy(), ran["end"].to_numpy())
+            if len(rows) and ran.is_empty():
+                communication = None
+                why.append("communication: only the calls of collectives were recorded")
+        elif not trace.has("kernels") and (trace.used_gpu or not len(own_ops[0])):
+            communication = None
+        # a source that tells of collectives alone tells nothing of other kernels
+        alone = len(said[0]) and not len(computed[0]) and not trace.has("calls")
+        lacks = [
+            word
+            for word, known in (
+                ("kernels", trace.has("kernels") and not alone),
+                ("communication", communication is not None or process in speaking),
+                ("copies and sets", trace.has("memops")),
+                ("calls of the GPU's runtime", trace.has("calls")),
+                ("CPU ops", len(own_ops[0]) > 0),
+            )
+            if not known
+        ]
+        if lacks:
+            why.append(f"not recorded: {', '.join(lacks)}")
+        if not len(loader[0]):
+            why.append("no data loader was seen")
+        copies = trace.has("memops")
+        made[process] = Happened(
+            (
+                communication,
+                computed if trace.has("kernels") and not alone else None,
+                _spans(memops, m[~sets[m]]) if copies else None,
+                _spans(memops, m[sets[m]]) if copies else None,
+                _spans(trace["calls"], mine["calls"]) if trace.has("calls") else None,
+                loader if len(loader[0]) else None,
+                own_ops if len(own_ops[0]) else None,
+            ),
+            computed,
+            "; ".join(why) or None,
+        )
+    return made
+
+
+def loads(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether each range is a data loader's: an op or range that reads input, or that phase."""
+    meaning = ops.attribution.meaning
+    found = np.array(
+        [
+            one.direction == "input" or (one.role == "phase" and text == "input")
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    every: NDArray[np.bool_] = at(found, meaning.reading.astype(np.int64), False)
+    return every
+
+
+_HELD: Final = ("kernels", "memops", "ranges", "calls")
+_NO_ROWS: Final = np.empty(0, np.int64)
+
+
+def _rows_by_process(process: pl.Series) -> dict[int, Ints]:
+    return _rows_of(processes_of(process))
+
+
+def _rows_of(numbers: NDArray[np.int64]) -> dict[int, Ints]:
+    """Return the rows of each number, in order; by one sort, as there may be 100,000 numbers."""
+    order = np.argsort(numbers, kind="stable")
+    found, first = np.unique(numbers[order], return_index=True)
+    parts = np.split(order, first[1:])
+    return dict(zip(found.tolist(), parts, strict=False))
+
+
+def _spans(table: pl.DataFrame, rows: Ints) -> Spans:
+    if not len(rows):
+        return _NOTHING
+    if len(rows) == len(table):
+        return merge(*(table[name].fill_null(0).to_numpy() for name in ("start", "end")))
+    return merge(*(table[name].fill_null(0).gather(rows).to_numpy() for name in ("start", "end")))
+
+
+def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
+    """Return for each interval [start, end) how much of it (ns) the union ``spans`` covers."""
+    return _until(spans, np.maximum(end, start)) - _until(spans, start)
+
+
+def _until(spans: Spans, time: Ints) -> Ints:
+    """Return how much of the union lies before each time."""
+    first, last = spans
+    if not len(first):
+        return np.zeros(len(time), np.int64)
+    whole = np.concatenate((np.zeros(1, np.int64), np.cumsum(last - first)))
+    place = np.searchsorted(first, time, side="right")
+    before: Ints = whole[place]
+    over = np.maximum(np.where(place > 0, last[np.maximum(place - 1, 0)], time) - time, 0)
+    return before - np.where(place > 0, over, 0)
+
+
+def split(parts: Sequence[Spans | None], start: Ints, end: Ints) -> list[Ints | None]:
+    """Return per part the time (ns) of each interval that it has and no part before it; None if unknown.
+
+    With the rest of each interval the parts add up to its length.
+    """
+    made: list[Ints | None] = []
+    so_far, before = _NOTHING, np.zeros(len(start), np.int64)
+    for spans in parts:
+        if spans is None:
+            made.append(None)
+            continue
+        so_far = _either(so_far, spans)
+        now = covered(so_far, start, end)
+        made.append(now - before)
+        before = now
+    return made
+
+
+def _either(one: Spans, other: Spans) -> Spans:
+    if not len(one[0]) or not len(other[0]):
+        return one if len(one[0]) else other
+    return merge(*(np.concatenate(both) for both in zip(one, other, strict=True)))
+
+
+def split_of(found: pl.DataFrame, did: dict[int, Happened]) -> list[pl.Series]:
+    """Return the columns of ``PARTS``, ``other_part``, ``overlap_time`` (ns) and ``unknown`` for the steps.
+
+    All are null where the device was not captured. ``overlap_time``: the part of communication during which
+    another kernel ran; null without both. ``unknown``: which parts are null, and why.
+    """
+    many = len(found)
+    values = {name: np.zeros(many, np.int64) for name in (*PARTS, OTHER, "overlap_time")}
+    known = {name: np.zeros(many, bool) for name in values}
+    why: list[str | None] = [None] * many
+    seen = found["seen"].to_numpy()
+    for process, rows in _rows_by_process(found["process"]).items():
+        rows = rows[seen[rows]]
+        held = did.get(process)
+        if held is None or not len(rows):
+            continue
+        start, end = (found[name].gather(rows).to_numpy() for name in ("start", "end"))
+        rest = end - start
+        for name, part in zip(PARTS, split(held.parts, start, end), strict=True):
+            if part is not None:
+                values[name][rows], known[name][rows] = part, True
+                rest = rest - part
+        values[OTHER][rows], known[OTHER][rows] = rest, True
+        said = held.parts[0]
+        if said is not None and held.parts[1] is not None:
+            both = intersect(said, held.kernels)
+            values["overlap_time"][rows] = covered(both, start, end)
+            known["overlap_time"][rows] = True
+        for row in rows.tolist():
+            why[row] = held.why
+    columns = [
+        pl.Series(name, values[name]).set(pl.Series(~known[name]), None)
+        for name in (*PARTS, OTHER, "overlap_time")
+    ]
+    return [*columns, pl.Series("unknown", why, pl.String)]
+
+
+def step_at(found: pl.DataFrame, process: Ints, time: Ints) -> Ints:
+    """Return for each time (ns) of a process the row of the innermost step open then, -1 outside steps."""
+    return steps_at(found)(process, time)
+
+
+def steps_at(found: pl.DataFrame) -> Callable[[Ints, Ints], Ints]:
+    """Return ``step_at`` of these steps, for processes and times that come in pieces."""
+    steps = _rows_by_process(found["process"])
+
+    def placed(process: Ints, time: Ints) -> Ints:
+        made = np.full(len(time), NONE, np.int64)
+        for number, here in _rows_of(process).items():
+            rows = steps.get(number)
+            if rows is None:
+                continue
+            tree = nest(*(found[name].gather(rows).to_numpy() for name in ("start", "end")))
+            row = tree.innermost(time[here])
+            held = row >= 0
+            made[here[held]] = rows[row[held]]
+        return made
+
+    return placed
+
+
+def processes_of(column: pl.Series) -> NDArray[np.int64]:
+    """Return process numbers as integers, -1 where unknown."""
+    numbers: NDArray[np.int64] = column.cast(pl.Int64).fill_null(NONE).to_numpy()
+    return numbers

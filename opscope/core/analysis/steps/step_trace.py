@@ -1,0 +1,163 @@
+"""MindSpore's step trace in every framework: iteration interval, forward and backward, tail.
+
+MindInsight lets a step begin where the one before ended, and cuts it at two points: where its first forward
+op begins, and where its last backward op ends. Before lies the iteration interval (the wait for data), behind
+the tail (reduction of gradients, the optimizer).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.step_phases import PHASES, Phases
+from opscope.core.analysis.steps.step_times import processes_of
+from opscope.core.tables.interpret import ROLE
+from opscope.core.tables.intervals import NONE, Ints
+
+#: The points that a source states, in the attributes of a step's range.
+FORWARD_START: Final = "forward_start"
+BACKWARD_END: Final = "backward_end"
+STATED: Final = "the source"
+#: Why a step has no points.
+NO_FORWARD: Final = "no forward pass was seen in this step"
+NO_BACKWARD: Final = "no backward pass was seen in this step"
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "step": pl.Int64,
+    "start": pl.Int64,
+    "forward_start": pl.Int64,
+    "backward_end": pl.Int64,
+    "end": pl.Int64,
+    "time": pl.Int64,
+    "iteration_interval": pl.Int64,
+    "forward_backward": pl.Int64,
+    "step_tail": pl.Int64,
+    "seen_on": pl.String,
+    "reason": pl.String,
+}
+
+
+def step_trace(ops: Ops, found: pl.DataFrame, phases: Phases) -> pl.DataFrame:
+    """Return one row per step (``SCHEMA``; ns).
+
+    ``iteration_interval`` + ``forward_backward`` + ``step_tail`` = ``time``.
+
+    ``found`` is ``step_times.steps_of``. ``start`` is the end of the process's step before, if that is the
+    one with the number before, else the step's own start. ``seen_on``: what shows the two points: the
+    source itself states them, or they are those of the phases on the host, or of the kernels.
+    """
+    found = found.filter(pl.col("step").is_not_null())
+    if found.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    before = pl.col("end").shift(1).over("process")
+    follows = pl.col("step") == pl.col("step").shift(1).over("process") + 1
+    # steps may overlap: then none begins where the one before ended
+    apart = before <= pl.col("start")
+    found = found.with_columns(
+        pl.when(follows & apart).then(before).otherwise("start").alias("begin")
+    )
+    first, last, where = _points(found, phases)
+    found = found.with_columns(first, last, where)
+    found = _stated(ops, found)
+    unlike = pl.col("backward_end") < pl.col("forward_start")
+    found = found.with_columns(
+        pl.when(unlike).then(None).otherwise("backward_end").alias("backward_end")
+    )
+    return (
+        found.with_columns(
+            pl.col("begin").alias("start"),
+            (pl.col("end") - pl.col("begin")).alias("time"),
+            (pl.col("forward_start") - pl.col("begin")).alias("iteration_interval"),
+            (pl.col("backward_end") - pl.col("forward_start")).alias("forward_backward"),
+            (pl.col("end") - pl.col("backward_end")).alias("step_tail"),
+            pl.when(pl.col("forward_start").is_null())
+            .then(pl.lit(NO_FORWARD))
+            .when(pl.col("backward_end").is_null())
+            .then(pl.lit(NO_BACKWARD))
+            .alias("reason"),
+        )
+        .cast(dict(SCHEMA.items()))
+        .select(*SCHEMA)
+    )
+
+
+def _points(found: pl.DataFrame, phases: Phases) -> list[pl.Series]:
+    """Return forward_start, backward_end and seen_on of each step, from the stretches of the phases."""
+    many = len(found)
+    first, last = np.full(many, NONE, np.int64), np.full(many, NONE, np.int64)
+    where: list[str | None] = [None] * many
+    process = processes_of(found["process"])
+    start, end = (found[name].to_numpy() for name in ("start", "end"))
+    for number, (begins, ends, code) in phases.stretches.items():
+        rows = np.flatnonzero(process == number)
+        ahead, back, loads = (code == PHASES.index(n) for n in ("forward", "backward", "input"))
+        low, high = start[rows], end[rows]
+        last[rows] = _last_in(begins[back], ends[back], low, high)
+        # ops before the step's input are no part of its forward pass
+        until = _first_in(begins[back], ends[back], low, high)
+        input_end = _last_in(begins[loads], ends[loads], low, np.where(until < 0, high, until))
+        after = _first_in(begins[ahead], ends[ahead], np.maximum(input_end, low), high)
+        anywhere = _first_in(begins[ahead], ends[ahead], low, high)
+        late = (after < 0) | ((until >= 0) & (after > until))
+        first[rows] = np.where(late, anywhere, after)
+        for row in rows.tolist():
+            where[row] = phases.seen_on[number]
+    points = [
+        pl.Series(name, values).set(pl.Series(values < 0), None)
+        for name, values in (("forward_start", first), ("backward_end", last))
+    ]
+    return [*points, pl.Series("seen_on", where, pl.String)]
+
+
+def _first_in(begins: Ints, ends: Ints, start: Ints, end: Ints) -> Ints:
+    """Return when the first stretch of each window [start, end) begins in it, -1 if none is in it."""
+    if not len(begins):
+        return np.full(len(start), NONE, np.int64)
+    place = np.searchsorted(ends, start, side="right")
+    held = np.maximum(begins[np.minimum(place, len(begins) - 1)], start)
+    return np.where((place < len(begins)) & (held < end), held, NONE)
+
+
+def _last_in(begins: Ints, ends: Ints, start: Ints, end: Ints) -> Ints:
+    """Return when the last stretch of each window ends in it, -1 if none is in it."""
+    if not len(begins):
+        return np.full(len(start), NONE, np.int64)
+    place = np.searchsorted(begins, end, side="left") - 1
+    held = np.minimum(ends[np.maximum(place, 0)], end)
+    return np.where((place >= 0) & (held > start), held, NONE)
+
+
+def _stated(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps with the points that the source states in place of ours."""
+    attribution = ops.attribution
+    rows = np.flatnonzero(attribution.meaning.role == ROLE["step"])
+    ranges = attribution.trace["ranges"][rows].select("process", "start", "end", "attrs")
+    told = ranges.filter(pl.col("attrs").str.contains(FORWARD_START, literal=True)).select(
+        "process",
+        "start",
+        "end",
+        *(
+            pl.col("attrs").str.extract(rf'"{name}":([0-9]{{1,18}})\b').cast(pl.Int64).alias(f"told_{name}")
+            for name in (FORWARD_START, BACKWARD_END)
+        ),
+    )  # fmt: skip
+    inside = pl.all_horizontal(
+        pl.col(f"told_{name}").is_between("start", "end") for name in (FORWARD_START, BACKWARD_END)
+    )
+    told = told.filter(inside).unique(["process", "start", "end"], keep="first")
+    if told.is_empty():
+        return found
+    both = found.join(told, on=["process", "start", "end"], how="left", maintain_order="left")
+    has = pl.col(f"told_{FORWARD_START}").is_not_null()
+    return both.with_columns(
+        *(
+            pl.when(has).then(f"told_{name}").otherwise(name).alias(name)
+            for name in (FORWARD_START, BACKWARD_END)
+        ),
+        pl.when(has).then(pl.lit(STATED)).otherwise("seen_on").alias("seen_on"),
+    )

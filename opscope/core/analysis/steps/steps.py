@@ -1,0 +1,223 @@
+"""The table of steps: wall time, its parts and phases, whether the step was slow or warm-up; and its summary.
+
+A step is slow if it is an outlier by the modified z-score (``outliers``) and at least 5 % above the median.
+Median and MAD are those of the process's steps that were recorded in the same way: profiled ones are slower.
+Of fewer than five steps none is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import polars as pl
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
+from opscope.core.analysis.steps.step_phases import OUTSIDE, SHOWN, Phases
+from opscope.core.analysis.steps.step_times import NAMES, OTHER, PARTS, happened, split_of
+from opscope.core.analysis.steps.warm_up import warm_up
+
+#: How far above the median a slow step must be at least.
+LEAST_ABOVE: Final = 0.05
+#: The reason of a step in which nothing else was recorded.
+NOTHING: Final = "nothing but the step itself was recorded"
+PHASE_COLUMNS: Final = tuple(
+    "outside_phases" if name == OUTSIDE else f"{name}_phase" for name in SHOWN
+)
+COLUMNS: Final = (
+    *("process", "rank", "step", "start", "end", "time"),
+    *(*PARTS, OTHER, "overlap_time"),
+    *PHASE_COLUMNS,
+    *("slow", "warm_up", "unknown", "reason"),
+)
+_ALIKE: Final = ("process", "seen")
+SUMMARY: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "part": pl.String,
+    "steps": pl.Int64,
+    "total": pl.Int64,
+    "share": pl.Float64,
+    "median": pl.Float64,
+    "mad": pl.Float64,
+    "p10": pl.Float64,
+    "p90": pl.Float64,
+    "min": pl.Int64,
+    "max": pl.Int64,
+    "slow_steps": pl.Int64,
+    "left_out": pl.Int64,
+    "warm_up_steps": pl.Int64,
+}
+
+
+def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) -> pl.DataFrame:
+    """Return one row per step (``COLUMNS`` and ``seen``), times in ns.
+
+    ``PARTS`` and ``other_part`` add up to ``time`` (a null counts as 0: its time is in later parts), and so
+    do the phases and ``outside_phases``. ``exchanged`` returns ``distributed.exchanged`` of the trace;
+    ``phases`` are those of ``step_times.steps_of(ops)``, the steps.
+    """
+    found = phases.steps
+    parts = split_of(found, happened(ops, exchanged))
+    in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
+    table = found.with_columns(*parts, *(one.alias(name) for name, one in in_phases))
+    table = _recorded(table).with_columns(slow_ones())
+    return table.with_columns(warm_up(table)).select(*COLUMNS, "seen")
+
+
+def _recorded(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with null parts, and not ``seen``, for steps in which nothing else was recorded.
+
+    MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is
+    not known.
+    """
+    bare = pl.col("seen") & (pl.col(OTHER) == pl.col("time")) & (pl.col("time") > 0)
+    alone = bare & (pl.col("outside_phases") == pl.col("time")).fill_null(True)
+    return table.with_columns(
+        *(
+            pl.when(~bare.fill_null(True)).then(name).alias(name)
+            for name in (*PARTS, OTHER, "overlap_time")
+        ),
+        *(pl.when(~alone.fill_null(True)).then(name).alias(name) for name in PHASE_COLUMNS),
+        pl.when(bare).then(False).otherwise("seen").alias("seen"),
+        pl.when(bare).then(pl.lit(NOTHING)).otherwise("reason").alias("reason"),
+        pl.when(~bare.fill_null(True)).then("unknown").alias("unknown"),
+    )
+
+
+def slow_ones() -> pl.Expr:
+    """Return whether each step is slow; null for a row that is no step, and of too few steps."""
+    time, several = pl.col("time"), pl.col("step").is_not_null().sum().over(_ALIKE) >= FEWEST
+    middle = time.median().over(_ALIKE)
+    spread = (time - middle).abs().median().over(_ALIKE)
+    above = time - middle
+    far = (NORMAL * above > SCORE * spread) & (above >= LEAST_ABOVE * middle)
+    return pl.when(several & pl.col("step").is_not_null()).then(far).alias("slow")
+
+
+def step_summary(table: pl.DataFrame) -> pl.DataFrame:
+    """Return per process and part, and per phase, what its steps took (``SUMMARY``; ns).
+
+    ``table`` is ``step_table``. Steps during which the device was not captured throughout are left out
+    (``left_out``) unless there are no others. Warm-up counts in the total and in ``share`` alone: not in the
+    other statistics, nor as slow. Without steps the total is that of the whole process, and there
+    is no median. A part that is null in every step has no row.
+    """
+    counted = table.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
+    left = table.group_by("process").agg(
+        pl.len().cast(pl.Int64).alias("all"),
+        (pl.col("seen") | ~pl.col("seen").any()).sum().cast(pl.Int64).alias("held"),
+    )
+    labels = {
+        "time": "step",
+        **NAMES,
+        **dict(zip(PHASE_COLUMNS, (f"phase: {name}" for name in SHOWN), strict=True)),
+    }
+    is_step, warm = pl.col("step").is_not_null(), pl.col("warm_up").fill_null(False)
+    parts = []
+    for place, (column, label) in enumerate(labels.items()):
+        time = pl.col(column)
+        among = pl.col(column).filter(is_step & time.is_not_null() & ~warm)
+        middle = among.median()
+        parts.append(
+            counted.filter(time.is_not_null())
+            .group_by("process", "rank", maintain_order=True)
+            .agg(
+                pl.lit(place).alias("place"),
+                pl.lit(label).alias("part"),
+                is_step.sum().cast(pl.Int64).alias("steps"),
+                time.sum().alias("total"),
+                pl.col("time").sum().alias("whole"),
+                middle.alias("median"),
+                (among - middle).abs().median().alias("mad"),
+                among.quantile(0.1, "linear").alias("p10"),
+                among.quantile(0.9, "linear").alias("p90"),
+                among.min().alias("min"),
+                among.max().alias("max"),
+                (
+                    pl.when(pl.col("slow").is_not_null().any()).then((pl.col("slow") & ~warm).sum())
+                    if column == "time"
+                    else pl.lit(None)
+                )
+                .cast(pl.Int64)
+                .alias("slow_steps"),
+                (
+                    pl.when(pl.col("warm_up").is_not_null().any()).then(warm.sum())
+                    if column == "time"
+                    else pl.lit(None)
+                )
+                .cast(pl.Int64)
+                .alias("warm_up_steps"),
+            )
+        )
+    made = pl.concat(parts, how="vertical_relaxed").join(
+        left, on="process", how="left", nulls_equal=True, maintain_order="left"
+    )
+    return (
+        made.with_columns(
+            pl.when(pl.col("whole") > 0).then(pl.col("total") / pl.col("whole")).alias("share"),
+            pl.when(pl.col("part") == "step")
+            .then(pl.col("all") - pl.col("held"))
+            .alias("left_out"),
+        )
+        .sort("process", "place", nulls_last=True)
+        .cast(dict(SUMMARY.items()))
+        .select(*SUMMARY)
+    )
+
+
+PHASE_ROWS: Final = {
+    "process": pl.Int32,
+    "rank": pl.Int32,
+    "step": pl.Int64,
+    "phase": pl.String,
+    "time": pl.Int64,
+    "share": pl.Float64,
+    "device_time": pl.Int64,
+    "kernels": pl.Int64,
+    "seen_on": pl.String,
+}
+
+
+def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFrame:
+    """Return one row per step and phase (``PHASE_ROWS``): its time and, ``on_gpu``, its device time (ns).
+
+    ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all
+    that was launched in the step. Device times of steps outside the captured windows are null.
+    """
+    rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    where = pl.DataFrame(
+        {"process": list(phases.seen_on), "seen_on": list(phases.seen_on.values())},
+        schema={"process": pl.Int32, "seen_on": pl.String},
+    )
+    long = pl.concat(
+        rows.select(
+            "row",
+            *("process", "rank", "step", "seen"),
+            pl.col("time").alias("whole"),
+            pl.lit(place).alias("place"),
+            pl.lit(name).alias("phase"),
+            pl.col(column).alias("time"),
+        )
+        for place, (name, column) in enumerate(zip(SHOWN, PHASE_COLUMNS, strict=True))
+    )
+    ran = pl.col("device_time").is_not_null() | pl.col("time").is_not_null()
+    known = pl.col("seen") & pl.lit(on_gpu) & ran
+    # as columns, not by an expression: where all rows are of one step, Polars takes its time for a scalar and
+    # multiplies by the reciprocal, which may differ in the last bit
+    share = long["time"] / long["whole"]
+    long = long.with_columns(pl.when(pl.col("whole") > 0).then(share.alias("share")).alias("share"))
+    return (
+        long.join(phases.on_device(), on=["row", "phase"], how="left")
+        .join(where, on="process", how="left")
+        .with_columns(
+            *(
+                pl.when(known).then(pl.col(name).fill_null(0)).alias(name)
+                for name in ("device_time", "kernels")
+            ),
+        )
+        .sort("row", "place")
+        .cast(dict(PHASE_ROWS.items()))
+        .select(*PHASE_ROWS)
+    )

@@ -1,0 +1,49 @@
+"""Tell which steps at the begin of a process are warm-up: slower than the later ones, and soon over.
+
+The later steps are the second half. The first steps are warm-up as long as each is an outlier by the modified
+z-score (``outliers``) and takes a fifth longer than their median. If more than a third of the steps would
+be, the process slowly gets faster, and none is. Of fewer than five steps none is judged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
+from opscope.core.tables.intervals import Ints
+
+#: How far above the median of the later steps a step of warm-up is at least.
+LEAST_ABOVE: Final = 0.2
+#: Largest part of the steps that is warm-up.
+MOST: Final = 1 / 3
+
+
+def warm_up(table: pl.DataFrame) -> pl.Series:
+    """Return whether each step (``process``, ``step``, ``start``, ``time``, ``seen``) is warm-up; null: not
+    judged. Steps are compared with those of their process that were recorded in the same way."""
+    judged = np.zeros(len(table), bool)
+    warm = np.zeros(len(table), bool)
+    numbered = table.with_row_index("row").filter(pl.col("step").is_not_null())
+    for part in numbered.sort("start").partition_by("process"):
+        seen = part["seen"].fill_null(True).to_numpy()
+        alike = seen == seen[0]
+        if np.count_nonzero(alike) < FEWEST:
+            continue
+        first = warm_ups(part["time"].to_numpy()[alike])
+        rows = part["row"].to_numpy()
+        judged[rows] = True
+        warm[rows[:first]] = alike[:first]
+    return pl.select(pl.when(pl.Series(judged)).then(pl.Series(warm)).alias("warm_up")).to_series()
+
+
+def warm_ups(time: Ints) -> int:
+    """Return how many of the first steps are warm-up; ``time`` (ns) is each step's, in order."""
+    later = time[len(time) // 2 :]
+    middle = float(np.median(later))
+    spread = float(np.median(np.abs(later - middle)))
+    least = middle + max(LEAST_ABOVE * middle, SCORE * spread / NORMAL)
+    first = int(np.argmin(np.append(time > least, False)))
+    return first if first <= MOST * len(time) else 0

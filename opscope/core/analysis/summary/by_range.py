@@ -1,0 +1,113 @@
+"""Add up device time by the user's own ranges, and the time outside all of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.ops.kernels import launched_in
+from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.attribution.attribute import Launched
+from opscope.core.tables.columns import gather, known_sum, pieces
+from opscope.core.tables.intervals import NONE
+
+_SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
+
+
+def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the sums of which ``range_totals`` is made, with ``kernel`` (null without a GPU) and ``many``.
+
+    ``frame``: without a GPU the profile's ops. Of parts of a job they may be joined.
+    """
+    if frame is None:
+        return _ran(ops, executed)
+    return (
+        frame.select("range", pl.col("self_time").alias("time"), *_SUMS)
+        .group_by("range")
+        .agg(
+            pl.col("time").sum(),
+            pl.len().cast(pl.Int64).alias("many"),
+            *map(known_sum, _SUMS),
+        )
+        .with_columns(pl.lit(None, pl.Boolean).alias("kernel"))
+    )
+
+
+def added_ranges(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``range_sums`` of parts of a job, joined, with one row per range and kind of work."""
+    return sums.group_by("range", "kernel").agg(
+        pl.col("time", "many").sum(), *map(known_sum, _SUMS)
+    )
+
+
+def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per innermost user range (null: none), by time: range, device_time (ns), share, calls,
+    kernels, copies, matrix_flops, vector_flops, flops, bytes.
+
+    ``calls`` counts kernels, copies and sets; without a GPU it counts ops, and ``device_time`` is their self
+    time. A sum is null if none of its values is known. ``sums`` is ``range_sums``.
+    """
+    kernel, many = pl.col("kernel"), pl.col("many")
+    return (
+        sums.lazy()
+        .group_by("range")
+        .agg(
+            pl.col("time").sum().alias("device_time"),
+            many.sum().alias("calls"),
+            *(
+                pl.when(kernel.is_not_null().any()).then(many.filter(chosen).sum()).alias(name)
+                for name, chosen in (("kernels", kernel), ("copies", ~kernel))
+            ),
+            *map(known_sum, _SUMS),
+        )
+        .with_columns((pl.col("device_time") / _or_none("device_time")).alias("share"))
+        .sort("device_time", "range", descending=[True, False], nulls_last=True)
+        .select("range", "device_time", "share", "calls", "kernels", "copies", *_SUMS)
+        .collect()
+    )
+
+
+def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums of kernels, copies and sets by range, ``many`` counting them; a piece at a time."""
+    attribution = ops.attribution
+    copies = attribution.trace["memops"].select((pl.col("end") - pl.col("start")).alias("duration"))
+    executed = executed.select("duration", "matrix_flops", "vector_flops", ALL_FLOPS, "bytes")
+    nothing = (pl.lit(None, executed.schema[name]).alias(name) for name in _SUMS)
+    tables = (
+        (executed, attribution.kernels, True),
+        (copies.with_columns(nothing), attribution.memops, False),
+    )
+    return pl.concat(
+        table[part]
+        .with_columns(_range_of(ops, launched.part(part)))
+        .group_by("range")
+        .agg(
+            pl.col("duration").sum().alias("time"),
+            pl.len().cast(pl.Int64).alias("many"),
+            *map(known_sum, _SUMS),
+        )
+        .with_columns(pl.lit(kernel).alias("kernel"))
+        for table, launched, kernel in tables
+        for part in pieces(len(table))
+    )
+
+
+def _or_none(name: str) -> pl.Expr:
+    whole = pl.col(name).sum()
+    return pl.when(whole > 0).then(whole)
+
+
+def _range_of(ops: Ops, launched: Launched) -> pl.Series:
+    """Return the user range around the launch, else around the op, of each row of a device's table."""
+    rows = launched.op
+    distinct = rows[rows >= 0]
+    inside = launched_in(ops, launched.call)
+    if not len(distinct):
+        return inside
+    each, place = np.unique(distinct.astype(np.int64), return_inverse=True)
+    code = np.full(len(rows), NONE, np.int32)
+    code[rows >= 0] = place
+    return first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")

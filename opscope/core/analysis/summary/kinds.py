@@ -1,0 +1,189 @@
+"""Device time by kind of work (matrix products, attention, copies …), computed from totals, not per op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.attribute import REASONS, Launched
+from opscope.core.perf import kinds as perf_kinds
+from opscope.core.schema import DIRECTIONS
+from opscope.core.tables.columns import at, gather, known_sum, pieces, spread
+
+#: The columns of ``op_kinds``.
+SCHEMA: Final[dict[str, type[pl.DataType]]] = {
+    "kind": pl.Categorical,
+    "op": pl.Categorical,
+    "direction": pl.Categorical,
+    "name": pl.Categorical,
+    "reason": pl.Categorical,
+    "device_time": pl.Int64,
+    "calls": pl.Int64,
+}
+_KEYS: Final = ("kind", "op", "direction", "name", "reason")
+_CALL: Final = ("op", "op_type", "direction", "params")
+#: Only a fusion's parameters are needed.
+_PARAMS: Final = (
+    pl.when(pl.col("op_type").cast(pl.String) == "fusion").then("params").alias("params")
+)
+
+
+def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per kind of work, op and direction: device_time (ns), calls.
+
+    ``calls`` counts kernels; without a GPU it counts calls of the op, and is null if there is no op. If
+    the op does not determine the kind, each kernel's name does, and the row has that ``name``; a kernel
+    without an op likewise, with the ``reason``. ``totals`` is ``totals.op_totals``, ``gaps`` is
+    ``totals.unattributed``. The times add up to the device time; if that is not known there are no rows.
+    """
+    return kinds_of(totals, gaps, (lambda: kinds_of_kernels(ops)) if ops.on_device else None)
+
+
+def kinds_of(
+    totals: pl.DataFrame, gaps: pl.DataFrame, by_kernel: Callable[[], pl.DataFrame] | None
+) -> pl.DataFrame:
+    """Like ``op_kinds``: ``by_kernel`` returns ``kinds_of_kernels``, of each part of a job; None without a
+    GPU."""
+    if totals["device_time"].null_count() == len(totals) and not len(gaps):
+        return pl.DataFrame(schema=SCHEMA)
+    by_op = _by_op(totals, by_kernel is None)
+    parts = [by_op.filter(pl.col("kind").is_not_null())]
+    if by_kernel is not None:
+        parts.append(by_kernel())
+    else:
+        text = pl.lit(None, pl.String)
+        parts.append(
+            gaps.select(
+                pl.lit(perf_kinds.NO_OP).alias("kind"),
+                *(text.alias(name) for name in ("op", "direction", "name")),
+                pl.col("reason").cast(pl.String),
+                pl.col("time").alias("device_time"),
+                pl.lit(None, pl.Int64).alias("calls"),
+            )
+        )
+    return (
+        pl.concat(parts)
+        .filter(pl.col("device_time") > 0)
+        .group_by(_KEYS)
+        .agg(pl.col("device_time").sum(), known_sum("calls"))
+        .sort("device_time", *_KEYS, descending=[True, *[False] * len(_KEYS)], nulls_last=True)
+        .with_columns(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+    )
+
+
+def kinds_of_kernels(ops: Ops) -> pl.DataFrame:
+    """Return the part of ``op_kinds`` that the names of kernels give, and the copies: texts as String."""
+    return added_kinds(pl.concat([_by_kernel(ops, name) for name in ("kernels", "memops")]))
+
+
+def added_kinds(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``kinds_of_kernels`` of parts of a job, joined, with one row per kind."""
+    return sums.group_by(_KEYS).agg(pl.col("device_time").sum(), known_sum("calls"))
+
+
+def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
+    """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
+    with ``whole``."""
+    calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
+    sums = (
+        totals.lazy()
+        .with_columns(_PARAMS)
+        .group_by(_CALL)
+        .agg(pl.col("device_time").sum(), calls)
+        .filter(pl.col("device_time") > 0)
+        .with_columns(pl.col(_CALL).cast(pl.String))
+        .collect()
+    )
+    kinds = [perf_kinds.of_op(*row) for row in sums.select(_CALL).rows()]
+    if whole:
+        known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
+        kinds = [kind or perf_kinds.of_op_by_name(op, family) for kind, (op, family) in known]
+    return sums.select(
+        pl.Series("kind", kinds, pl.String),
+        "op",
+        "direction",
+        *(pl.lit(None, pl.String).alias(name) for name in ("name", "reason")),
+        "device_time",
+        "calls",
+    )
+
+
+def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
+    """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own."""
+    trace = ops.attribution.trace
+    launched: Launched = getattr(ops.attribution, table)
+    has_kind = _readings_with_kind(ops)
+    frame = trace[table]
+    found = []
+    for part in pieces(len(frame)):
+        rows = launched.op[part].astype(np.int64)
+        owner = rows.copy()
+        owner[rows >= 0] = ops.counted_ops(rows[rows >= 0])
+        reading = at(ops.attribution.meaning.reading, owner)
+        direction = ops.direction(owner).astype(np.int64)
+        # ``has_kind``: rows are readings, the last is none; columns are directions, the last is none
+        left = np.flatnonzero(~has_kind[reading, direction])
+        if not len(left):
+            continue
+        mine = frame[part].select(
+            pl.col("name").cast(pl.Categorical) if table == "kernels" else _NO_NAME.alias("name"),
+            (pl.col("end") - pl.col("start")).alias("device_time"),
+        )[left]
+        codes = launched.reason[part][left].astype(np.int16)
+        found.append(
+            mine.lazy()
+            .with_columns(
+                gather(ops.readings["op"], reading[left]).alias("op"),
+                spread("direction", DIRECTIONS, direction[left]),
+                spread("reason", list(REASONS), np.where(owner[left] < 0, codes, -1)),
+            )
+            .group_by("op", "direction", "name", "reason")
+            .agg(pl.col("device_time").sum(), pl.len().cast(pl.Int64).alias("calls"))
+            .with_columns(pl.col("op", "direction", "name", "reason").cast(pl.String))
+            .collect()
+        )
+    if not found:
+        return pl.DataFrame(schema={**SCHEMA, **dict.fromkeys(_KEYS, pl.String)})
+    sums = pl.concat(found)
+    if table == "memops":
+        copies = sums.with_columns(pl.lit(0, pl.Int64).alias("calls"))
+        return copies.select(pl.lit(perf_kinds.COPIES).alias("kind"), *list(SCHEMA)[1:])
+    names = sums["name"].unique()
+    texts = names.to_list()
+    by_name = dict(zip(texts, perf_kinds.of_kernels([text or "" for text in texts]), strict=True))
+    kind = pl.col("name").replace_strict(
+        by_name, default=perf_kinds.UNKNOWN, return_dtype=pl.String
+    )
+    return sums.select(kind.alias("kind"), *list(SCHEMA)[1:])
+
+
+_NO_NAME: Final = pl.lit(None, pl.Categorical)
+
+
+def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
+    """Return whether an op determines its kind, by reading (row) and direction (column); the last of each
+    is for none."""
+    readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
+    params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
+    op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")
+    rows = readings.select(op, "op_type", params)
+    distinct = rows.unique(maintain_order=True)
+    directions = [*DIRECTIONS, None]
+    table = [
+        [perf_kinds.of_op(name, family, direction, held) is not None for direction in directions]
+        for name, family, held in distinct.rows()
+    ]
+    place = (
+        rows.join(
+            distinct.with_row_index("place"), on=rows.columns, how="left", nulls_equal=True,
+            maintain_order="left",
+        )["place"]
+        .to_numpy()
+    )  # fmt: skip
+    known = np.array(table, bool).reshape(len(distinct), len(directions))[place]
+    return np.concatenate((known, np.zeros((1, len(directions)), bool)))

@@ -1,0 +1,120 @@
+"""The regions that torch.compile made: their kernels or ops, the ops that these fuse, and their time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
+from opscope.core.tables.columns import at, gather, spread
+from opscope.core.tables.intervals import NONE, Ints
+
+SCHEMA: Final = {
+    "region": pl.Categorical,
+    "direction": pl.Categorical,
+    "name": pl.Categorical,
+    "fused": pl.Categorical,
+    "source": pl.Categorical,
+    "calls": pl.Int64,
+    "time": pl.Int64,
+    "share": pl.Float64,
+}
+_KEYS: Final = ("region", "direction", "name", "fused", "source")
+
+
+def region_sums(ops: Ops) -> pl.DataFrame:
+    """Return the sums of which ``compiled_regions`` is made: calls and time (ns) by region, direction, name,
+    fused and source. Of parts of a job they may be joined."""
+    attribution = ops.attribution
+    readings = attribution.meaning.readings
+    called = [r.call.name if r.role == "op" and r.call is not None else "" for r in readings]
+    region = np.array([name.startswith(REGION_NAMES) for name in called], bool)
+    is_region = region[attribution.meaning.reading] & attribution.is_op
+    if not is_region.any():
+        return pl.DataFrame(schema={name: SCHEMA[name] for name in (*_KEYS, "calls", "time")})
+    if ops.on_device:
+        launched = attribution.kernels.op.astype(np.int64)
+        rows, outer = _within(ops, launched, is_region)
+        table = attribution.trace["kernels"][rows]
+        found = launched[rows]
+        name = table["name"]
+        time = table["end"] - table["start"]
+    else:
+        rows, outer = _within(ops, ops.rows, is_region)
+        found = ops.rows[rows]
+        # the ops that the region's code calls directly, and the regions themselves
+        direct = (found == outer) | (at(attribution.parent, found) == outer)
+        found, outer = found[direct], outer[direct]
+        own = np.full(len(attribution.is_op), 0, np.int64)
+        own[ops.times.rows] = ops.times.self_time
+        ranges = attribution.trace["ranges"]
+        whole = (ranges["end"] - ranges["start"]).gather(found).to_numpy()
+        time = pl.Series(np.where(found == outer, own[found], whole))
+        name = spread("name", called, at(attribution.meaning.reading, found))
+    distinct, place = np.unique(found, return_inverse=True)
+    about = ops.describe(distinct)
+    fused_params = [None if r.call is None else r.call.param("fused") for r in readings]
+    fused = [one if isinstance(one, str) else None for one in fused_params]
+    frame = pl.DataFrame(
+        {
+            "region": spread("region", called, at(attribution.meaning.reading, outer)),
+            "direction": gather(about.direction, place),
+            "name": name.cast(pl.String),
+            "fused": spread("fused", fused, at(attribution.meaning.reading, found)),
+            "source": gather(about.source, place),
+            "time": time,
+        }
+    ).cast({"fused": pl.String})
+    by_name = {one: fused_ops(one) for one in frame["name"].unique().drop_nulls().to_list()}
+    named = pl.col("name").replace_strict(by_name, default=None, return_dtype=pl.String)
+    return (
+        frame.with_columns(pl.coalesce("fused", named).alias("fused"))
+        .group_by(_KEYS)
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("time").sum())
+    )
+
+
+def added_regions(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return the ``region_sums`` of parts of a job, joined, with one row per region, direction and name."""
+    return sums.group_by(_KEYS).agg(pl.col("calls", "time").sum())
+
+
+def compiled_regions(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per region, direction and kernel or op; in each region the longest first.
+
+    ``region`` is the outermost that torch.compile made around it. If the trace has kernels, ``name`` is
+    the kernel's and ``time`` its device time (ns). If not, ``name`` is the op that the region's code
+    called, ``time`` the op's time on the host, and a row with the region's own name has the rest: Python
+    and the allocator. ``share`` is of the region's time in that direction. ``fused`` names the ops of a
+    generated kernel: as recorded from the compiler, else as in the kernel's name (``add_gelu``). ``sums`` is
+    ``region_sums``.
+    """
+    if sums.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
+    spent = pl.col("time").sum()
+    return (
+        added_regions(sums)
+        .with_columns((pl.col("time") / spent.over("region", "direction")).alias("share"))
+        .with_columns(
+            pl.col("region", "direction").cast(pl.String).fill_null("").name.prefix("by_")
+        )
+        .sort("by_region", "by_direction", "time", "name", descending=[False, True, True, False])
+        .select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+    )
+
+
+def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the places of the op rows inside a region, and the outermost region of each."""
+    parent = ops.attribution.parent
+    outer = ops.attribution.climb(rows, is_region)
+    inside = np.flatnonzero(outer >= 0)
+    here = outer[inside]
+    while True:
+        above = ops.attribution.climb(at(parent, here, NONE).astype(np.int64), is_region)
+        if not (above >= 0).any():
+            return inside, here
+        here = np.where(above >= 0, above, here)

@@ -1,0 +1,431 @@
+"""The summary: wall time, busy time, time with and without an op, and the shares with known costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.ops.spans import SELECTED, selected_part
+from opscope.core.analysis.ops.windows import captured_steps, captured_time
+from opscope.core.attribution.capture_traces import only_captured
+from opscope.core.job.clocks import machines
+from opscope.core.schema import COMPILE
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import grouped, matching, pairs, pieces
+from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
+from opscope.core.tables.trace import Trace
+
+SCHEMA: Final = {
+    "wall_time": pl.Int64,
+    "device_time": pl.Int64,
+    "device_attributed_time": pl.Int64,
+    "device_unattributed_time": pl.Int64,
+    "window_time": pl.Int64,
+    "window_steps": pl.Int64,
+    "device_busy": pl.Int64,
+    "kernel_time": pl.Int64,
+    "attributed_time": pl.Int64,
+    "unattributed_time": pl.Int64,
+    "attributed_share": pl.Float64,
+    "launched_share": pl.Float64,
+    "flops_share": pl.Float64,
+    "kernel_flops_share": pl.Float64,
+    "bytes_share": pl.Float64,
+    "tensor_core_time": pl.Int64,
+    "tensor_core_undetermined_time": pl.Int64,
+    "steps": pl.Int64,
+    "processes": pl.Int64,
+    "devices": pl.Int64,
+    "kernels": pl.Int64,
+    "copies": pl.Int64,
+    "files": pl.Int64,
+    "files_read": pl.Int64,
+    "own_time": pl.Int64,
+    "own_share": pl.Float64,
+    "own_steps_share": pl.Float64,
+}
+_SPAN: Final = ("start", "end")
+#: Op types whose FLOPs are known to be 0, so that they never count as unknown.
+FREE: Final = ("communication", "copy", "view")
+
+
+def summary(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Return one row: times in ns, shares in 0 … 1; null if the trace does not show it.
+
+    ``device_time`` = ``device_attributed_time`` + ``device_unattributed_time``, exactly: on a GPU the
+    summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
+    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile, where
+    both are the self time of the ops plus, unattributed, thread time inside steps outside any op.
+    ``window_time`` is how long kernels were captured, ``window_steps`` the number of steps in that window;
+    null if the whole run was captured. With a window all times of kernels, and on a CPU all times of ops,
+    are those of the window.
+
+    ``launched_share``: device time (kernels, copies, sets) with a launch record over all device time.
+    ``flops_share``: device time with known FLOPs over device time with a launch record, or over all device
+    time if the source records no launches; copies count in both, since their FLOPs are known to be 0.
+    ``kernel_flops_share``: the same among kernels alone. ``bytes_share``: like ``flops_share``, for known
+    bytes. ``tensor_core_undetermined_time``: time of kernels for which neither name nor op shows whether
+    they use Tensor Cores.
+    ``coverage.missing_costs`` lists what the shares leave out.
+
+    ``own_time`` is opscope's own time, of all parts and processes; ``own_share`` is that time over the
+    time that the processes recorded, ``own_steps_share`` its part inside steps over the steps' time.
+    """
+    ran = on_devices(trace, kernels, memops)
+    busy = [union_length(*(_joined(parts, name) for name in _SPAN)) for parts in ran.values()]
+    devices = sum(key[-1] is not None for key in ran)
+    sums = summary_sums(trace, kernels, memops, ops)
+    return summary_of(trace, sums, _wall_time(trace, only_captured(trace)), devices, sum(busy))
+
+
+def summary_sums(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
+) -> dict[str, int | None]:
+    """Return the integers of which ``summary`` is made: those of the parts of a job add up (``added``).
+
+    None: not known, or not of this kind of trace. The arguments are those of ``summary``.
+    """
+    counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
+    steps = ended_steps(trace["ranges"]).filter(counted)
+    return {
+        "steps": len(steps),
+        "captured_steps": len(captured_steps(trace, steps)),
+        "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
+        "kernels": len(kernels) if trace.has("kernels") else None,
+        "copies": len(memops) if trace.has("memops") else None,
+        **(_of_gpu(kernels, memops) if ops is None and trace.has("kernels") else {}),
+        **(_of_cpu(trace, ops) if ops is not None else {}),
+    }
+
+
+def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Return the ``summary_sums`` of all parts added up: None where no part knows a number."""
+    found: dict[str, int | None] = {}
+    for part in parts:
+        for name, value in part.items():
+            before = found.get(name)
+            found[name] = before if value is None else value + (before or 0)
+    return found
+
+
+def summary_of(
+    trace: Trace, sums: Mapping[str, int | None], wall: int | None, devices: int, busy: int | None
+) -> pl.DataFrame:
+    """Return ``summary`` from its sums, the time from the first event to the last, and the devices.
+
+    ``busy`` (ns): how long any of the devices' work ran; None: not known. Of ``trace`` only what it
+    recorded, ``windows`` and ``own_costs`` are needed.
+    """
+    row: dict[str, Any] = dict.fromkeys(SCHEMA)
+    window = captured_time(trace)
+    row |= {
+        "wall_time": wall,
+        "window_time": window,
+        "window_steps": None if window is None else sums["captured_steps"],
+        "devices": devices,
+        **{name: sums.get(name) for name in ("steps", "processes", "kernels", "copies")},
+    }
+    files = trace.origin.get("files", 1)
+    row |= {"files": files, "files_read": files - len(trace.origin.get("failed", ()))}
+    row |= _own(trace["own_costs"])
+    if sums.get("whole") is not None:
+        row |= _gpu(sums, trace.has("calls"), busy)
+    elif sums.get("self_time") is not None:
+        row |= _cpu(sums)
+    return pl.DataFrame([row], schema=SCHEMA)
+
+
+def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None]:
+    """The sums (ns) of a trace with kernels; those in ``launched_…`` are of work with a launch record."""
+    has_op, launched = pl.col("reason").is_null(), pl.col("launched")
+    free = pl.Series("free", matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
+    kernels = kernels.with_columns(free)
+    known = ALL_FLOPS.is_not_null() | pl.col("free")
+    sized, all_ = pl.col("bytes").is_not_null(), pl.lit(True)
+    found: dict[str, int | None] = {
+        "total": int(kernels["duration"].sum()),
+        "whole": int(kernels["duration"].sum()) + int(memops["duration"].sum()),
+        "attributed": _time(kernels, has_op),
+        "copied": _time(memops, has_op),
+        "tensor": _time(kernels, pl.col("tensor_core").fill_null(False)),
+        "tensor_told": int(kernels["tensor_core"].is_not_null().any()),
+        "tensor_unknown": _time(kernels, pl.col("tensor_core").is_null()),
+    }
+    for prefix, which in (("launched_", launched), ("all_", all_)):
+        found |= {
+            f"{prefix}kernels": _time(kernels, which),
+            f"{prefix}memops": _time(memops, which),
+            f"{prefix}known": _time(kernels, which & known),
+            f"{prefix}sized": _time(kernels, sized & which) + _time(memops, sized & which),
+        }
+    return found
+
+
+def _gpu(sums: Mapping[str, int | None], with_calls: bool, busy: int | None) -> dict[str, Any]:
+    """``with_calls``: the source records launches; without, shares of known work are of all device time."""
+    have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
+    whole, total, attributed = have["whole"], have["total"], have["attributed"]
+    launched = have["launched_kernels"] + have["launched_memops"]
+    prefix = "launched_" if with_calls else "all_"
+    with_launch = have[f"{prefix}kernels"] + have[f"{prefix}memops"]
+    of_kernels, known = have[f"{prefix}kernels"], have[f"{prefix}known"]
+    with_flops = known + have[f"{prefix}memops"]
+    return {
+        "device_time": whole,
+        "device_attributed_time": attributed + have["copied"],
+        "device_unattributed_time": whole - attributed - have["copied"],
+        "device_busy": busy,
+        "kernel_time": total,
+        "attributed_time": attributed,
+        "unattributed_time": total - attributed,
+        "attributed_share": attributed / total if total else None,
+        "launched_share": launched / whole if whole else None,
+        "flops_share": with_flops / with_launch if with_launch else None,
+        "kernel_flops_share": known / of_kernels if of_kernels else None,
+        "bytes_share": have[f"{prefix}sized"] / with_launch if with_launch else None,
+        "tensor_core_time": have["tensor"] if have["tensor_told"] else None,
+        "tensor_core_undetermined_time": have["tensor_unknown"],
+    }
+
+
+def _joined(parts: list[pl.DataFrame], name: str) -> Ints:
+    """Return a column of all parts joined; of a single part without a copy."""
+    columns = [part[name].to_numpy() for part in parts]
+    joined: Ints = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    return joined
+
+
+def _own(costs: pl.DataFrame) -> dict[str, Any]:
+    if costs.is_empty():
+        return {}
+    each = costs.group_by("process").agg(pl.col("span", "steps_span", "steps_time").first())
+    stepped = each.filter(pl.col("steps_span").is_not_null())
+    unknown = bool(stepped["steps_time"].has_nulls())
+    span, steps_span, steps_time = each.sum().select("span", "steps_span", "steps_time").row(0)
+    time = int(costs["time"].sum())
+    return {
+        "own_time": time,
+        "own_share": time / span if span else None,
+        "own_steps_share": steps_time / steps_span if steps_span and not unknown else None,
+    }
+
+
+def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
+    sums = pl.col("duration").filter(chosen).sum()  # a piece at a time, because the filter copies
+    return sum(int(frame[part].select(sums).item()) for part in pieces(len(frame)))
+
+
+def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
+    """Return the sums (ns) of a CPU-only profile: op self time, and the time of the steps' own threads
+    inside steps but outside any op.
+
+    Threads without steps of their own (XLA's pool) work for the threads with steps: while an op runs on
+    such a thread, a thread that waits does not count as outside any op.
+    """
+    if "device_time" in ops.columns:
+        ops = ops.filter(pl.col("device_time").is_not_null())
+    if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
+        return {}  # the CPU's work was not recorded: unknown, which is not 0
+    top = ops.filter(pl.col("parent_id").is_null())
+    known = ops.filter(
+        pl.col("flops").is_not_null()
+        | pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
+    )
+    return {
+        "self_time": _time_of(ops),
+        "outside": sum(
+            int((last - first).sum()) for _, _, (first, last) in outside_ops(trace, ops)
+        ),
+        "cpu_busy": sum(
+            union_length(part["start"].to_numpy(), part["end"].to_numpy())
+            for part in top.select("process", "start", "end").partition_by("process")
+        ),
+        "known": _time_of(known),
+        "sized": _time_of(ops.filter(pl.col("bytes").is_not_null())),
+    }
+
+
+def _cpu(sums: Mapping[str, int | None]) -> dict[str, Any]:
+    have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
+    attributed, outside = have["self_time"], have["outside"]
+    return {
+        "device_time": attributed + outside,
+        "device_attributed_time": attributed,
+        "device_unattributed_time": outside,
+        "device_busy": have["cpu_busy"],
+        "kernel_time": attributed + outside,
+        "attributed_time": attributed,
+        "unattributed_time": outside,
+        "attributed_share": attributed / (attributed + outside) if attributed + outside else None,
+        "flops_share": have["known"] / attributed if attributed else None,
+        "bytes_share": have["sized"] / attributed if attributed else None,
+    }
+
+
+def _time_of(ops: pl.DataFrame) -> int:
+    return int(ops["self_time"].sum())
+
+
+def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tuple[Ints, Ints]]]:
+    """Yield (process, thread, intervals): time of the steps' own threads inside steps, outside any op."""
+    steps = captured_steps(trace, ended_steps(trace["ranges"]))
+    top = ops.filter(pl.col("parent_id").is_null())
+    stepping = steps.select("process", "thread").unique()
+    pool = top.join(stepping, on=["process", "thread"], how="anti", nulls_equal=True)
+    for (process, thread), part in steps.group_by("process", "thread"):
+        own = (pl.col("process") == process) & (pl.col("thread") == thread)
+        on_thread = pl.concat([top.filter(own), pool.filter(pl.col("process") == process)])
+        inside = merge(part["start"].to_numpy(), part["end"].to_numpy())
+        inside = selected_part(trace, int(process), int(thread), inside)
+        in_ops = merge(on_thread["start"].to_numpy(), on_thread["end"].to_numpy())
+        yield int(process), int(thread), subtract(inside, in_ops)
+
+
+def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the step ranges that have ended: the last optimizer step begins a range that does not end."""
+    # steps first: of a million kernels' ranges the search in all attributes took 0.1 GB and 0.1 s, each time
+    steps = pl.concat(
+        ranges[part].filter(pl.col("category") == "step") for part in pieces(len(ranges))
+    )
+    return steps.filter(~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False))
+
+
+def compiles(trace: Trace) -> pl.DataFrame:
+    """Return the ranges in which a program was compiled."""
+    phases = trace["ranges"].filter(pl.col("category") == "phase")
+    return phases.filter(pl.Series(matching(phases["text"], rf"\A{COMPILE}( |\z)")))
+
+
+def _wall_time(trace: Trace, apart: list[int]) -> int | None:
+    """Return the time from the first event to the last, on host and device, but of processes ``apart``."""
+    if SELECTED in trace.origin:
+        span = trace.origin[SELECTED]["span"]
+        return None if span is None else span[1] - span[0]
+    low: list[int] = []
+    high: list[int] = []
+    for name in ("ranges", "calls", "kernels", "memops"):
+        table = trace[name].select("process", "start", "end")
+        if apart:
+            table = table.filter(~pl.col("process").is_in(apart).fill_null(False))
+        if len(table):
+            low.append(table["start"].min())  # type: ignore[arg-type]
+            high.append(table["end"].max())  # type: ignore[arg-type]
+    return max(high) - min(low) if low else None
+
+
+def _distinct(trace: Trace, column: str) -> int:
+    seen: set[int] = set()
+    for name in ("ranges", "calls", "kernels", "memops"):
+        seen.update(trace[name][column].drop_nulls().unique().to_list())
+    return len(seen)
+
+
+def on_devices(
+    trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame
+) -> dict[tuple[object, ...], list[pl.DataFrame]]:
+    """Return the start and end of the kernels, copies and sets of each device, by a unique key per device.
+
+    The key is the device's UUID if the trace has it, else the machine of the process that used it and its
+    number there: every machine has a device 0. The key's last part is None if no device is recorded.
+    """
+    machine = dict(machines(trace).select("process", "machine").rows())
+    uuids: dict[tuple[int, int], str] = {
+        (process, device): uuid
+        for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
+        if uuid
+    }
+    found: dict[tuple[object, ...], list[pl.DataFrame]] = {}
+    for table in (kernels, memops):
+        for process, device, rows in _by_device(table):
+            uuid = None if process is None or device is None else uuids.get((process, device))
+            key = (uuid,) if uuid else (machine.get(process, process), device)
+            found.setdefault(key, []).append(rows)
+    return found
+
+
+def device_spans(
+    kernels: pl.DataFrame, memops: pl.DataFrame
+) -> dict[tuple[int | None, int | None], tuple[Ints, Ints]]:
+    """Return when any work of each process and device ran: starts and ends, each stretch once."""
+    found: dict[tuple[int | None, int | None], list[pl.DataFrame]] = {}
+    for table in (kernels, memops):
+        for process, device, rows in _by_device(table):
+            found.setdefault((process, device), []).append(rows)
+    return {key: merge(*(_joined(parts, name) for name in _SPAN)) for key, parts in found.items()}
+
+
+#: A number that no process or device has: their numbers have 32 bits.
+_NOBODY: Final = -(1 << 40)
+
+
+def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl.DataFrame]]:
+    """Yield the times of each process and device.
+
+    For ten million rows ``partition_by`` takes three times as long.
+    """
+    owner = [table[name] for name in ("process", "device")]
+    if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
+        yield owner[0][0], owner[1][0], table.select(_SPAN)
+        return
+    process, device, number = pairs(
+        *(
+            (one.cast(pl.Int64).fill_null(_NOBODY) if one.null_count() else one).to_numpy()
+            for one in owner
+        )
+    )
+    times = table.select(_SPAN)
+    for place, rows in grouped(number.astype(np.int64)):
+        key = (
+            None if value == _NOBODY else int(value) for value in (process[place], device[place])
+        )
+        mine = times if len(process) == 1 else times[pl.Series(rows.astype(np.uint32))]
+        yield *key, mine  # type: ignore[misc]
+
+
+#: The reasons for time inside steps, outside any op: compiling, if a range shows it, else unknown.
+COMPILING: Final = "inside steps, compiling a program"
+CPU_REASONS: Final = (COMPILING, "inside steps, outside any op")
+
+
+def compiling_time(trace: Trace, ops: Callable[[], pl.DataFrame]) -> int:
+    """Return the time (ns) of a CPU-only profile inside steps, outside any op, in which a program was
+    compiled. ``ops`` returns its ops."""
+    compiled = compiles(trace)
+    compiling = 0
+    if len(compiled):
+        for process, thread, outside in outside_ops(trace, ops()):
+            here = (pl.col("process") == process) & (pl.col("thread") == thread)
+            mine = compiled.filter(here)
+            spans = merge(mine["start"].to_numpy(), mine["end"].to_numpy())
+            first, last = intersect(spans, outside)
+            compiling += int((last - first).sum())
+    return compiling
+
+
+def unattributed_on_cpu(summary: pl.DataFrame, compiling: int) -> pl.DataFrame:
+    """Return the columns of ``totals.unattributed`` for a CPU-only profile.
+
+    kernels and copies are null. ``compiling`` is ``compiling_time``.
+    """
+    whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    rest = known or 0  # if it is not known there is no row
+    rows = zip(CPU_REASONS, (compiling, rest - compiling), strict=True)
+    return (
+        pl.DataFrame(rows, schema={"reason": pl.String, "time": pl.Int64}, orient="row")
+        .filter(pl.col("time") > 0)
+        .sort("time", descending=True)
+        .select(
+            "reason",
+            pl.lit(None, pl.Int64).alias("kernels"),
+            pl.lit(None, pl.Int64).alias("copies"),
+            pl.col("time").alias("kernel_time"),
+            "time",
+            (pl.col("time") / whole).alias("share"),
+        )
+    )
