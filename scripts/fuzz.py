@@ -82,7 +82,8 @@ def _ask(file: Path, dice: random.Random) -> None:
     from opscope.core.not_merged import NotMerged
     from opscope.profile import Profile
     from opscope.readers.recording.reader import collect
-    from opscope.reports import console, layout
+    from opscope.core.question import layout
+    from opscope.reports import console
     from opscope.scale.merge import merge
 
     if file.is_dir() and parts(file):

@@ -126,7 +126,7 @@ def advise(
 def _asked(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:
     """Return the detectors to ask, None for all, and the gates; ends the command at one that is not known."""
     from opscope.core.advice import ask
-    from opscope.reports.suggest import unknown
+    from opscope.core.question.suggest import unknown
 
     from .gates import BadGate, Gate
 

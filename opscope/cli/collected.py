@@ -148,8 +148,8 @@ def _print_unrecorded(parts: Path) -> None:
 
 def print_report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
     """Print the first screen on stderr, and keep its results and the columns of kernels with the profile."""
+    from opscope.core.question.layout import write
     from opscope.reports import console
-    from opscope.reports.layout import write
 
     rows = (common.TOP if top is None else top) or None
     if sys.stderr is None:

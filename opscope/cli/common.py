@@ -17,8 +17,8 @@ from . import progress_bar
 if TYPE_CHECKING:
     import polars as pl
 
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 Files = Annotated[
     list[str],
@@ -185,7 +185,7 @@ def say(what: str) -> None:
 
 
 def _print_line(what: str) -> None:
-    from opscope.reports.units import (
+    from opscope.core.question.units import (
         visible,
     )  # a file's name may contain a terminal's control codes
 
@@ -313,7 +313,7 @@ def select(
 
 def show(tables: list[Table], width: int | None) -> None:
     """Print the tables on stdout."""
-    from opscope.reports.layout import write
+    from opscope.core.question.layout import write
 
     stream(lambda stdout: write(tables, stdout, width))
 
@@ -327,7 +327,7 @@ def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.Data
     keys = split(chosen) if chosen else frame.columns
     for key in (sort, *keys):
         if key not in frame.columns:
-            from opscope.reports.suggest import unknown
+            from opscope.core.question.suggest import unknown
 
             fail(unknown("column", key, frame.columns))
     largest_first = frame.schema[sort].is_numeric() or frame.schema[sort].is_temporal()
@@ -393,7 +393,7 @@ def raw(frame: pl.DataFrame, as_csv: bool, top: int | None) -> None:
     warn_of_formulas(frame)
     text = files.as_csv(frame)
     if sys.stdout is not None and sys.stdout.isatty():  # a file gets the text unchanged
-        from opscope.reports.units import visible
+        from opscope.core.question.units import visible
 
         text = visible(text, allowed="\n")
     emit(text)

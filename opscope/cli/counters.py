@@ -123,14 +123,14 @@ def _write(
 ) -> None:
     import polars as pl
 
+    from opscope.core.question.layout import Column
     from opscope.reports.counters import EMPTY, FORMS, value
-    from opscope.reports.layout import Column
     from opscope.reports.tables import totals
 
     keys = common.split(columns) if columns else (frame.columns if csv or json else shown)
     for key in (*([sort] if sort else []), *keys):
         if key not in frame.columns:
-            from opscope.reports.suggest import unknown
+            from opscope.core.question.suggest import unknown
 
             common.fail(unknown("column", key, frame.columns))
     if sort:

@@ -74,9 +74,9 @@ def diff(
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
     from opscope.core.analysis.diff.reduced import Ending
     from opscope.core.analysis.diff.tables import compare
+    from opscope.core.question.suggest import unknown
     from opscope.profile.difference import give_up
     from opscope.reports import difference as shown
-    from opscope.reports.suggest import unknown
 
     if csv + json + markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")

@@ -76,9 +76,9 @@ def doctor(
 
     For what does not work or is missing, it says why and how to get it.
     """
+    from opscope.core.question.forms import columns
+    from opscope.core.question.layout import Table
     from opscope.reports import console, vendor_words
-    from opscope.reports.columns import columns
-    from opscope.reports.layout import Table
 
     if ops:
         rows: Sequence[Mapping[str, object]] = _models()

@@ -61,10 +61,10 @@ def export(
     A timeline has every op, layer, step and user range by thread, the CUDA calls, and what ran on each
     stream, with arrows from call to kernel; and counters for what was sampled.
     """
+    from opscope.core.question.suggest import unknown
     from opscope.exports.flamegraph import BY
     from opscope.exports.formats import FORMATS
     from opscope.exports.formats import export as write
-    from opscope.reports.suggest import unknown
 
     if to == _HTML:
         if by is not None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opscope.reports import units
-from opscope.reports.suggest import unknown
+from opscope.core.question import units
+from opscope.core.question.suggest import unknown
 
 SAVING: Final = "saving"
 _FORM: Final = re.compile(

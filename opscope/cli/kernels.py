@@ -64,7 +64,7 @@ def kernels(
 
     common.one_form(csv, json)
     if style not in _STYLES:
-        from opscope.reports.suggest import unknown
+        from opscope.core.question.suggest import unknown
 
         common.fail(unknown("style", style, _STYLES))
     as_pyprof = style == "pyprof"

@@ -242,7 +242,7 @@ def _of_bytes(done: int, total: int | None) -> str:
 
 
 def _visible(text: str) -> str:
-    from opscope.reports.units import (
+    from opscope.core.question.units import (
         visible,  # a file's name may contain a terminal's control codes
     )
 

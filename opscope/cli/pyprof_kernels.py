@@ -40,7 +40,7 @@ def write(
     columns = list(COLUMNS) if columns == ["all"] else columns
     for name in (*columns, *([sort] if sort else ())):
         if name not in COLUMNS:
-            from opscope.reports.suggest import unknown
+            from opscope.core.question.suggest import unknown
 
             common.fail(unknown("column", name, COLUMNS))
     twice = [name for name in COLUMNS if columns.count(name) > 1]

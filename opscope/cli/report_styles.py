@@ -31,7 +31,7 @@ class Asked:
 def refuse(style: str, options: Mapping[str, object]) -> None:
     """End the command if there is no such style, or if the style has not these options."""
     if style not in STYLES:
-        from opscope.reports.suggest import unknown
+        from opscope.core.question.suggest import unknown
 
         common.fail(unknown("style", style, STYLES))
     if style == "opscope":

@@ -11,12 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.devices import trace_device
 from opscope.core.analysis.ops.executed import executed_kernels, executed_memops
 from opscope.core.analysis.ops.op_frame import ops_frame
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.ops.selection import Selection, select
-from opscope.core.analysis.ops.spans import SELECTED
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.steps.detected_iterations import BY_KEY, UNSURE, by_key, detected, fits
 from opscope.core.analysis.steps.key_ops import Key, key_ops, unknown_key
@@ -27,11 +25,12 @@ from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of, notes_
 from opscope.core.attribution.inferred_steps import SCHEMA
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
+from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text, distinct_values, hand_back
 from opscope.core.tables.mapped import Mapped
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import SELECTED, Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile.kept import Place
 from opscope.readers.profile.profile_folder import Tables

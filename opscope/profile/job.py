@@ -25,7 +25,7 @@ class Job(Base):
 
     @once
     def _exchanged(self) -> pl.DataFrame:
-        return distributed.exchanged(self.attribution)
+        return timed.exchanged(self.attribution)
 
     def _exchanged_in(self) -> Iterator[pl.DataFrame]:
         """Yield ``_exchanged`` in pieces, the rows of a process in one of them."""

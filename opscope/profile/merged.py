@@ -18,14 +18,14 @@ from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
 from opscope.core.analysis.host import light_diagnosis
-from opscope.core.analysis.ops.devices import trace_device
 from opscope.core.analysis.ranks.arrivals import arrived_apart
-from opscope.core.analysis.ranks.distributed import one_clock
 from opscope.core.analysis.ranks.stragglers import stragglers
 from opscope.core.analysis.steps.step_times import STEPS, processes_of, steps_at
 from opscope.core.job.numbering import matched_in
+from opscope.core.job.timed import one_clock
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
+from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
 from opscope.core.tables.narrow import Frames, each, whole

@@ -61,7 +61,7 @@ class Ranks(Steps):
 
     @once
     def _called(self) -> pl.DataFrame:
-        return matched(self._calls_made, distributed.one_clock(self.trace))
+        return matched(self._calls_made, timed.one_clock(self.trace))
 
     def _called_in(self) -> Iterator[pl.DataFrame]:
         yield self._called

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from opscope.core.not_merged import NotMerged
+from opscope.core.question.layout import Column, Table
 
-from .layout import Column, Table
 from .next_steps import next_steps
 from .registry import reports
 from .report import Report, View

@@ -16,10 +16,10 @@ from opscope.core.analysis.diff.judged import FASTER, SAME, SLOWER, UNCLEAR
 from opscope.core.analysis.diff.rankwise import CHANGES
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.names import kernel
 
-from . import units
-from .layout import Column, Table
-from .names import kernel
 from .tables import totals
 
 if TYPE_CHECKING:

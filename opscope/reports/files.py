@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from opscope.core.question.suggest import unknown
+
 from .registry import reports
-from .suggest import unknown
 
 if TYPE_CHECKING:
     import polars as pl

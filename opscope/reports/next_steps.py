@@ -9,8 +9,8 @@ import polars as pl
 
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary import COMPILING
+from opscope.core.question import units
 
-from . import units
 from .grouped import WORTH
 from .registry import divisions
 

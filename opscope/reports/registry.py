@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opscope.core.not_merged import NotMerged
+from opscope.core.question.suggest import unknown
 
 from . import catalogue
 from .report import Report
 from .several import made
-from .suggest import unknown
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from opscope import frames
 from opscope.core.not_merged import NotMerged
+from opscope.core.question import units
+from opscope.core.question.forms import columns
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.step_notes import step_notes
 
-from . import not_merged, units, vendor_words
-from .columns import columns
-from .layout import Column, Table
+from . import not_merged, vendor_words
 from .report import Report, View
-from .step_notes import step_notes
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from .layout import Table
+from opscope.core.question.layout import Table
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -56,7 +56,7 @@ def vendor(profile: Profile) -> str | None:
 
     Devices of several models count as the first, as everywhere.
     """
-    from opscope.core.analysis.ops.devices import trace_device  # loads Polars
+    from opscope.core.perf.devices.of_trace import trace_device  # loads Polars
 
     trace = profile.trace
     if trace.has("devices") and len(trace["devices"]):

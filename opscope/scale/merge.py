@@ -15,13 +15,7 @@ import polars as pl
 from opscope.core.analysis.device.short_kernels import kernel_lengths
 from opscope.core.analysis.ops.op_totals import op_totals
 from opscope.core.analysis.ops.totals import kernel_totals, unattributed
-from opscope.core.analysis.ranks.distributed import (
-    collectives_in,
-    communication_in,
-    lacking_in,
-    one_clock,
-    timed_in,
-)
+from opscope.core.analysis.ranks.distributed import collectives_in, communication_in, lacking_in
 from opscope.core.analysis.roofline.coverage import missing_costs
 from opscope.core.analysis.summary.by_range import range_totals
 from opscope.core.analysis.summary.gaps import gaps
@@ -29,6 +23,7 @@ from opscope.core.analysis.summary.kinds import kinds_of
 from opscope.core.analysis.summary.regions import compiled_regions
 from opscope.core.analysis.summary.summary import summary_of, unattributed_on_cpu
 from opscope.core.job.clocks import machines
+from opscope.core.job.timed import one_clock, timed_in
 from opscope.core.tables.intervals import union_length
 from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
 from opscope.core.tables.trace import Trace

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.reports import units, vendor_words
+from opscope.core.question import units
+from opscope.reports import vendor_words
 from opscope.reports.registry import reports
 
 from .rows import plain

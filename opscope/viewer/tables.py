@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from opscope.core.question import suggest
 from opscope.frames import FRAMES, Column, Frame
 from opscope.profile.difference import difference_of as differs
-from opscope.reports import difference, registry, suggest
+from opscope.reports import difference, registry
 
 from .question import BadParameter
 

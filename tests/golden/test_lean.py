@@ -10,8 +10,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.question import layout
 from opscope.core.tables.trace import range_ids
-from opscope.reports import console, layout, registry
+from opscope.reports import console, registry
 
 FILES = (
     "dlprof/nsys_profile.sqlite",

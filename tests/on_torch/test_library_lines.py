@@ -147,7 +147,7 @@ def test_the_report_shows_a_library_s_line_and_the_user_s(recorded, tmp_path):
     recorded("native")
     frame = Profile(collect(tmp_path / "native")).totals_by("source")
     told = frame["source"].drop_nulls().filter(frame["source"].drop_nulls().str.contains("bert.py"))
-    from opscope.reports.names import short_source
+    from opscope.core.question.names import short_source
 
     shown = {short_source(one) for one in told}
     assert all(" < test_library_lines.py:" in one for one in shown)

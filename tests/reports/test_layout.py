@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.reports import units
-from opscope.reports.layout import PIPED_WIDTH, Column, Table, lines, write
+from opscope.core.question import units
+from opscope.core.question.layout import PIPED_WIDTH, Column, Table, lines, write
 from opscope.reports.tables import totals
 
 COLUMNS = [

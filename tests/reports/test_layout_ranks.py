@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from opscope.reports.layout import Column, lines
+from opscope.core.question.layout import Column, lines
 from opscope.reports.tables import totals
 
 FRAME = pl.DataFrame(

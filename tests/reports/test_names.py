@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from opscope.reports.names import kernel, layer_patterns, shortened
+from opscope.core.question.names import kernel, layer_patterns, shortened
 
 KERNELS = Path(__file__).parents[1] / "core" / "perf" / "kernel_names.csv"
 CUTLASS = (

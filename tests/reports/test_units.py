@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.reports import units
+from opscope.core.question import units
 
 
 @pytest.mark.parametrize(

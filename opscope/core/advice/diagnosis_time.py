@@ -293,7 +293,7 @@ def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:
 
 def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
     """Return the time of each process that made steps or, if none did, ran ops: from its first op to its
-    last. ``exchanged`` is ``distributed.exchanged``."""
+    last. ``exchanged`` is ``timed.exchanged``."""
     talking = _by_process(
         exchanged.filter(pl.col("end").is_not_null() & pl.col("start").is_not_null())
     )
@@ -342,7 +342,7 @@ def _until_run(compiling: Spans, others: Spans) -> Spans:
 
 
 def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
-    """Return the rows of ``distributed.exchanged`` that ended in a judged step; all if none are judged."""
+    """Return the rows of ``timed.exchanged`` that ended in a judged step; all if none are judged."""
     if not steps.of:
         return exchanged
     end = exchanged["end"].fill_null(NONE).to_numpy()

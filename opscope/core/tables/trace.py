@@ -20,6 +20,8 @@ _POLARS: Final[Mapping[str, Any]] = {
     "bool": pl.Boolean,
     "cat": pl.Categorical,
 }
+#: Key of a trace's origin that says what was selected of it.
+SELECTED: Final = "selected"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from opscope.frames.column import Frame
+from opscope.core.question.column import Frame
 
 
 def _frames() -> Iterator[Frame]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from opscope.frames.column import Frame
-from opscope.frames.words import columns
+from opscope.core.question.column import Frame
+from opscope.core.question.words import columns
 
 _START: Final = ("ns", "start of the kernel; of its launch, if the trace has no kernels")
 _DURATION: Final = ("ns", "duration of the kernel; null if the trace has no kernels")

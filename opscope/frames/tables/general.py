@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from opscope.frames.column import Frame
-from opscope.frames.words import columns
+from opscope.core.question.column import Frame
+from opscope.core.question.words import columns
 
 _COST = "matrix_flops vector_flops flops bytes"
 _CALL = "inputs outputs dtypes params"

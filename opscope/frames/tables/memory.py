@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opscope.frames.column import Frame
-from opscope.frames.words import columns
+from opscope.core.question.column import Frame
+from opscope.core.question.words import columns
 
 _KIND = (
     "text",

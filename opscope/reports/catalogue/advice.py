@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from opscope.core.question import units
+from opscope.core.question.layout import Table
 from opscope.frames import FRAMES
-from opscope.reports import advised, units
-from opscope.reports.layout import Table
+from opscope.reports import advised
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 

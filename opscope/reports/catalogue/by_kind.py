@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.names import kernel
 from opscope.frames import FRAMES
-from opscope.reports import units
 from opscope.reports.grouped import WORTH, and_others
-from opscope.reports.layout import Column, Table
-from opscope.reports.names import kernel
 from opscope.reports.report import Report, View
 
 if TYPE_CHECKING:

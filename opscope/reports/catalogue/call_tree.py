@@ -10,8 +10,8 @@ from opscope.reports.report import Report, View
 from opscope.reports.trees import Shape, folded
 
 if TYPE_CHECKING:
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 
 def tree(report: Report, profile: Profile, view: View) -> Table:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from opscope.core.question import units
 from opscope.frames import FRAMES
-from opscope.reports import units
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 
 if TYPE_CHECKING:
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 #: The beginning of the adapter's notes about what the compiler counted.
 _COUNTED: Final = "torch.compile: "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from opscope.core.question import units
+from opscope.core.question.layout import Column
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column
 from opscope.reports.report import Report
 
 REPORT = Report(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from opscope.core.question import units
+from opscope.core.question.names import layer_patterns
 from opscope.frames import FRAMES
-from opscope.reports import units
 from opscope.reports.grouped import EMPTY
-from opscope.reports.names import layer_patterns
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed, running
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 
 def ops(report: Report, profile: Profile, view: View) -> Table:

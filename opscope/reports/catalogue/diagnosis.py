@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column, Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.core.question.layout import Table
 from opscope.frames import FRAMES
 from opscope.reports.device_columns import FORMS
-from opscope.reports.layout import Table
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 

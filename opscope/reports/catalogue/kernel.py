@@ -9,8 +9,8 @@ from opscope.reports.report import Report, View
 from opscope.reports.tables import listed, running
 
 if TYPE_CHECKING:
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 
 def kernels(report: Report, profile: Profile, view: View) -> Table:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from opscope.core.question import units
+from opscope.core.question.layout import Column
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column
 from opscope.reports.report import Report, View
 from opscope.reports.tables import listed
 
 if TYPE_CHECKING:
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 #: The fewest points that keep the peak.
 _FEWEST = 6

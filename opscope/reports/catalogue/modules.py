@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from opscope.core.question.layout import Column
+from opscope.core.question.units import count, size
 from opscope.frames import FRAMES
-from opscope.reports.layout import Column
 from opscope.reports.report import Report, View
 from opscope.reports.trees import Shape, folded
-from opscope.reports.units import count, size
 
 if TYPE_CHECKING:
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
 _NONE = (
     "the trace names no modules: opscope run and init(layers=True) record them, and so does"

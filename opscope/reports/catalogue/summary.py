@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.step_notes import source_of_steps
 from opscope.core.schema import COMPILE
 from opscope.core.tables.recorded_by import recorded_by
 from opscope.frames import FRAMES
-from opscope.reports import units
-from opscope.reports.layout import Column, Table
 from opscope.reports.report import Report
-from opscope.reports.step_notes import source_of_steps
 
 if TYPE_CHECKING:
     import polars as pl

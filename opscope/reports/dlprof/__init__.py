@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from opscope.core.dlprof.model import Model
+    from opscope.core.question.layout import Table
     from opscope.profile import Profile
-    from opscope.reports.layout import Table
 
     from .sections import Section
 
@@ -27,7 +27,7 @@ class ReportError(ValueError):
 
 def resolve(names: Iterable[str]) -> list[str]:
     """Return the reports of these names (``all``: every one) in DLProf's order. Raises ReportError."""
-    from opscope.reports.suggest import unknown
+    from opscope.core.question.suggest import unknown
 
     wanted = {name.strip().lower().replace("-", "_") for name in names}
     known = {**{name: name for name in REPORTS}, "detailed": "detail", "tensor_core": "tensor"}
@@ -64,7 +64,7 @@ def _model(
     from opscope.core.dlprof.iterations import BadIterationRange
 
     if domain is not None and domain not in profile.dlprof.domains:
-        from opscope.reports.suggest import unknown
+        from opscope.core.question.suggest import unknown
 
         raise ReportError(unknown("domain", domain, profile.dlprof.domains))
     if key and (what := profile.dlprof.unknown_key(key)):
@@ -102,8 +102,8 @@ def write(
     Raises ReportError for an unknown report, format, domain, key op or range, and where a file exists and
     ``force`` is not given; OSError if the folder cannot be written.
     """
+    from opscope.core.question.suggest import unknown
     from opscope.core.tables.columns import hand_back
-    from opscope.reports.suggest import unknown
 
     from . import files
     from .sections import MAKERS

@@ -7,8 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from opscope.reports import units
-from opscope.reports.layout import Column, Table
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
 
 from .sections import Section
 

@@ -100,7 +100,7 @@ def write(
 
 
 def _visible(text: str) -> str:
-    from opscope.reports.units import visible
+    from opscope.core.question.units import visible
 
     return visible(text, allowed="\n")
 

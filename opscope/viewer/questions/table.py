@@ -16,7 +16,7 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.core.not_merged import NotMerged
-from opscope.reports import suggest
+from opscope.core.question import suggest
 from opscope.viewer import rows, tables
 from opscope.viewer.additive import additive
 from opscope.viewer.order import order

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from opscope.core.job import timed
 from opscope.core.analysis.ranks import (
     collective_ends,
     collective_faults,
     collective_rates,
-    distributed,
     late_causes,
     stragglers,
 )
@@ -94,7 +94,7 @@ STEPS = pl.DataFrame(
 
 
 def answers(rows: pl.DataFrame, ranks: int) -> Iterator[tuple[str, pl.DataFrame]]:
-    exchanged = pieces(distributed.timed(rows, True), ranks)
+    exchanged = pieces(timed.timed(rows, True), ranks)
     entered = pieces(matched(rows, True), ranks)
     trace = {"processes": RANK_OF}
     yield "stragglers", stragglers.stragglers(trace, exchanged)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_answers_do_not_depend_on_the_pieces(ranks, monkeypatch):
 
 
 def test_arrivals_that_are_not_those_of_the_collectives_are_an_error():
-    exchanged = pieces(distributed.timed(job(1), True), 10)
+    exchanged = pieces(timed.timed(job(1), True), 10)
     parts = apart(exchanged)
     halves = (parts[:0], parts[:1000], parts[1000:], parts[:0])  # a rank may have none
     made = whole(arrived_apart(exchanged, lambda: iter(halves)))

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.host import Bursts, Host, bursts, host
 from opscope.core.analysis.critical.passes import Passes, passes
 from opscope.core.analysis.critical.ranks import Meeting, meetings
@@ -571,3 +572,33 @@ def _bind(made: Graph) -> None:
     excess[by_edge] = 0
     made.weight += excess
     made.bound = bound
+
+
+def make_graph(profile: Answers) -> Graph | None:
+    """Make the graph of the timeline anew, and note what it takes for granted."""
+    timeline = graph(profile.attribution)
+    profile.give(assumptions, {} if timeline is None else dict(timeline.notes))
+    return timeline
+
+
+def assumptions(profile: Answers) -> dict[str, int]:
+    """What the critical path takes for granted, and how often."""
+    timeline = graph(profile.attribution)
+    return {} if timeline is None else dict(timeline.notes)
+
+
+def full_graph(profile: Answers) -> Graph | None:
+    """The graph of the timeline with ops and calls, which ``what_if`` asks again and again."""
+    return make_graph(profile)
+
+
+def replay_graph(profile: Answers) -> Graph | None:
+    """The graph as far as replays need it: without 0.1 GB of a million kernels' ops and calls.
+
+    It is made as soon as a finding needs it, by the thread that asked for the finding, so that two threads
+    are at work: in a third one the peak was a fifth higher.
+    """
+    if profile.has(full_graph):
+        return profile.of(full_graph)
+    timeline = make_graph(profile)
+    return None if timeline is None else for_replays(timeline)

@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.work import COMMUNICATION, Work
-from opscope.core.analysis.ranks.distributed import exchanged, one_clock
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.exchanges import GROUP
+from opscope.core.job.timed import exchanged, one_clock
 from opscope.core.tables.intervals import Ints
 
 _WITHIN: Final = (*GROUP, "number")

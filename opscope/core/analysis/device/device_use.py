@@ -20,9 +20,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.launches import Launches
 from opscope.core.analysis.ops.executed import uses_tensor_cores
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import bounds, captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.tables.columns import gather, pieces
@@ -501,3 +502,10 @@ def _spans(trace: Trace) -> dict[int, tuple[int, int]]:
     """Return the first start and the last end of each process's events."""
     rows = bounds(trace).rows()
     return {process: (low, high) for process, low, high in rows if low is not None}
+
+
+def windowed_kernels(profile: Answers) -> pl.DataFrame:
+    """The kernels with the columns that the use of devices needs."""
+    if profile.is_at_hand("kernels"):
+        return profile.columns_of("kernels", NEEDED)
+    return used_kernels(profile.of(op_index))

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import KERNELS
-from opscope.core.tables.columns import at, matching, pairs
+from opscope.core.tables.columns import at, hand_back, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
@@ -161,3 +162,10 @@ def spans(work: DeviceWork, rows: Ints | NDArray[np.bool_]) -> tuple[Ints, Ints]
 
 
 __all__ = ["COMMUNICATION", "COMPUTATION", "COPY", "NONE", "DeviceWork", "device_work", "spans"]
+
+
+def work_on_devices(profile: Answers) -> DeviceWork:
+    """All that ran on devices, by start."""
+    work = device_work(profile.of(op_index))
+    hand_back()  # of a million kernels, what making it took is 0.05 GB
+    return work

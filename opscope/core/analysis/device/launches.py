@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import shared_memory
 from opscope.core.perf.devices.identify import find
 from opscope.core.perf.devices.occupancy import LIMITS, Multiprocessor, multiprocessor, resident
@@ -324,3 +325,8 @@ def _product(name: str) -> pl.Expr:
     whole = x * y * z
     # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: all that is larger is no grid
     return pl.when((whole > 0) & (whole < 2.0**53)).then(whole.cast(pl.Int64, strict=False))
+
+
+def launch_configurations(profile: Answers) -> Launches:
+    """How kernels were launched: each distinct configuration, and which each kernel has."""
+    return launches(profile.trace, profile.own_columns("kernels", NEEDED)[0])

@@ -96,7 +96,7 @@ def counted(table: pl.DataFrame) -> pl.DataFrame:
 
 def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return the steps that are compared (``RANKED``; ns): warm-up and what was not captured whole are left
-    out where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``distributed.exchanged``.
+    out where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``timed.exchanged``.
 
     The parts add up to ``time``; a part that is not known is null, and its time is in ``other``.
     """

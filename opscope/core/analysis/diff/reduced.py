@@ -122,7 +122,7 @@ def begin(
     """Return what the unit is, and what ends reducing the profile: a third of the time, on one thread.
 
     ``found`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
-    ``whole`` they are not looked at. ``exchanged`` returns ``distributed.exchanged``. ``waits``: those for
+    ``whole`` they are not looked at. ``exchanged`` returns ``timed.exchanged``. ``waits``: those for
     data loaders, and ``input_waits.input_waits``: a step whose input was fetched before it begins with that.
     """
     trace = ops.attribution.trace

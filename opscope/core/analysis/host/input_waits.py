@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.dialects import Reading
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import INPUT_DOMAIN, OpCall
@@ -418,3 +419,8 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
         )
         .select(*LOADERS)
     )
+
+
+def loader_waits(profile: Answers) -> pl.DataFrame:
+    """The waits for data loaders."""
+    return waits(profile.attribution.trace, profile.attribution.meaning)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes_of
@@ -199,3 +201,20 @@ def memory_changes(ops: Ops) -> pl.DataFrame:
     """Return the ``ordered`` events with ``op_row``: the row of the innermost op open at each; -1 if none."""
     events = ordered(ops.attribution.trace)
     return events.with_columns(pl.Series("op_row", _open_ops(ops, events), pl.Int64))
+
+
+def changes_of_memory(profile: Answers) -> pl.DataFrame:
+    """Each change of memory with the op that was open, in order."""
+    return memory_changes(profile.of(op_index))
+
+
+def of_memory(
+    profile: Answers, schema: Any, make: Callable[[Ops, pl.DataFrame], pl.DataFrame]
+) -> pl.DataFrame:
+    """Return the frame that ``make`` makes of the ops and the changes of memory.
+
+    Without memory it is empty, and nothing asks for the ops: attribution takes the longest of all.
+    """
+    if profile.trace["allocations"].is_empty():
+        return pl.DataFrame(schema=schema)
+    return make(profile.of(op_index), profile.of(changes_of_memory))

@@ -17,9 +17,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
-from opscope.core.analysis.ops.devices import trace_target
 from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.perf.devices.of_trace import trace_target
 from opscope.core.schema import OpCall
 from opscope.core.tables.columns import at, gather, pieces
 from opscope.core.tables.intervals import NONE, Ints

@@ -8,13 +8,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.costs import Shares, Sharing, cost_column
-from opscope.core.analysis.ops.devices import no_matrix_units
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
+from opscope.core.perf.devices.of_trace import no_matrix_units
 from opscope.core.tables.columns import ahead, at, compact, gather, matching, pairs, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.mapped import Mapped, zeros
@@ -191,3 +192,13 @@ def _tensor_core(frame: pl.DataFrame, without: bool) -> pl.Series:
     proven = [False if kind in tensorcore.WITHOUT_PRODUCTS else None for kind in kinds]
     by_op = gather(pl.Series(proven, dtype=pl.Boolean), families)
     return pl.select(pl.coalesce(named, by_op).alias("tensor_core")).to_series()
+
+
+def kernel_executions(profile: Answers) -> pl.DataFrame:
+    """The kernels with only the columns that totals need."""
+    return executed_kernels(profile.of(op_index))
+
+
+def copy_executions(profile: Answers) -> pl.DataFrame:
+    """The copies and sets with only the columns that totals need."""
+    return executed_memops(profile.of(op_index))

@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.costs import cost_column
-from opscope.core.analysis.ops.executed import ALL_FLOPS, KernelCosts
-from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.analysis.ops.executed import ALL_FLOPS, KernelCosts, kernel_executions
+from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused, region_as_layer
 from opscope.core.tables.columns import any_matches, at, gather, matching, pieces, spread
@@ -256,3 +257,11 @@ def called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, In
         for name in ("process", "thread", "start")
     )
     return process, thread, time
+
+
+def told_of(profile: Answers, table: str) -> Told:
+    """Tell the op and the costs of any rows of ``kernels`` or ``memops``, without the frames of all."""
+    costs = None
+    if table == "kernels" and profile.has(kernel_executions):
+        costs = profile.of(kernel_executions)
+    return Told(profile.of(op_index), table, costs)

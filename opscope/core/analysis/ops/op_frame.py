@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.op_times import device_column, with_descendants
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import reasons
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import Ints, depth
@@ -90,3 +91,8 @@ def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
         "source": identified.source,
         **{name: identified.call[name] for name in _CALL},
     }
+
+
+def op_rows(profile: Answers) -> pl.DataFrame:
+    """The frame of every op, with texts as categories."""
+    return ops_frame(profile.of(op_index))

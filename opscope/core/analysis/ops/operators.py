@@ -14,7 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.tables.columns import combined, compact, gather
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
@@ -241,3 +243,8 @@ def _share(part: str, hidden: str, whole: str) -> pl.Expr:
     """A part of the time; null where nothing proves that any, or that none of it, is such a part."""
     proved = (pl.col(part) > 0) | (pl.col(hidden) == 0)
     return pl.when((pl.col(whole) > 0) & proved).then(pl.col(part) / pl.col(whole))
+
+
+def inclusive_times(profile: Answers) -> Inclusive:
+    """The times of ops with those inside them."""
+    return inclusive(profile.of(op_index), profile.of(kernel_executions))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.autograd_threads import AutogradThreads
 from opscope.core.analysis.ops.calls import readings_table
 from opscope.core.analysis.ops.costs import Costs, costs
@@ -503,3 +504,8 @@ def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
     """Return each row's preferred value, or the other if that is null."""
     column: pl.Series = preferred.zip_with(preferred.is_not_null(), otherwise)
     return column
+
+
+def op_index(profile: Answers) -> Ops:
+    """The ops of a profile's trace; made once, by ``profile.of``, as the other parts that questions share."""
+    return Ops(profile.attribution)

@@ -18,13 +18,13 @@ import polars as pl
 from opscope.core.analysis.ops.kernels import called, kernel_steps
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.ops.selected_trace import Cut, Kept, span
-from opscope.core.analysis.ops.spans import SELECTED, Flags, Spans, both, inside, spans_of
+from opscope.core.analysis.ops.spans import Flags, Spans, both, inside, spans_of
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import is_user_range
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, compact, pieces
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import SELECTED, Trace
 
 #: The fields with texts, in which a word may be misspelt.
 _TEXTS: Final = ("layer", "range")

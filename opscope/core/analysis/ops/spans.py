@@ -9,16 +9,13 @@ from numpy.typing import NDArray
 
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge
 from opscope.core.tables.lanes import lanes_of
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import SELECTED, Trace
 
 Flags: TypeAlias = NDArray[np.bool_]
 #: (process, thread) → disjoint intervals (ns) in order. The thread EVERY stands for all of the process.
 Spans: TypeAlias = "dict[tuple[int, int], tuple[Ints, Ints]]"
 
 EVERY: Final = -2
-#: Key in a trace's ``origin`` for what was selected: ``what`` (text), ``span`` (first and last ns, or None)
-#: and ``within`` (the Spans in which time outside any op counts; None: all of each step).
-SELECTED: Final = "selected"
 
 
 def spans_of(trace: Trace, rows: Ints, *, per_process: bool = False) -> Spans:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import Ints, merge, union_length
 from opscope.core.tables.trace import Trace
@@ -85,3 +86,8 @@ def reasons(trace: Trace, device: pl.Series, seen: NDArray[np.bool_] | None) -> 
     why = pl.Series([OUTSIDE_WINDOW if windowed else NOT_CAPTURED], dtype=pl.String)
     every: pl.Series = why.new_from_index(0, len(device)).set(device.is_not_null(), None)
     return every.alias("reason")
+
+
+def event_bounds(profile: Answers) -> pl.DataFrame:
+    """The first start and the last end (ns) of each process's events."""
+    return bounds(profile.trace)

@@ -13,8 +13,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.steps.step_times import Happened, split
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.steps.step_times import Happened, happened, split
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.tables.gathered import one_piece
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.narrow import Pieces
 
@@ -107,3 +111,14 @@ def _divided(held: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
             made[name] = made[name] + value
     made["launch_part"] = (end - start) - sum((made[name] for name in PARTS[:3]), nothing)
     return made
+
+
+def arrival_table(profile: Answers) -> pl.DataFrame:
+    """What each rank did before it entered each collective."""
+    did = happened(profile.of(op_index), lambda: profile.of(exchanges))
+    return arrivals(profile.of(exchanges), did)
+
+
+def arrival_pieces(profile: Answers) -> Pieces:
+    """``arrival_table`` in pieces, the rows of a process in one of them."""
+    return one_piece(profile.of(arrival_table))

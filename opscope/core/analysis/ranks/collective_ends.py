@@ -34,7 +34,7 @@ _ONE: Final = (*GROUP, "number")
 def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and group (``ENDS``; ns), those whose ends differ most first.
 
-    ``exchanged``: ``distributed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in
+    ``exchanged``: ``timed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in
     one of them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``:
     process and rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
     ``differing``: collectives whose ends are farther apart than that, and than a microsecond. The rank that

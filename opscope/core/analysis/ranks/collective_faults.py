@@ -7,8 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.job.exchanges import GROUP, POINT_TO_POINT
-from opscope.core.tables.gathered import Gathered
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, called
+from opscope.core.job.numbering import matched
+from opscope.core.job.timed import one_clock
+from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.narrow import MOST, Pieces
 
 _ONE: Final = (*GROUP, "number")
@@ -374,3 +378,13 @@ def _listed(name: str) -> pl.Expr:
 def _shaped(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.rename({"number": "collective"}).with_columns(pl.lit(None).alias("reason"))
     return rows.select(*FAULTS).cast(dict(FAULTS.items()))
+
+
+def collective_calls(profile: Answers) -> pl.DataFrame:
+    """The calls of collectives."""
+    return called(profile.attribution, profile.of(exchanges))
+
+
+def call_pieces(profile: Answers) -> Pieces:
+    """The calls of collectives, matched across processes, in pieces."""
+    return one_piece(matched(profile.of(collective_calls), one_clock(profile.trace)))

@@ -40,7 +40,7 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
 
     A collective's transfer takes as long as the rank is in it that came last. ``bus_bandwidth``: bytes on the
     wire, as nccl-tests defines them, of all collectives / their transfer times; ``skewed_bandwidth``: / the
-    mean time of their ranks, waiting included. ``exchanged``: ``distributed.exchanged`` of all ranks, in
+    mean time of their ranks, waiting included. ``exchanged``: ``timed.exchanged`` of all ranks, in
     pieces, the rows of a process in one of them; ``machine_of``: process and machine. ``place`` is null
     unless all ranks of the group are in the profile.
     """

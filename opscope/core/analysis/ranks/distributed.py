@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
 from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
-from opscope.core.job.exchanges import GROUP, communicating, exchanges
-from opscope.core.job.numbering import numbers
+from opscope.core.job.exchanges import GROUP, communicating
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
-from opscope.core.tables.narrow import Narrow, Pieces, whole
+from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
 _WITHIN: Final = (*GROUP, "number")
@@ -58,13 +58,6 @@ _COLLECTIVES: Final = {
 }
 
 
-def one_clock(trace: Trace) -> bool:
-    """Return whether the times of all processes are on one clock."""
-    on = machines(trace)
-    clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
-    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
-
-
 def machine_errors(trace: Trace) -> pl.DataFrame:
     """Return process, machine, and ``error_ns``, how far the machine's clock may be off the first machine's;
     null if that is not known."""
@@ -79,48 +72,6 @@ def machine_errors(trace: Trace) -> pl.DataFrame:
         .otherwise("error_ns")
         .alias("error_ns"),
     ).unique("process", keep="first", maintain_order=True)
-
-
-def exchanged(attribution: Attribution) -> pl.DataFrame:
-    """Return ``exchanges`` matched across processes, with ``duration`` and ``waiting`` (ns).
-
-    ``waiting``: a rank's time in a collective minus the shortest time of any rank; null if no other
-    rank's time in it is known.
-    """
-    return timed(exchanges(attribution), one_clock(attribution.trace))
-
-
-def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``exchanges`` as ``exchanged`` does."""
-    return whole(timed_in(one_piece(found), same_clock))
-
-
-def timed_in(found: Pieces, same_clock: bool) -> Pieces:
-    """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
-    one = ["whole", "number"]
-    duration = pl.col("end") - pl.col("start")
-    told, sums = Narrow(), Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
-    for piece, numbered in zip(found(), numbers(found, same_clock), strict=True):
-        told.add(numbered)
-        times = numbered.with_columns(piece.select(duration.alias("duration"))["duration"])
-        sums.add(
-            times.filter(pl.col("number").is_not_null())
-            .group_by(one)
-            .agg(
-                pl.col("duration").count().cast(pl.Int64).alias("many"),
-                pl.col("duration").min().alias("shortest"),
-            )
-        )
-    shortest = sums.all().filter(pl.col("many") > 1).drop("many")
-
-    def made() -> Iterator[pl.DataFrame]:
-        for piece, numbered in zip(found(), told.parts(), strict=True):
-            least = numbered.join(shortest, on=one, how="left", maintain_order="left")
-            yield piece.with_columns(
-                numbered["number"], duration.alias("duration"), least["shortest"]
-            ).with_columns((pl.col("duration") - pl.col("shortest")).alias("waiting"))
-
-    return made
 
 
 def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
@@ -359,3 +310,8 @@ def _bounds(frame: pl.DataFrame) -> tuple[int, int]:
 
 def _length(spans: tuple[Ints, Ints]) -> int:
     return int((spans[1] - spans[0]).sum())
+
+
+def communication_of_processes(profile: Answers) -> pl.DataFrame:
+    """The communication of each process."""
+    return own_communication(profile.attribution, profile.of(exchanges))

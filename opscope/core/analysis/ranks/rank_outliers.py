@@ -6,6 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.job.exchanges import communicating
+
 #: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …
 SCORE: Final = 3.5
 #: … and at least this far from the median: what is nearer does not matter, however alike the others are.
@@ -116,3 +119,17 @@ def rank_outliers(
         )
         .select(*OUTLIERS)
     )  # fmt: skip
+
+
+def speeds_of_kernels(profile: Answers) -> pl.DataFrame:
+    """The times of equal kernels, by process; those of collectives, which take as long as a rank waits, are
+    left out."""
+    talks = communicating(profile.attribution)
+    columns = ["process", "device", "name", "grid", "block", "start", "end"]
+    kernels = profile.trace["kernels"].select(columns)
+    return kernel_speeds(kernels.filter(pl.Series(~talks, dtype=pl.Boolean)))
+
+
+def sample_medians(profile: Answers) -> pl.DataFrame:
+    """The medians of what was sampled of each device."""
+    return sampled(profile.trace["samples"])

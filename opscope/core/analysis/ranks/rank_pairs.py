@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.analysis.ranks.splits import MOST_RANKS, record, split
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.collectives import KINETO_DTYPES
@@ -182,3 +185,8 @@ def _divided(told: dict[str, Any], side: str, size: int | None) -> list[int]:
         return [whole // size] * size if even and size else []
     rows = sum(rows_of)
     return [whole * one // rows for one in rows_of] if rows else [0] * len(rows_of)
+
+
+def messages(profile: Answers) -> pl.DataFrame:
+    """What each rank sent to each other, by collective."""
+    return moved(profile.attribution, profile.of(exchanges), profile.of(rank_names))

@@ -67,7 +67,7 @@ def collective_waits(exchanged: Pieces) -> pl.DataFrame:
 
     ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of
     calls of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
-    ``distributed.exchanged``.
+    ``timed.exchanged``.
     """
     key, alone = ["kind", *GROUP], pl.col("shortest").is_null()
     sums = Gathered(
@@ -202,7 +202,7 @@ def work_by_step(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     waiting in the collectives that ended in it.
 
     It is null in a step in which a rank has a collective whose waiting is not known. ``found`` is
-    ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    ``step_times.steps_of``, ``exchanged`` ``timed.exchanged``.
     """
     rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     place = steps_at(found)
@@ -241,7 +241,7 @@ def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
     work. It is null in a step in which a rank has a collective whose waiting is not known.
     ``over_mean``: median over the steps of work / mean work of the processes in that step.
-    ``found`` is ``step_times.steps_of``, ``exchanged`` ``distributed.exchanged``.
+    ``found`` is ``step_times.steps_of``, ``exchanged`` ``timed.exchanged``.
     """
     known = work_by_step(found, exchanged)
     if known.is_empty():

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.devices import no_matrix_units
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.roofline.counter_work import counted_work
 from opscope.core.analysis.roofline.counters import Executions
 from opscope.core.analysis.roofline.roofline import roofline
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
+from opscope.core.perf.devices.of_trace import no_matrix_units
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints

@@ -13,8 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import launching_calls
 from opscope.core.attribution.innermost_op import open_ops
 from opscope.core.perf.counters import adds_up
@@ -269,3 +270,8 @@ def counter_totals(found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
         .sort("first", "counter")
         .drop("first")
     )
+
+
+def counter_executions(profile: Answers) -> Executions:
+    """The executions of kernels whose hardware counters were measured."""
+    return executions(profile.of(op_index))

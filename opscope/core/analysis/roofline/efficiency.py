@@ -11,7 +11,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import captured
 from opscope.core.analysis.roofline.roofline import roofline, tick
 from opscope.core.attribution.attribute import Launched
@@ -266,3 +268,9 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
         )
         groups = groups.join(most, on=keys, how="left", nulls_equal=True)
     return groups.sort("duration", *keys, descending=[True, *[False] * len(keys)])
+
+
+def op_efficiencies(profile: Answers) -> pl.DataFrame:
+    """The roofline of every execution of a canonical op."""
+    kernels = profile.kernels(categories=True)
+    return op_efficiency(profile.of(op_index), profile.of(op_rows), kernels, profile.device[0])

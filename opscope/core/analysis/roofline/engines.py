@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.attribution.specs import Specs
 from opscope.core.perf.table import columns as costs_of
 from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec
@@ -309,3 +311,8 @@ def _statistics(values: pl.Series) -> dict[str, Any]:
         "runs": many, "min": values[0], "max": values[-1], "mean": values.mean(),
         "median": values.median(), "total": values.sum(), **late,
     }  # fmt: skip
+
+
+def engine_specs(profile: Answers) -> pl.DataFrame:
+    """What ranges say of the layers of engines."""
+    return Specs.of(profile.attribution.trace, profile.attribution.meaning).table

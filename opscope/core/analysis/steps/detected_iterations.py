@@ -8,10 +8,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.steps.key_ops import Key, lanes, stop_times
+from opscope.core.analysis.steps.step_times import stepping
 from opscope.core.attribution.inferred_steps import HIGH, SCHEMA, Found, frame_of, trains
+from opscope.core.attribution.inferred_steps import SCHEMA as INFERRED
 from opscope.core.attribution.op_periods import Period, period
 from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_steps
 from opscope.core.tables.columns import compact
@@ -156,3 +159,35 @@ def _begin(ops: Ops, process: int) -> int:
         found if len(found) else np.flatnonzero(mine & (attribution.meaning.role != ROLE["step"]))
     )
     return int(ranges["start"].gather(rows).min())  # type: ignore[arg-type]
+
+
+def detected_steps(profile: Answers) -> pl.DataFrame:
+    """The iterations of processes that mark none."""
+    return profile.kept("detected_steps", lambda: _detected(profile))
+
+
+def _detected(profile: Answers) -> pl.DataFrame:
+    return detected(profile.of(op_index), profile.of(stepping)[1])
+
+
+def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]]:
+    """This profile with the iterations of processes that have no steps; per process, whether they are steps
+    by themselves, and what is in doubt or why there are none."""
+    have, others = profile.of(stepping)
+    iterations = detected_steps(profile)
+    if not fits(iterations, others):  # a stored table of another hand
+        iterations = _detected(profile)
+    doubtful = iterations.filter(pl.col("doubt").is_not_null()).unique(
+        "process", maintain_order=True
+    )
+    doubts = dict(doubtful.select("process", pl.col("doubt").cast(pl.String)).rows())
+    every = iterations.filter(pl.col("step").is_not_null()).select(
+        pl.col(name).cast(kind) for name, kind in INFERRED.items()
+    )
+    iterating = every["process"].unique().sort().to_list()
+    is_step = {**dict.fromkeys(have, True), **dict.fromkeys(iterating, False)}
+    if not iterating:
+        return profile, is_step, doubts
+    by = ", ".join(every["by"].unique().sort())
+    note = UNSURE.format(by=by, confidence=float(every["confidence"].min()))  # type: ignore[arg-type]
+    return profile.with_steps(every, note, True), is_step, doubts

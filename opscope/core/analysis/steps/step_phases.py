@@ -16,8 +16,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
-from opscope.core.analysis.steps.step_times import Spans, covered, processes_of, step_at
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.steps.step_times import (
+    Spans,
+    covered,
+    processes_of,
+    step_at,
+    step_bounds,
+)
 from opscope.core.dialects import Reading
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import at
@@ -262,3 +269,8 @@ def _disjoint(
     whole = np.searchsorted(edges, last[:-1], "left") == np.searchsorted(edges, first[1:], "right")
     last[:-1] = np.where(same & whole, first[1:], last[:-1])
     return first, last, code
+
+
+def phases_of_steps(profile: Answers) -> Phases:
+    """The phases of each step."""
+    return Phases(profile.of(op_index), profile.of(step_bounds))

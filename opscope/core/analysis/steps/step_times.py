@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW, bounds, inside
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.amended import UNCLOSED_MARK
@@ -153,7 +154,7 @@ class Happened:
 
 
 def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happened]:
-    """Return per process what it did. ``exchanged`` returns ``distributed.exchanged`` of the trace."""
+    """Return per process what it did. ``exchanged`` returns ``timed.exchanged`` of the trace."""
     trace, attribution = ops.attribution.trace, ops.attribution
     meaning = attribution.meaning
     processes = sorted(
@@ -375,3 +376,23 @@ def processes_of(column: pl.Series) -> NDArray[np.int64]:
     """Return process numbers as integers, -1 where unknown."""
     numbers: NDArray[np.int64] = column.cast(pl.Int64).fill_null(NONE).to_numpy()
     return numbers
+
+
+def step_bounds(profile: Answers) -> pl.DataFrame:
+    """The steps that ended, else the run of each process: 0.3 s after a million kernels."""
+    return steps_of(profile.of(op_index))
+
+
+def has_steps(profile: Answers) -> bool:
+    """Whether any step ended."""
+    return bool(profile.of(step_bounds)["step"].is_not_null().any())
+
+
+def stepping(profile: Answers) -> tuple[set[int], list[int]]:
+    """The processes that have steps, and those that have none."""
+    bounds = profile.of(step_bounds)
+    have = set(bounds.filter(pl.col("step").is_not_null())["process"])
+    there: set[int] = set()
+    for name in ("ranges", "kernels"):
+        there |= set(profile.trace[name]["process"].drop_nulls().unique())
+    return have, sorted(there - have)

@@ -12,9 +12,11 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
-from opscope.core.analysis.steps.step_phases import OUTSIDE, SHOWN, Phases
+from opscope.core.analysis.steps.step_phases import OUTSIDE, SHOWN, Phases, phases_of_steps
 from opscope.core.analysis.steps.step_times import NAMES, OTHER, PARTS, happened, split_of
 from opscope.core.analysis.steps.warm_up import warm_up
 
@@ -55,7 +57,7 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
     """Return one row per step (``COLUMNS`` and ``seen``), times in ns.
 
     ``PARTS`` and ``other_part`` add up to ``time`` (a null counts as 0: its time is in later parts), and so
-    do the phases and ``outside_phases``. ``exchanged`` returns ``distributed.exchanged`` of the trace;
+    do the phases and ``outside_phases``. ``exchanged`` returns ``timed.exchanged`` of the trace;
     ``phases`` are those of ``step_times.steps_of(ops)``, the steps.
     """
     found = phases.steps
@@ -220,4 +222,11 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
         .sort("row", "place")
         .cast(dict(PHASE_ROWS.items()))
         .select(*PHASE_ROWS)
+    )
+
+
+def table_of_steps(profile: Answers) -> pl.DataFrame:
+    """The steps with their parts and phases."""
+    return step_table(
+        profile.of(op_index), lambda: profile.of(exchanges), profile.of(phases_of_steps)
     )

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops.executed import ALL_FLOPS
-from opscope.core.analysis.ops.spans import SELECTED, selected_part
+from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps, captured_time
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
@@ -17,7 +17,7 @@ from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import grouped, matching, pairs, pieces
 from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import SELECTED, Trace
 
 SCHEMA: Final = {
     "wall_time": pl.Int64,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from . import units
-from .layout import Column
+from opscope.core.question import units
+from opscope.core.question.layout import Column
 
 _flex = partial(Column, flexible=True)
 

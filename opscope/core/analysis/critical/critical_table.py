@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from .layout import Table
+from opscope.core.question.layout import Table
+
 from .report import Report, View
 from .tables import listed
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from opscope.frames.column import UNITS, Column
+from opscope.core.question.column import UNITS, Column
 
 
 def _words() -> Iterator[Column]:

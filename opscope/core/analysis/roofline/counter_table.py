@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from . import units
-from .layout import Column, Table
+from opscope.core.question import units
+from opscope.core.question.layout import Column, Table
+
 from .report import Report, View
 from .roofs import about
 from .tables import listed

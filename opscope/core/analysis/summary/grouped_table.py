@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from . import units
-from .columns import columns
-from .layout import Table
-from .names import layer_patterns, short_source
+from opscope.core.question import units
+from opscope.core.question.forms import columns
+from opscope.core.question.layout import Table
+from opscope.core.question.names import layer_patterns, short_source
+
 from .report import Report, View
 
 if TYPE_CHECKING:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
+from typing import Any, Final
 
 #: How the notes begin that say where steps come from, and their words for a summary's line.
 _SOURCES: Final = {
@@ -16,7 +13,7 @@ _SOURCES: Final = {
 _HAND: Final = 6
 
 
-def step_notes(profile: Profile) -> list[str]:
+def step_notes(profile: Any) -> list[str]:
     """Return why the profile has the steps that it has, and which of them are warm-up."""
     notes = [what for what in _whats(profile) if what.startswith(tuple(_SOURCES))]
     steps = profile.steps()
@@ -31,7 +28,7 @@ def step_notes(profile: Profile) -> list[str]:
     return notes
 
 
-def source_of_steps(profile: Profile) -> str:
+def source_of_steps(profile: Any) -> str:
     """Return in a few words where steps come from; "" where the program marks them."""
     for what in _whats(profile):
         for begin, words in _SOURCES.items():
@@ -42,5 +39,5 @@ def source_of_steps(profile: Profile) -> str:
     return ""
 
 
-def _whats(profile: Profile) -> list[str]:
+def _whats(profile: Any) -> list[str]:
     return [str(what) for what in profile.notes()["what"].to_list()]

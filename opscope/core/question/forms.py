@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from opscope import frames
-
 from . import units
+from .column import Column as Documented
 from .layout import Column
 from .names import kernel, short_source
 
@@ -137,7 +136,7 @@ _WRITTEN: Final[Mapping[str, Callable[[object], str]]] = {
 
 
 def columns(
-    keys: Sequence[str], documented: Iterable[frames.Column] = (), forms: Iterable[Column] = ()
+    keys: Sequence[str], documented: Iterable[Documented] = (), forms: Iterable[Column] = ()
 ) -> list[Column]:
     """Return the columns of ``keys`` for a table.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .layout import Column
-from .units import share
+from opscope.core.question.layout import Column
+from opscope.core.question.units import share
 
 #: How these columns are shown; the reports by shape and by call stack show them the same way.
 FORMS: Final = (

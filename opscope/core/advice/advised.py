@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from . import units
+from opscope.core.question import units
 
 if TYPE_CHECKING:
     import polars as pl

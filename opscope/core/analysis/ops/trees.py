@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .columns import columns
-from .layout import Column, Table
+from opscope.core.question.forms import columns
+from opscope.core.question.layout import Column, Table
+
 from .report import Report, View
 
 if TYPE_CHECKING:

@@ -1,0 +1,173 @@
+"""What a question may look at: a trace, the op behind each kernel, and what other questions made of them.
+
+A detector of another package gets the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import polars as pl
+
+from opscope.core.attribution.attribute import Attribution, attribute
+from opscope.core.attribution.replaced_steps import replaced_steps
+from opscope.core.once import lock_of, once
+from opscope.core.perf.devices.of_trace import trace_device
+from opscope.core.perf.devices.peaks import Device
+from opscope.core.question import registry
+from opscope.core.question.methods import Questions
+from opscope.core.question.record import CATEGORIES, Question
+from opscope.core.tables.columns import as_text, hand_back
+from opscope.core.tables.trace import SELECTED, Trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_Part = TypeVar("_Part")
+
+
+class Answers(Questions):
+    """A trace, and the answers to the questions that were asked of it so far.
+
+    Each question of ``core/question/index.py`` is a method. ``of`` makes what several questions share.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._frames: dict[str, pl.DataFrame] = {}
+        self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
+        self._parts: dict[Callable[[Any], Any], Any] = {}
+
+    @once
+    def attribution(self) -> Attribution:
+        """The op to which each kernel and copy belongs."""
+        return attribute(self.trace)
+
+    def of(self, part: Callable[[Any], _Part]) -> _Part:
+        """Return what ``part`` makes of this object; it is made once, by one thread."""
+        with lock_of(self, f"{part.__module__}.{part.__qualname__}"):
+            if part not in self._parts:
+                self._parts[part] = self._make(part)
+            value: _Part = self._parts[part]
+        return value
+
+    def _make(self, part: Callable[[Any], _Part]) -> _Part:
+        return part(self)
+
+    def give(self, part: Callable[[Any], _Part], value: _Part) -> None:
+        """Let ``of(part)`` return ``value``."""
+        self._parts[part] = value
+
+    def has(self, part: Callable[[Any], Any]) -> bool:
+        """Whether ``of(part)`` was made or given."""
+        return part in self._parts
+
+    def ask(self, question: Question | str, *given: Any, **named: Any) -> pl.DataFrame:
+        """Return the answer to a question, its parameters given as to its method.
+
+        Raises KeyError for an unknown name, TypeError for wrong arguments, and ValueError
+        (``WrongParameter``) for a wrong value.
+        """
+        if isinstance(question, str):
+            question = registry.question(question)
+        values = question.bound(given, named)
+        categories = values.pop(CATEGORIES, False)
+        if not question.kept:
+            frame = self._answer(question, values)
+            return as_text(frame) if question.as_text and not categories else frame
+        name = " ".join([question.name, *_words(values)])
+        frame = self.kept(name, lambda: self._answer(question, values))
+        return self.texts(name, frame) if question.as_text and not categories else frame
+
+    def _answer(self, question: Question, values: dict[str, Any]) -> pl.DataFrame:
+        several = [
+            name for name, kind in question.signature.items() if kind.kind is kind.VAR_POSITIONAL
+        ]
+        given = values.pop(several[0]) if several else ()
+        return question.answer(self, *given, **values)
+
+    def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """Return the frame of this name, made once."""
+        with lock_of(self, f"frame of {name}"):
+            if name not in self._frames:
+                self._frames[name] = make()
+                hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
+            return self._frames[name]
+
+    def texts(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the frame with its texts as String; the conversion is kept."""
+        with lock_of(self, f"text of {name}"):
+            cached = self._texts.get(name)
+            if cached is None or cached[0] is not frame:
+                cached = self._texts[name] = frame, as_text(frame)
+        return cached[1]
+
+    def columns_of(
+        self, name: str, columns: Collection[str], row: int | None = None
+    ) -> pl.DataFrame:
+        """Return the frame kept as ``name`` with texts as categories, at least ``columns`` of it, of one
+        ``row`` alone if it is given.
+
+        A profile that was saved reads these alone, and gives them up after their use.
+        """
+        frame = self._frames[name] if name in self._frames else self.ask(name, categories=True)
+        return frame if row is None else frame[row]
+
+    def own_columns(
+        self, table: str, wanted: Sequence[str], row: int | None = None
+    ) -> tuple[pl.DataFrame, int]:
+        """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of
+        rows; of a saved table that was not read yet, only these are read."""
+        rows = self.trace[table]
+        columns = rows.select(wanted)
+        return columns if row is None else columns[row], len(rows)
+
+    def with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
+        """Return this profile with ``steps`` in place of its own; ``keep``: beside its own."""
+        attribution = replaced_steps(self.attribution, steps, note, keep=keep)
+        part = type(self)(attribution.trace)
+        part.attribution = attribution
+        return part
+
+    def is_at_hand(self, name: str) -> bool:
+        """Whether the answer to a question without parameters was made, or was saved with the profile."""
+        return name in self._frames
+
+    @property
+    def selected(self) -> str | None:
+        """What was selected, in words (``steps 3 to 8, device 0``); None for a whole profile."""
+        what: str | None = self.trace.origin.get(SELECTED, {}).get("what")
+        return what
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the trace has any range: an op, a layer, a step."""
+        return len(self.trace["ranges"]) > 0
+
+    @property
+    def merged_of(self) -> str | None:
+        """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
+        return None
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether the trace shows no use of a GPU, so that the CPU is the device."""
+        return not self.trace.used_gpu
+
+    @once
+    def device(self) -> tuple[Device | None, str | None]:
+        """The device's limits and None, or None and the reason why the limits are not known.
+
+        Limits are dense peaks in FLOP/s and bandwidth in bytes/s; their ``note`` says what in the trace does
+        not fit them.
+        """
+        on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
+        return trace_device(self.trace["devices"], on_gpu)
+
+
+def _words(values: dict[str, Any]) -> list[str]:
+    words: list[str] = []
+    for value in values.values():
+        words += map(str, value) if isinstance(value, (tuple, list)) else [str(value)]
+    return words

@@ -1,0 +1,80 @@
+"""The methods of a profile that ask its questions, made from the records when they are first looked at.
+
+A module of a question loads the analysis behind it. So a class has a small object for each method, which
+loads the module once and puts the method in its own place. ``methods.pyi`` has the types; it is made by
+``scripts/make_questions.py``, and a test compares it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import cleandoc
+from typing import Any, Final
+
+from . import registry
+from .index import QUESTIONS
+from .record import Question
+
+#: The arguments of ``select``, which every selectable method takes as well.
+WHERE: Final = ("steps", "device", "rank", "layer", "range", "key")
+
+
+class _Method:
+    """A method that is not made yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: object | None, kind: type[Any]) -> Any:
+        method = method_of(registry.question(self.name))
+        setattr(Questions, self.name, method)
+        return method if owner is None else method.__get__(owner, kind)
+
+
+class Questions:
+    """The methods that ask each question of ``core/question/index.py``."""
+
+
+for _name in QUESTIONS:
+    setattr(Questions, _name, _Method(_name))
+
+
+def method_of(question: Question) -> Callable[..., Any]:
+    """Return the method that asks the question: its parameters, its docstring with the frames' columns."""
+
+    def method(self: Any, *given: Any, **named: Any) -> Any:
+        where = {name: named.pop(name) for name in WHERE if name in named}
+        if where and question.selectable:
+            return self.select(**where).ask(question, *given, **named)
+        return self.ask(question, *given, **named, **where)
+
+    functools.update_wrapper(method, question.answer, assigned=("__doc__",), updated=())
+    del method.__wrapped__  # type: ignore[attr-defined]
+    method.__name__, method.__qualname__ = question.name, f"Questions.{question.name}"
+    method.__module__ = question.answer.__module__
+    method.__signature__ = _signature(question)  # type: ignore[attr-defined]
+    if method.__doc__ is not None:  # python -OO
+        method.__doc__ = documented(question)
+    return method
+
+
+def _signature(question: Question) -> inspect.Signature:
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    where = inspect.Parameter("where", inspect.Parameter.VAR_KEYWORD, annotation="Unpack[Where]")
+    parameters = [own, *question.signature.values(), *([where] if question.selectable else ())]
+    return inspect.Signature(parameters, return_annotation="pl.DataFrame")
+
+
+def documented(question: Question) -> str:
+    """Return the docstring of the answer, with the columns of each frame below it."""
+    pieces = [cleandoc(question.answer.__doc__ or "")]
+    for frame in question.frames:
+        wide = max(len(column.name) for column in frame.columns)
+        pieces += ["", f"``{frame.call}``: {frame.row}.", ""]
+        pieces += [
+            f"    {column.name:<{wide}}  {column.unit}: {column.meaning}"
+            for column in frame.columns
+        ]
+    return "\n".join(pieces)

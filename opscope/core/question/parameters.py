@@ -1,0 +1,117 @@
+"""The parameters of a question: what each accepts, as a Python value or as text, and its bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .suggest import unknown
+
+#: Units of a time in text, in ns.
+_TIMES: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ns|us|µs|ms|s)?")
+_COUNT: Final = re.compile(r"[0-9]{1,15}")
+#: The most characters of a wrong value that an error repeats.
+_SHOWN: Final = 80
+
+
+class WrongParameter(ValueError):
+    """A question was asked with a parameter that it does not have, or a value that the parameter refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter: its ``meaning``, and ``read``, which returns the value of a text or of a Python value.
+
+    ``read`` raises ValueError with what it accepts. ``several``: a text holds several values, joined by
+    ``+``, as ``operators:by=inputs+source``.
+    """
+
+    meaning: str
+    read: Callable[[object], Any]
+    several: bool = False
+
+
+def value_of(name: str, parameter: Parameter, given: object) -> Any:
+    """Return the value of ``given``. Raises WrongParameter, with the parameter's name, for a wrong one."""
+    try:
+        return parameter.read(given)
+    except ValueError as error:
+        raise WrongParameter(f"{name}: {error}") from error
+
+
+def duration(meaning: str, *, least: int = 0) -> Parameter:
+    """A time in ns: an int, or text with a unit (``5us``, ``1.5ms``); text without one is in ns."""
+
+    def read(given: object) -> int:
+        matched = _TIME.fullmatch(given.strip()) if isinstance(given, str) else None
+        if matched is not None:
+            ns = round(float(matched[1]) * _TIMES[matched[2] or "ns"])
+        elif isinstance(given, int) and not isinstance(given, bool):
+            ns = given
+        else:
+            raise ValueError(f"a time such as 5us or 1.5ms, not {_short(given)}")
+        if ns < least:
+            raise ValueError(f"must be at least {least} ns, not {_short(given)}")
+        return ns
+
+    return Parameter(meaning, read)
+
+
+def count(
+    meaning: str, *, least: int = 0, most: int | None = None, optional: bool = False
+) -> Parameter:
+    """A whole number from ``least`` to ``most``; ``optional``: or None, without a bound."""
+
+    def read(given: object) -> int | None:
+        if optional and given in (None, ""):
+            return None
+        if isinstance(given, str) and _COUNT.fullmatch(given.strip()):
+            given = int(given)
+        if not isinstance(given, int) or isinstance(given, bool):
+            raise ValueError(f"a whole number, not {_short(given)}")
+        if given < least or (most is not None and given > most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most:,}"
+            raise ValueError(f"must be {bounds}, not {given}")
+        return given
+
+    return Parameter(meaning, read)
+
+
+def choice(meaning: str, choices: Collection[str], *, several: bool = False) -> Parameter:
+    """One of ``choices``; an unknown one is refused with the nearest."""
+
+    def read(given: object) -> str:
+        if given not in choices:
+            raise ValueError(unknown("value", str(given)[:_SHOWN], choices))
+        return str(given)
+
+    return Parameter(meaning, read, several)
+
+
+def text(meaning: str) -> Parameter:
+    """A text, or None."""
+
+    def read(given: object) -> str | None:
+        if given is not None and not isinstance(given, str):
+            raise ValueError(f"a text, not {_short(given)}")
+        return given
+
+    return Parameter(meaning, read)
+
+
+def value(meaning: str) -> Parameter:
+    """A Python value that only the answer itself can judge; it cannot be given as text."""
+
+    def read(given: object) -> object:
+        if isinstance(given, str):
+            raise ValueError("can be given in Python only")
+        return given
+
+    return Parameter(meaning, read)
+
+
+def _short(given: object) -> str:
+    return repr(given)[:_SHOWN]

@@ -1,0 +1,97 @@
+"""Find the questions and their reports by name; each is loaded when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+
+from . import index
+from .column import Frame
+from .record import Question
+from .report import Report
+from .suggest import unknown
+
+
+class UnknownReport(ValueError):
+    """The named report does not exist; the message lists the reports."""
+
+
+@cache
+def question(name: str) -> Question:
+    """Return the question with this name.
+
+    Raises KeyError for an unknown one, TypeError for a module that does not define it.
+    """
+    module = index.QUESTIONS[name]
+    record = getattr(import_module(module), "QUESTION", None)
+    records = record if isinstance(record, tuple) else (record,)
+    for one in records:
+        if isinstance(one, Question) and one.name == name:
+            return one
+    raise TypeError(f"{module} defines no QUESTION named {name!r}")
+
+
+class Reports(Mapping[str, Report]):
+    """Every report by its name, in the order of output; its question is loaded when it is looked up."""
+
+    def __getitem__(self, name: str) -> Report:
+        of = question(index.REPORTS[name])
+        for report in of.reports:
+            if report.name == name:
+                return report
+        raise TypeError(f"the question {of.name!r} has no report named {name!r}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(index.REPORTS)
+
+    def __len__(self) -> int:
+        return len(index.REPORTS)
+
+
+def reports() -> Mapping[str, Report]:
+    """Return every report by its name, in the order of output."""
+    return Reports()
+
+
+def divisions() -> Mapping[str, str]:
+    """Return the words of --by in their order, each with the report that divides the time by it."""
+    return index.DIVISIONS
+
+
+def frames() -> Iterator[Frame]:
+    """Yield every frame that a Profile returns, in the order of the questions."""
+    for name in index.QUESTIONS:
+        yield from question(name).frames
+
+
+def divided(by: str) -> list[str]:
+    """Return the reports that divide the time by these comma-separated words. Raises UnknownReport."""
+    words = []
+    for word in filter(None, map(str.strip, by.split(","))):
+        if word not in index.DIVISIONS:
+            raise UnknownReport(f"--by: {unknown('division', word, index.DIVISIONS)}")
+        words.append(index.DIVISIONS[word])
+    return words
+
+
+def resolve(names: Iterable[str]) -> list[str]:
+    """Return the reports' own names for these names and aliases, in order of output. Raises UnknownReport."""
+    wanted = {own_name(name) for name in names}
+    return [name for name in index.REPORTS if name in wanted]
+
+
+def own_name(name: str) -> str:
+    """Return the report's own name for a name or an alias. Raises UnknownReport."""
+    clean = name.strip().lower().replace("-", "_")
+    if clean in index.REPORTS:
+        return clean
+    for own, report in reports().items():
+        if clean in report.aliases:
+            return own
+    raise UnknownReport(unknown("report", name, index.REPORTS))
+
+
+def forget() -> None:
+    """Clear the cache, so that a question is looked for again."""
+    question.cache_clear()
