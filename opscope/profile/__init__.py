@@ -1,14 +1,10 @@
-"""Profile, the class that ``opscope.load`` returns: its methods return the results as Polars frames.
-
-By subject its methods are in the classes of this folder, all on top of ``base.Base``.
-"""
+"""Load traces as a Profile, whose methods answer the questions, and compare two of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from html import escape
 from os import PathLike, fspath
 from os.path import lexists
 from typing import TYPE_CHECKING, cast
@@ -31,102 +27,16 @@ from opscope.readers.profile import profile_folder
 from opscope.remote.urls import is_pattern, is_url, shown
 
 from . import difference as differences
-from . import merged, saved
-from .advice import Advice
-from .costs import Costs
-from .counters import Counters
-from .devices import Devices
-from .diagnosed import Diagnosed
-from .difference import Diff
-from .dlprof import Dlprof
-from .operators import Operators
-from .pyprof import Pyprof
-from .ranks import Ranks
-from .saved import Path
+from . import merged
+from .merged import Merged
+from .profile import ANALYSIS, Path, Profile, show_by
 
-__all__ = ["Path", "Profile", "diff", "load"]
+__all__ = ["Merged", "Path", "Profile", "diff", "load", "show_by"]
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .base import Where
-
-#: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
-_SHOWN = 1_000_000
-
-
-class Profile(
-    Diff,
-    Advice,
-    Diagnosed,
-    Operators,
-    Devices,
-    Costs,
-    Counters,
-    Dlprof,
-    Pyprof,
-    Ranks,
-    saved.Saved,
-):
-    """A trace whose kernels are linked to their ops; ``opscope.load`` returns it.
-
-    Its methods return Polars frames, each computed at the first call and then cached. Times are integer ns,
-    sizes are bytes, shares are fractions of 1; unknown values are null. Text columns are String. For frames
-    with many millions of rows, ``categories=True`` gives Categorical text: 4 bytes a value instead of 16.
-    """
-
-    def __repr__(self) -> str:
-        """Return the number of kernels, memops, ranges and processes, and the source; computes nothing."""
-        counts = {
-            name: len(self.trace[name])
-            for name in ("kernels", "memops", "ranges", "processes")
-            if self.trace.has(name)
-        }
-        held = [
-            f"{many:,} {(name[:-2] if name == 'processes' else name[:-1]) if many == 1 else name}"
-            for name, many in counts.items()
-        ]
-        origin = self.trace.origin
-        paths = origin.get("paths") or [
-            path for part in origin.get("parts", ()) for path in part.get("paths") or ()
-        ]
-        if self._path is not None:  # the files that a saved profile was made from may be gone
-            paths = [self._path]
-        where = f" from {paths[0]}" if paths else ""
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        what = ", ".join(held) or "nothing"
-        return f"<Profile of {what}; {origin.get('format', 'no format')}{where}{more}>"
-
-    def _repr_html_(self) -> str:
-        """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops.
-
-        With ``opscope.load`` the viewer's pages are shown, and the table is folded beside them.
-        """
-        if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
-            return f"<p>{escape(repr(self))}</p>"
-        summary = self.summary().row(0, named=True)
-        device = "the CPU" if self.cpu_only else "the GPU"
-        words = page(repr(self), summary, self.op_totals(), device)
-        return words if _show is None else _show(self, words)
-
-
-describe(Profile)
-
-_show: Callable[[Profile, str], str] | None = None
-
-
-def show_by(show: Callable[[Profile, str], str]) -> None:
-    """Let ``show(profile, words)`` make the HTML of profiles in notebooks; ``words`` is their table."""
-    global _show
-    _show = show
-
-
-class Merged(merged.Answers, Profile):
-    """The profile of a whole job, merged from the partials of its ranks (``opscope merge``).
-
-    Every frame that it has equals that of ``opscope.load`` of the same files. What needs events raises
-    opscope.errors.NotMerged. ``manifest`` says which ranks it is of.
-    """
+    from .selected import Where
 
 
 def load(
@@ -184,7 +94,7 @@ def _loaded(
             profile: Profile = Merged(trace, stored, merged.checked(cast(Path, path), meta))
             profile._path = fspath(cast(Path, path))
             return _beside(profile, gpu, counters)
-        fits = meta.get("analysis") == saved.ANALYSIS
+        fits = meta.get("analysis") == ANALYSIS
         profile = Profile(trace, stored if fits else None)
         profile.keep_in(cast(Path, path))
         profile._opened(fspath(cast(Path, path)), bool(stored) and not fits, True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
@@ -18,9 +18,15 @@ from opscope.core.analysis.diff.rankwise import counted, ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
 from opscope.core.analysis.host import light_diagnosis
-from opscope.core.analysis.ranks.arrivals import arrived_apart
+from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
+from opscope.core.analysis.ops.windows import event_bounds
+from opscope.core.analysis.ranks.arrivals import arrival_pieces, arrival_table, arrived_apart
+from opscope.core.analysis.ranks.collective_faults import call_pieces, collective_calls
+from opscope.core.analysis.ranks.rank_outliers import sample_medians, speeds_of_kernels
+from opscope.core.analysis.ranks.rank_pairs import messages
 from opscope.core.analysis.ranks.stragglers import stragglers
-from opscope.core.analysis.steps.step_times import STEPS, processes_of, steps_at
+from opscope.core.analysis.steps.step_times import STEPS, processes_of, step_bounds, steps_at
+from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.job.numbering import matched_in
 from opscope.core.job.timed import one_clock
 from opscope.core.not_merged import NotMerged
@@ -28,22 +34,25 @@ from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
-from opscope.core.tables.narrow import Frames, each, whole
+from opscope.core.tables.narrow import Frames, Pieces, each, whole
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile import profile_writing
 from opscope.readers.profile.profile_folder import Tables
 
-from .diagnosed import Diagnosed
-from .saved import ANALYSIS, Path, Saved
+from .difference import totals_of_all
+from .profile import ANALYSIS, Path, Profile
+from .stored import stored_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from opscope.core.attribution.attribute import Attribution
+    from opscope.core.question.record import Question
 
-    from .base import Where
+    from .selected import Where
 
+_Part = TypeVar("_Part")
 #: Tables of a trace that are few rows however long it is: a partial has all of each, and so has a merge.
 HELD: Final = (
     "processes", "clocks", "devices", "windows", "own_costs", "notes", "light", "light_blocks",
@@ -60,8 +69,12 @@ class _Held(dict[str, pl.DataFrame]):
         raise NotMerged(name)
 
 
-class Answers(Diagnosed, Saved):
-    """What a merged profile answers, from the frames that were merged; all else raises NotMerged."""
+class Merged(Profile):
+    """The profile of a whole job, merged from the partials of its ranks (``opscope merge``).
+
+    Every frame that it has equals that of ``opscope.load`` of the same files. What needs events raises
+    opscope.errors.NotMerged. ``manifest`` says which ranks it is of.
+    """
 
     def __init__(
         self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None, about: Any = None
@@ -74,6 +87,9 @@ class Answers(Diagnosed, Saved):
         self._about: dict[str, Any] = about
         #: The frames as they were given: unlike those of a saved profile they cannot be made again.
         self._given_frames = self._stored
+
+    def give_back(self) -> None:
+        """Do nothing: what was merged cannot be made again."""
 
     def _note_linking(self) -> None:
         """Do nothing: the notes of all files were merged."""
@@ -109,39 +125,36 @@ class Answers(Diagnosed, Saved):
     def attribution(self) -> Attribution:
         raise NotMerged("events")
 
-    @once
-    def _exchanged(self) -> pl.DataFrame:
-        return self._frame("exchanged", self._lacking("collectives"))
+    def _make(self, part: Callable[[Any], _Part]) -> _Part:
+        own = _OWN_PARTS.get(part)
+        return super()._make(part) if own is None else own(self)
 
-    @once
-    def _step_table(self) -> pl.DataFrame:
-        return self._frame("step_table", self._lacking("steps"))
+    def _answer(self, question: Question, values: dict[str, Any]) -> pl.DataFrame:
+        if question.name == "diagnosis":
+            return self._diagnosis()
+        return super()._answer(question, values)
 
-    @once
-    def _found_steps(self) -> pl.DataFrame:
-        return self._step_table.select(*STEPS)
-
-    @once
-    def _diagnosed(self) -> pl.DataFrame:
-        place = steps_at(counted(self._step_table))
+    def _diagnosis(self) -> pl.DataFrame:
+        if self.is_light:
+            return light_diagnosis.diagnosis(self.trace)
+        steps = self.of(table_of_steps)
+        place = steps_at(counted(steps))
 
         def judged(piece: pl.DataFrame) -> pl.DataFrame:
             end = piece["end"].fill_null(0).to_numpy() - 1
             inside = place(processes_of(piece["process"]), end) >= 0
             return piece.filter(pl.Series(inside, dtype=pl.Boolean))
 
-        late = stragglers(self.trace, each(self._exchanged_in, judged))
+        pieces = self.of(exchange_pieces)
+        late = stragglers(self.trace, each(pieces, judged))
         names = self.trace["processes"]["framework"].drop_nulls().cast(pl.String).unique().to_list()
         return merged_diagnosis(
-            ranked(self._step_table, self._exchanged_in),
+            ranked(steps, pieces),
             late,
             not self.cpu_only,
             names[0] if len(names) == 1 else None,
             self.merged_of or "",
         )
-
-    def _make_diagnosis(self) -> pl.DataFrame:
-        return light_diagnosis.diagnosis(self.trace) if self.is_light else self._diagnosed
 
     def _reducing(self, how: str = BY_STEPS) -> Ending:
         if self.is_light:
@@ -149,80 +162,44 @@ class Answers(Diagnosed, Saved):
         else:
             found = reduce_merged(
                 self.trace,
-                self._step_table,
-                self._exchanged_in,
+                self.of(table_of_steps),
+                self.of(exchange_pieces),
                 self.spans,
-                self._totals_of_all,
+                self.of(totals_of_all),
                 how,
                 bool(self._about.get("on_gpu")),
             )
         return lambda: found
 
-    @once
-    def spans(self) -> pl.DataFrame:
-        """The first start and the last end (ns) of each process's events."""
-        return self._frame("bounds", self._lacking("times of events"))
+    def pieces_of(self, name: str, what: str) -> Pieces:
+        """Return a frame in pieces, to be gone through anew each time; one that has one piece is kept.
 
-    def _exchanged_in(self) -> Iterator[pl.DataFrame]:
-        return self._frame_in("exchanged", "collectives")
+        ``what`` a profile without the frame lacks.
+        """
+        return lambda: self._frame_in(name, what)
 
-    @once
-    def _arrived(self) -> pl.DataFrame:
-        return whole(self._arrived_in)
+    def given(self, name: str, what: str) -> pl.DataFrame:
+        """Return a frame that was merged; ``what`` a profile without it lacks."""
+        return self.kept(name, lambda: _lacks(what))
 
     def _arrived_in(self) -> Iterator[pl.DataFrame]:
         parts = partial(self._frame_in, "arrivals", "collectives")
         try:
-            yield from arrived_apart(self._exchanged_in, parts)()
+            yield from arrived_apart(self.of(exchange_pieces), parts)()
         except ValueError as error:
             raise BadInput(self._path or "a merged job", f"damaged: {error}") from error
-
-    @once
-    def _calls_made(self) -> pl.DataFrame:
-        return self._frame("calls_made", self._lacking("calls of collectives"))
-
-    def _called_in(self) -> Iterator[pl.DataFrame]:
-        made = partial(self._frame_in, "calls_made", "calls of collectives")
-        return matched_in(made, one_clock(self.trace))()
-
-    @once
-    def _kernel_speeds(self) -> pl.DataFrame:
-        return self._frame("kernel_speeds", self._lacking("kernels"))
-
-    @once
-    def _medians_of_samples(self) -> pl.DataFrame:
-        return self._frame("medians_of_samples", self._lacking("samples"))
-
-    @once
-    def _moved(self) -> pl.DataFrame:
-        return self._frame("moved", self._lacking("messages"))
 
     def rank_advice(self) -> pl.DataFrame:
         """What the detectors said of each file alone: the columns of ``advice()``, and the file's first
         ``process``, its ``devices`` and ``wall_time``. Raises NotMerged where the partials hold none."""
-        return as_text(self._frame("rank_advice", self._lacking("advice")))
+        return as_text(self.given("rank_advice", "advice"))
 
-    def groups(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The process groups that each process is a member of, and their ranks."""
-        return self.select(**where)._frame("groups", self._lacking("process groups"))
-
-    def meshes(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The dimensions of each DeviceMesh, and the coordinate of each process along them."""
-        return self.select(**where)._frame("meshes", self._lacking("meshes"))
-
-    @staticmethod
-    def _lacking(what: str) -> Callable[[], pl.DataFrame]:
-        def make() -> pl.DataFrame:
-            raise NotMerged(what)
-
-        return make
-
-    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         stored = name.replace(" ", "_")
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
-                held = stored in self._given_frames
-                self._frames[name] = self._given_frames[stored] if held else make()
+                given = stored in self._given_frames
+                self._frames[name] = self._given_frames[stored] if given else make()
             return self._frames[name]
 
     def _frame_in(self, name: str, what: str) -> Iterator[pl.DataFrame]:
@@ -232,10 +209,12 @@ class Answers(Diagnosed, Saved):
             raise NotMerged(what)
         if isinstance(given, (Frames, Tables)) and name not in self._frames and given.several(name):
             return given.pieces(name)
-        return iter((self._frame(name, self._lacking(what)),))
+        return iter((self.given(name, what),))
 
-    def _passing(self, name: str, columns: Any, row: int | None = None) -> pl.DataFrame:
-        frame = self._cached(name)
+    def columns_of(
+        self, name: str, columns: Collection[str], row: int | None = None
+    ) -> pl.DataFrame:
+        frame = stored_frame(self, name)
         return frame if row is None else frame[row]
 
     @property
@@ -297,3 +276,29 @@ def checked(path: str | PathLike[str], meta: Mapping[str, Any]) -> Any:
             " merge cannot be computed anew: make and merge the partials again",
         )
     return meta.get(MERGED)
+
+
+def _lacks(what: str) -> pl.DataFrame:
+    raise NotMerged(what)
+
+
+def _matched_calls(profile: Merged) -> Pieces:
+    calls = profile.pieces_of("calls_made", "calls of collectives")
+    return matched_in(calls, one_clock(profile.trace))
+
+
+#: What questions share, made of what a merge keeps.
+_OWN_PARTS: Final[Mapping[Callable[..., Any], Callable[[Merged], Any]]] = {
+    exchanges: lambda profile: profile.given("exchanged", "collectives"),
+    exchange_pieces: lambda profile: profile.pieces_of("exchanged", "collectives"),
+    table_of_steps: lambda profile: profile.given("step_table", "steps"),
+    step_bounds: lambda profile: profile.of(table_of_steps).select(*STEPS),
+    event_bounds: lambda profile: profile.given("bounds", "times of events"),
+    arrival_pieces: lambda profile: profile._arrived_in,
+    arrival_table: lambda profile: whole(profile._arrived_in),
+    collective_calls: lambda profile: profile.given("calls_made", "calls of collectives"),
+    call_pieces: _matched_calls,
+    speeds_of_kernels: lambda profile: profile.given("kernel_speeds", "kernels"),
+    sample_medians: lambda profile: profile.given("medians_of_samples", "samples"),
+    messages: lambda profile: profile.given("moved", "messages"),
+}

@@ -10,6 +10,13 @@ import polars as pl
 
 from opscope.core.advice.ask import Said, Simulate, refused
 from opscope.core.advice.finding import EVIDENCE, Edit
+from opscope.core.advice.said import said_by, simulate
+from opscope.core.analysis.answers import Answers
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
     {
@@ -105,3 +112,103 @@ def evidence(found: Sequence[Said]) -> pl.DataFrame:
         )
         parts.append(named.select(pl.col(name).cast(kind) for name, kind in schema.items()))
     return pl.concat(parts)
+
+
+def answer(profile: Answers, detectors: Sequence[str] | None = None) -> pl.DataFrame:
+    """What all findings save together: one replay of the timeline with all of their changes.
+
+    Where several changes touch the same work, the one that leaves least of it counts. A finding that
+    does not say what its change does to the timeline is left out, and named. Without a replay the times
+    are null, and ``reason`` says why. ``detectors``: as for ``advice()``.
+    """
+    said = said_by(profile, detectors)
+    wall = profile.summary()["wall_time"][0]
+    return combined(said, lambda edits: simulate(profile, edits), wall)
+
+
+def answer_evidence(profile: Answers, detectors: Sequence[str] | None = None) -> pl.DataFrame:
+    """The evidence of each finding of ``advice()`` as rows, by the finding's ``number``.
+
+    ``detectors``: as for ``advice()``.
+    """
+    return evidence(said_by(profile, detectors))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "advice_combined()",
+                "one row: the timeline replayed with the changes of all findings",
+                columns(
+                    (
+                        "wall_time new_wall_time saving saving_share step_saving simulated "
+                        "not_simulated omitted reason"
+                    ),
+                    new_wall_time=("ns", "time that it would take with all changes"),
+                    saving=("ns", "wall_time - new_wall_time; null if nothing could be replayed"),
+                    step_saving=(
+                        "ns",
+                        "median over the steps of what the changes save of each; null without steps",
+                    ),
+                    simulated=("count", "findings whose change was replayed"),
+                    not_simulated=("count", "findings whose change could not be replayed"),
+                    omitted=("text", "the detectors whose findings could not be replayed"),
+                    reason=("text", "why saving is null"),
+                ),
+            ),
+        ),
+        parameters={"detectors": parameters.words("ask these detectors alone")},
+        reports=(
+            Report(
+                name="advice_combined",
+                title="All advice together",
+                empty="no finding",
+                sums="",
+                single=True,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_evidence,
+        frames=(
+            Frame(
+                "advice_evidence()",
+                "one row per piece of evidence of a finding, the finding with most saving first",
+                columns(
+                    (
+                        "number detector op_id op kernel direction layer source inputs dtypes "
+                        "process device step count time detail"
+                    ),
+                    op_id=("number", "id of the range of an op of the row; null if there is none"),
+                    kernel=("text", "the kernel's name"),
+                    device=("number", "the device's number"),
+                    count=("count", "how many the row stands for"),
+                    detail=("text", "what else there is to say of the row"),
+                ),
+            ),
+        ),
+        parameters={"detectors": parameters.words("ask these detectors alone")},
+        reports=(
+            Report(
+                name="advice_evidence",
+                title="Evidence of the advice",
+                empty="no finding has evidence in rows",
+                shown=(
+                    "number",
+                    "detector",
+                    "op",
+                    "kernel",
+                    "layer",
+                    "source",
+                    "count",
+                    "time",
+                    "inputs",
+                    "detail",
+                ),
+                sums="",
+            ),
+        ),
+    ),
+)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.replaced_steps import replaced_steps
@@ -38,6 +40,8 @@ class Answers(Questions):
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._parts: dict[Callable[[Any], Any], Any] = {}
+        #: Of a selection: what it is a part of, and which of its kernels are kept.
+        self.part_of: tuple[Answers, NDArray[np.bool_]] | None = None
 
     @once
     def attribution(self) -> Attribution:
@@ -66,13 +70,13 @@ class Answers(Questions):
     def ask(self, question: Question | str, *given: Any, **named: Any) -> pl.DataFrame:
         """Return the answer to a question, its parameters given as to its method.
 
-        Raises KeyError for an unknown name, TypeError for wrong arguments, and ValueError
+        ``categories``: texts stay categories. Raises KeyError for an unknown name, TypeError for wrong arguments, and ValueError
         (``WrongParameter``) for a wrong value.
         """
         if isinstance(question, str):
             question = registry.question(question)
+        categories = bool(named.pop(CATEGORIES, False))
         values = question.bound(given, named)
-        categories = values.pop(CATEGORIES, False)
         if not question.kept:
             frame = self._answer(question, values)
             return as_text(frame) if question.as_text and not categories else frame
@@ -81,10 +85,7 @@ class Answers(Questions):
         return self.texts(name, frame) if question.as_text and not categories else frame
 
     def _answer(self, question: Question, values: dict[str, Any]) -> pl.DataFrame:
-        several = [
-            name for name, kind in question.signature.items() if kind.kind is kind.VAR_POSITIONAL
-        ]
-        given = values.pop(several[0]) if several else ()
+        given = values.pop(question.several) if question.several else ()
         return question.answer(self, *given, **values)
 
     def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
@@ -129,6 +130,19 @@ class Answers(Questions):
         part = type(self)(attribution.trace)
         part.attribution = attribution
         return part
+
+    @property
+    def made(self) -> set[str]:
+        """The names of the frames that were made so far."""
+        return {*self._frames}
+
+    def give_back(self) -> None:
+        """Forget the frames that can be read again: of a profile that was saved, those that it stores."""
+
+    def all_notes(self) -> pl.DataFrame:
+        """The notes of reading, and of linking kernels to ops."""
+        _ = self.attribution
+        return self.trace["notes"]
 
     def is_at_hand(self, name: str) -> bool:
         """Whether the answer to a question without parameters was made, or was saved with the profile."""

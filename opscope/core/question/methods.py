@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from . import registry
 from .index import QUESTIONS
-from .record import Question
+from .record import CATEGORIES, Question
 
 #: The arguments of ``select``, which every selectable method takes as well.
 WHERE: Final = ("steps", "device", "rank", "layer", "range", "key")
@@ -45,6 +45,8 @@ def method_of(question: Question) -> Callable[..., Any]:
     """Return the method that asks the question: its parameters, its docstring with the frames' columns."""
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
+        if CATEGORIES in named and CATEGORIES not in question.signature:
+            raise TypeError(f"{question.name}() has no argument {CATEGORIES!r}")
         where = {name: named.pop(name) for name in WHERE if name in named}
         if where and question.selectable:
             return self.select(**where).ask(question, *given, **named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from .suggest import unknown
 
 #: Units of a time in text, in ns.
 _TIMES: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_UNITS: Final = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _TIME: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ns|us|µs|ms|s)?")
 _COUNT: Final = re.compile(r"[0-9]{1,15}")
 #: The most characters of a wrong value that an error repeats.
@@ -25,13 +26,14 @@ class WrongParameter(ValueError):
 class Parameter:
     """A parameter: its ``meaning``, and ``read``, which returns the value of a text or of a Python value.
 
-    ``read`` raises ValueError with what it accepts. ``several``: a text holds several values, joined by
-    ``+``, as ``operators:by=inputs+source``.
+    ``read`` raises ValueError with what it accepts, and ``written`` writes a value for people. ``several``: a
+    text holds several values, joined by ``+``, as ``operators:by=inputs+source``.
     """
 
     meaning: str
     read: Callable[[object], Any]
     several: bool = False
+    written: Callable[[Any], str] = str
 
 
 def value_of(name: str, parameter: Parameter, given: object) -> Any:
@@ -57,7 +59,7 @@ def duration(meaning: str, *, least: int = 0) -> Parameter:
             raise ValueError(f"must be at least {least} ns, not {_short(given)}")
         return ns
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, read, written=_time)
 
 
 def count(
@@ -102,6 +104,33 @@ def text(meaning: str) -> Parameter:
     return Parameter(meaning, read)
 
 
+def switch(meaning: str) -> Parameter:
+    """Yes or no."""
+
+    def read(given: object) -> bool:
+        if given in ("yes", "no"):
+            return given == "yes"
+        if not isinstance(given, bool):
+            raise ValueError(f"yes or no, not {_short(given)}")
+        return given
+
+    return Parameter(meaning, read)
+
+
+def words(meaning: str) -> Parameter:
+    """Several texts, or None; as text they are joined by ``+``."""
+
+    def read(given: object) -> tuple[str, ...] | None:
+        if given is None:
+            return None
+        texts = given.split("+") if isinstance(given, str) else given
+        if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
+            raise ValueError(f"texts, not {_short(given)}")
+        return tuple(texts)
+
+    return Parameter(meaning, read)
+
+
 def value(meaning: str) -> Parameter:
     """A Python value that only the answer itself can judge; it cannot be given as text."""
 
@@ -115,3 +144,11 @@ def value(meaning: str) -> Parameter:
 
 def _short(given: object) -> str:
     return repr(given)[:_SHOWN]
+
+
+def _time(ns: int) -> str:
+    """Return ``10 µs`` for 10,000 ns."""
+    unit, scale = next(
+        (unit, scale) for unit, scale in reversed(_UNITS) if ns >= scale or scale == 1
+    )
+    return f"{ns / scale:g} {unit}"

@@ -100,8 +100,14 @@ class Question:
         """The parameters of the answer, without the profile."""
         return dict(list(inspect.signature(self.answer).parameters.items())[1:])
 
+    @property
+    def several(self) -> str | None:
+        """The name of the parameter that takes any number of values (``*by``); None without one."""
+        kinds = self.signature.items()
+        return next((name for name, kind in kinds if kind.kind is kind.VAR_POSITIONAL), None)
+
     def frame(self, asked: Mapping[str, Any]) -> Frame:
-        """Return the frame of the call with these arguments: the one whose call names them, else the first."""
+        """Return the frame of the call with these arguments, else the first frame."""
         words = [
             word
             for value in asked.values()
@@ -115,14 +121,12 @@ class Question:
 
         Raises TypeError for a wrong number or name of arguments, WrongParameter for a wrong value.
         """
-        kinds = self.signature
+        kinds = {name: kind for name, kind in self.signature.items() if name != CATEGORIES}
         bound = inspect.Signature(list(kinds.values())).bind(*given, **named)
         bound.apply_defaults()
         values = {}
         for name, value in bound.arguments.items():
-            if name == CATEGORIES:
-                values[name] = value
-            elif kinds[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            if kinds[name].kind is inspect.Parameter.VAR_POSITIONAL:
                 values[name] = tuple(value_of(name, self.parameters[name], one) for one in value)
             else:
                 values[name] = value_of(name, self.parameters[name], value)
@@ -144,6 +148,12 @@ class Question:
             else:
                 values[name] = value_of(name, parameter, text)
         return values
+
+
+def why_not_merged(report: Report) -> str | None:
+    """Return why a job that was merged lacks the report; None where nothing is known."""
+    merged = report.of.merged
+    return merged.why if isinstance(merged, Lacks) else None
 
 
 def _quoted(value: object) -> str:

@@ -62,6 +62,8 @@ class Report:
     lean: bool = False
     #: Other names that ``--reports`` accepts.
     aliases: Sequence[str] = ()
+    #: Puts the rows of the answer in another order.
+    arranged: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     #: The question; its record fills it in.
     question: Question | None = None
 
@@ -78,8 +80,22 @@ class Report:
 
     def frame(self, profile: Any) -> pl.DataFrame:
         """Return the report's frame of a profile, with exactly the columns of ``holds``."""
-        answer: pl.DataFrame = profile.ask(self.of, **self.asked)
-        return answer
+        several = self.of.several
+        named = {name: value for name, value in self.asked.items() if name != several}
+        given = self.asked.get(several, ()) if several else ()
+        answer: pl.DataFrame = profile.ask(self.of, *given, **named)
+        return answer if self.arranged is None else self.arranged(answer)
+
+    @property
+    def heading(self) -> str:
+        """The title, with the values of the parameters that it names."""
+        if "{" not in self.title:
+            return self.title
+        of = self.of
+        values = {name: kind.default for name, kind in of.signature.items()} | dict(self.asked)
+        return self.title.format(
+            **{name: of.parameters[name].written(values[name]) for name in of.parameters}
+        )
 
     def additive(self, column: str) -> bool:
         """Whether the values of ``column`` may be added up over the rows."""

@@ -8,10 +8,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.critical.graph import Graph
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.critical.critical_table import EMPTY, with_notes
+from opscope.core.analysis.critical.graph import Graph, full_graph, make_graph
 from opscope.core.analysis.critical.path import KINDS, Pieces, pieces
 from opscope.core.analysis.critical.work import names
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints, nest
 
@@ -180,3 +187,253 @@ def _names(ops: Ops, made: Graph, path: Pieces, op: pl.Series) -> pl.Series:
         found = found.scatter(called, calls.cast(pl.String))
     named: pl.Series = found.alias("name").cast(pl.Categorical)
     return named
+
+
+def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
+    """The critical path: one row per piece, by time; each piece begins where the one before ends.
+
+    The path goes back from the last event of the trace, always to what was waited for last, so it says
+    for each moment what held up the run. The durations (ns) add up to the summary's ``wall_time``.
+    ``notes(critical_path=True)`` says which dependencies are inferred because the trace does not record
+    them.
+    """
+    # of a million kernels the graph takes 0.3 GB, so only what_if keeps it: it asks again and again
+    timeline = profile.of(full_graph) if profile.has(full_graph) else make_graph(profile)
+    return critical_path(profile.of(op_index), timeline)
+
+
+def answer_totals(profile: Answers, by: str = "kind") -> pl.DataFrame:
+    """The critical path's time (ns) by ``kind``, ``op``, ``layer``, ``kernel`` or ``step``.
+
+    The times add up to the path's, except that ``kernel`` has kernels, copies and sets alone. Raises
+    ValueError for another ``by``.
+    """
+    return critical_totals(profile.ask("critical_path", categories=True), by)
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {"pieces": ("count", "pieces of the critical path")}
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "critical_path()",
+                "one row per piece of the critical path, by time; each begins where the one before ends",
+                columns(
+                    (
+                        "start end duration kind name op direction layer source step process "
+                        "thread device stream"
+                    ),
+                    duration=("ns", "end - start"),
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    name=(
+                        "text",
+                        (
+                            "the device work's name (of a launch or gap, of the work that waited; of a "
+                            "sync, of the work that it waited for), the call's, else the op's"
+                        ),
+                    ),
+                    op=(
+                        "text",
+                        "the op that ran, or that launched the device work; null outside any op",
+                    ),
+                ),
+            ),
+        ),
+        merged=lacking.PATHS,
+        reports=(
+            Report(
+                name="critical_path",
+                title="Critical path, piece by piece",
+                empty=EMPTY,
+                asked={"categories": True},
+                shown=["start", "duration", "kind", "name", "op", "layer", "thread", "stream"],
+                table=with_notes,
+                sums="duration",
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_totals,
+        frames=(
+            Frame(
+                'critical_totals("kind")',
+                "one row per what the time went to of the critical path, the most time first",
+                columns(
+                    "kind time share pieces",
+                    _WORDS,
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    time=("ns", "time on the critical path"),
+                    share=("fraction", "time / length of the critical path"),
+                ),
+            ),
+            Frame(
+                'critical_totals("op")',
+                "one row per op and kind of the critical path, the most time first",
+                columns(
+                    "op kind time share pieces",
+                    _WORDS,
+                    op=(
+                        "text",
+                        "the op that ran, or that launched the device work; null outside any op",
+                    ),
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    time=("ns", "time on the critical path"),
+                    share=("fraction", "time / length of the critical path"),
+                ),
+            ),
+            Frame(
+                'critical_totals("layer")',
+                "one row per layer and kind of the critical path, the most time first",
+                columns(
+                    "layer kind time share pieces",
+                    _WORDS,
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    time=("ns", "time on the critical path"),
+                    share=("fraction", "time / length of the critical path"),
+                ),
+            ),
+            Frame(
+                'critical_totals("kernel")',
+                "one row per name of device work of the critical path, the most time first",
+                columns(
+                    "name kind time share pieces",
+                    _WORDS,
+                    name=(
+                        "text",
+                        (
+                            "the device work's name (of a launch or gap, of the work that waited; of a "
+                            "sync, of the work that it waited for), the call's, else the op's"
+                        ),
+                    ),
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    time=("ns", "time on the critical path"),
+                    share=("fraction", "time / length of the critical path"),
+                ),
+            ),
+            Frame(
+                'critical_totals("step")',
+                "one row per process, step and kind of the critical path, the most time first",
+                columns(
+                    "process step kind time share pieces",
+                    _WORDS,
+                    kind=(
+                        "text",
+                        (
+                            "what the time went to: op (host time inside an op), call (CUDA call), "
+                            "host (a thread outside any op), launch (from a launch to the start of its "
+                            "work), kernel, copy, set, communication, gap (a usual gap between device "
+                            "work), sync (from the end of the work to the return of the call that "
+                            "waited for it), unexplained (the trace does not show what was waited for)"
+                        ),
+                    ),
+                    time=("ns", "time on the critical path"),
+                    share=("fraction", "time / length of the critical path"),
+                ),
+            ),
+        ),
+        parameters={"by": parameters.choice("what a row is", BY)},
+        merged=lacking.PATHS,
+        reports=(
+            Report(
+                name="critical_totals",
+                title="Critical path: what held up the run",
+                empty=EMPTY,
+                asked={"by": "kind"},
+                shown=["share", "time", "kind", "pieces"],
+                table=with_notes,
+                sums="time pieces",
+                written=False,
+            ),
+            Report(
+                name="critical_ops",
+                title="Critical path by op",
+                empty=EMPTY,
+                asked={"by": "op"},
+                shown=["share", "time", "op", "kind", "pieces"],
+                table=with_notes,
+                sums="time pieces",
+                written=False,
+            ),
+            Report(
+                name="critical_layers",
+                title="Critical path by layer",
+                empty=EMPTY,
+                asked={"by": "layer"},
+                shown=["share", "time", "layer", "kind", "pieces"],
+                table=with_notes,
+                sums="time pieces",
+                written=False,
+            ),
+            Report(
+                name="critical_kernels",
+                title="Device work on the critical path",
+                empty="no kernel, copy or set is on the critical path",
+                asked={"by": "kernel"},
+                shown=["share", "time", "name", "kind", "pieces"],
+                table=with_notes,
+                sums="time pieces",
+                written=False,
+            ),
+            Report(
+                name="critical_steps",
+                title="Critical path by step",
+                empty=EMPTY,
+                asked={"by": "step"},
+                shown=["process", "step", "share", "time", "kind", "pieces"],
+                table=with_notes,
+                sums="time pieces",
+                written=False,
+            ),
+        ),
+    ),
+)

@@ -11,10 +11,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.critical.graph import Graph
-from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.critical.graph import Graph, full_graph
+from opscope.core.analysis.critical.scaled import MOST, SCHEMA, Floats, Scaled
 from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, distinct, nest
 
@@ -144,3 +149,66 @@ def _scale_host(ops: Ops, changed: Scaled, change: Change) -> None:
         calling = nest(*call_at).innermost(edges) >= 0
         factor[calling] *= change.launches
         changed.host(nodes, edges, factor)
+
+
+def answer(
+    profile: Answers,
+    *,
+    ops: Mapping[str, float] | None = None,
+    kernels: Mapping[str, float] | None = None,
+    copies: float = 1.0,
+    communication: float = 1.0,
+    launches: float = 1.0,
+    host: float = 1.0,
+) -> pl.DataFrame:
+    """The time that the run and each step would take if the durations of some work were multiplied.
+
+    A factor of 0 removes work, 0.5 makes it twice as fast. ``ops``: by name, for the host's time inside
+    the op and the device work launched there. ``kernels``: by name. In both, ``*`` in a name stands for
+    any text. ``copies``: for all copies between memories; ``communication``: for collectives, without
+    the wait for other ranks; ``launches``: for the calls that launch work and the delay until it starts;
+    ``host``: for all time in which threads do not wait. All dependencies are kept: what waited still
+    waits. The first row is the whole window; without a change it is the measured time exactly. Times
+    are in ns. Raises ValueError for a factor below 0 or above 1000, and for a name that nothing has.
+    """
+    change = Change(ops or {}, kernels or {}, copies, communication, launches, host)
+    timeline = profile.of(full_graph)
+    if timeline is None:
+        return pl.DataFrame(schema=SCHEMA)
+    return what_if(profile.of(op_index), timeline, change)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "what_if()",
+            "the whole trace, then one row per step",
+            columns(
+                "process step wall_time new_wall_time saving saving_share removed_time",
+                step=("number", "the step's number; null for the whole trace"),
+                wall_time=(
+                    "ns",
+                    "time that it took; of a step, from its start to its end on its thread",
+                ),
+                removed_time=(
+                    "ns",
+                    (
+                        "durations that the change takes away, on the critical path or not, added "
+                        "up: no saving is larger; null for a step"
+                    ),
+                ),
+            ),
+        ),
+    ),
+    parameters={
+        "ops": parameters.value("a factor for each name of ops"),
+        "kernels": parameters.value("a factor for each name of kernels"),
+        "copies": parameters.value("a factor for copies between memories"),
+        "communication": parameters.value("a factor for collectives"),
+        "launches": parameters.value("a factor for launches"),
+        "host": parameters.value("a factor for the host"),
+    },
+    kept=False,
+    as_text=False,
+)

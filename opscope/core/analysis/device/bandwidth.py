@@ -8,7 +8,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.thinned import POINTS, thinned
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.intervals import Ints, union_length
 
@@ -130,3 +136,102 @@ def moving(start: Ints, end: Ints, size: Ints) -> tuple[Ints, NDArray[np.float64
     value = value - np.where(since >= 0, idle[since], 0.0)
     last = np.append(time[order][1:] != time[order][:-1], True) if len(time) else np.empty(0, bool)
     return time[order][last], np.maximum(value[last], 0.0)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The bytes and the bandwidth of copies and sets, by direction and kind of memory."""
+    return bandwidth(profile.trace["memops"])
+
+
+def answer_curve(profile: Answers) -> pl.DataFrame:
+    """The bandwidth of each kind of copy over time, at most 4,000 points a kind and device."""
+    return bandwidth_curve(profile.trace["memops"])
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "bandwidth()",
+                "one row per process, device, kind of copy and kinds of memory, by time",
+                columns(
+                    (
+                        "process device kind src_kind dst_kind calls bytes total busy_time "
+                        "mean_bandwidth least_bandwidth median_bandwidth most_bandwidth reason"
+                    ),
+                    kind=(
+                        "text",
+                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
+                    ),
+                    calls=("count", "copies or sets"),
+                    bytes=("bytes", "bytes copied or set; null if none are recorded"),
+                    busy_time=("ns", "time in which at least one of them ran"),
+                    mean_bandwidth=("bytes/s", "bytes / time of the copies whose bytes are known"),
+                    least_bandwidth=("bytes/s", "bandwidth of the slowest copy"),
+                    most_bandwidth=("bytes/s", "bandwidth of the fastest copy"),
+                    reason=("text", "what is not known, and why; null if all is known"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="bandwidth",
+                title="Bandwidth of copies and sets",
+                empty="no copies or sets in this profile: none ran, or they were not captured",
+                shown=[
+                    "process",
+                    "device",
+                    "kind",
+                    "src_kind",
+                    "dst_kind",
+                    "calls",
+                    "bytes",
+                    "total",
+                    "mean_bandwidth",
+                    "median_bandwidth",
+                    "most_bandwidth",
+                    "reason",
+                ],
+                gpu_only=True,
+                aliases=("memory_bandwidth",),
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_curve,
+        frames=(
+            Frame(
+                "bandwidth_curve()",
+                "one row per process, device, kind of copy and time at which the bandwidth changed",
+                columns(
+                    "process device kind time moving_bandwidth",
+                    kind=(
+                        "text",
+                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
+                    ),
+                    time=(
+                        "ns",
+                        "time from which this bandwidth holds, until the next row of the kind",
+                    ),
+                    moving_bandwidth=(
+                        "bytes/s",
+                        "bandwidth of all copies of the kind that run from this time on, added up",
+                    ),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="bandwidth_curve",
+                title="Bandwidth of copies and sets over time",
+                empty="no copies or sets with known bytes in this profile",
+                shown=["process", "device", "kind", "time", "moving_bandwidth"],
+                written=False,
+                gpu_only=True,
+            ),
+        ),
+    ),
+)

@@ -21,15 +21,24 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.launches import Launches
+from opscope.core.analysis.device.device_columns import FORMS
+from opscope.core.analysis.device.launches import Launches, launch_configurations
 from opscope.core.analysis.ops.executed import uses_tensor_cores
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import bounds, captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, pieces
 from opscope.core.tables.intervals import NONE, Ints, in_order, intersect, merge
 from opscope.core.tables.lanes import numbered_by, rows_of
 from opscope.core.tables.trace import Trace
+from opscope.reports import units
 
 #: The columns of ``kernels`` that are needed.
 NEEDED: Final = ("process", "device", "start", "end", "call_start", "tensor_core")
@@ -509,3 +518,160 @@ def windowed_kernels(profile: Answers) -> pl.DataFrame:
     if profile.is_at_hand("kernels"):
         return profile.columns_of("kernels", NEEDED)
     return used_kernels(profile.of(op_index))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How each device was used: GPU utilization, SM efficiency, occupancy, Tensor Core time.
+
+    The window is the time from the first step's start until the last step, and what the steps launched,
+    has ended; without steps, from the process's first event to its last. SM efficiency and occupancies
+    are estimates from how the kernels were launched; they are null, with the reason, if that or the
+    device is not known.
+    """
+    launched = profile.of(launch_configurations)
+    return device_use(profile.trace, windowed_kernels(profile), launched)
+
+
+#: What a figure that is not known is called, by its column.
+_KNOWN: Final = (
+    ("grid_known", "SM efficiency is a lower bound: the grids of {} of kernel time are known"),
+    ("occupancy_known", "the occupancies are those of {} of kernel time"),
+)
+
+
+def device_use_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the devices, with what the figures mean and what is missing for them."""
+    frame = report.frame(profile)
+    table = listed(report, frame, view)
+    notes = list(table.footnotes)
+    if len(frame):
+        notes.append(
+            "estimates from how kernels were launched: SM efficiency (multiprocessors that have a block) and "
+            "occupancy (warps that they hold); Tensor Core time is of kernels whose name or op proves it"
+        )
+        for column, text in _KNOWN:
+            least = frame[column].min()
+            if isinstance(least, float) and 0 < least < 1:
+                notes.append(text.format(units.share(least)))
+        for why in frame["utilization_reason"].drop_nulls().unique():
+            notes.append(f"no utilization: {why}")
+        for why in frame["occupancy_reason"].drop_nulls().unique().sort():
+            notes.append(f"no occupancy of these or some of their kernels: {why}")
+    return Table(table.title, table.columns, table.rows, notes)
+
+
+def answer_curve(profile: Answers, buckets: int = 100) -> pl.DataFrame:
+    """The figures of ``device_use`` over time, in equal parts of each device's window.
+
+    Times of all parts add up to those of ``device_use``. Raises ValueError for ``buckets`` less than 1 or
+    more than 100,000.
+    """
+    launched = profile.of(launch_configurations)
+    return device_curve(profile.trace, windowed_kernels(profile), launched, buckets)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "device_use()",
+                "one row per process and device that ran kernels",
+                columns(
+                    (
+                        "process device device_name sm_count window kernel_busy gpu_utilization "
+                        "sm_efficiency achieved_occupancy theoretical_occupancy kernel_time "
+                        "tensor_core_time tensor_core_undetermined_time tensor_core_share "
+                        "grid_known occupancy_known kernels utilization_reason occupancy_reason"
+                    ),
+                    window=(
+                        "ns",
+                        (
+                            "from the first step's start until the last step and what the steps "
+                            "launched have ended; without steps, from the process's first event to its "
+                            "last"
+                        ),
+                    ),
+                    kernel_time=(
+                        "ns",
+                        "durations of the kernels added up, of each the part inside",
+                    ),
+                    kernels=("count", "kernels of which a part is inside the window"),
+                    utilization_reason=("text", "why gpu_utilization is not known; null if it is"),
+                    occupancy_reason=(
+                        "text",
+                        "why the occupancy of most kernels without one is not known, from a closed list",
+                    ),
+                ),
+            ),
+        ),
+        merged=(Rows(),),
+        reports=(
+            Report(
+                name="device_use",
+                title="Use of the devices",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=[
+                    "process",
+                    "device",
+                    "device_name",
+                    "window",
+                    "gpu_utilization",
+                    "sm_efficiency",
+                    "achieved_occupancy",
+                    "theoretical_occupancy",
+                    "tensor_core_share",
+                    "tensor_core_time",
+                    "tensor_core_undetermined_time",
+                    "kernels",
+                ],
+                forms=FORMS,
+                table=device_use_table,
+                sums="",
+                gpu_only=True,
+                aliases=("gpu_utilization",),
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_curve,
+        frames=(
+            Frame(
+                "device_curve()",
+                "one row per process, device and part of its window, in order",
+                columns(
+                    (
+                        "process device start end kernel_busy gpu_utilization sm_efficiency "
+                        "achieved_occupancy theoretical_occupancy kernel_time tensor_core_time "
+                        "tensor_core_undetermined_time tensor_core_share grid_known occupancy_known"
+                    ),
+                    kernel_time=(
+                        "ns",
+                        "durations of the kernels added up, of each the part inside",
+                    ),
+                ),
+            ),
+        ),
+        parameters={"buckets": parameters.count("parts of each window", least=1, most=100_000)},
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="device_curve",
+                title="Use of the devices over time",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=[
+                    "process",
+                    "device",
+                    "start",
+                    "gpu_utilization",
+                    "sm_efficiency",
+                    "achieved_occupancy",
+                    "tensor_core_share",
+                ],
+                forms=FORMS,
+                written=False,
+                gpu_only=True,
+            ),
+        ),
+    ),
+)

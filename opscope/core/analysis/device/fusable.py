@@ -12,9 +12,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_columns import FORMS
 from opscope.core.analysis.device.short_kernels import SHORT
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.perf import kinds
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -271,3 +280,122 @@ def _texts(frame: pl.DataFrame, number: Ints, begin: pl.Series) -> pl.Series:
     return pl.DataFrame({"chain": wanted}).join(
         text, on="chain", how="left", maintain_order="left"
     )["sequence"]
+
+
+def answer(profile: Answers, below: int = SHORT) -> pl.DataFrame:
+    """Chains of kernels that a fusion would join, by the most that it would save: an estimate.
+
+    A ``pointwise`` chain computes elements from elements; a ``short`` one is of kernels of less than
+    ``below`` ns (10 µs) of any kind but communication. They overlap, so their savings do not add up.
+    """
+    device, _ = profile.device
+    return fusable_kernels(
+        profile.columns_of("kernels", NEEDED),
+        profile.memops(categories=True),
+        device.bandwidth if device is not None else None,
+        below,
+    )
+
+
+def fusable_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the chains, with what the estimates mean."""
+    frame = report.frame(profile)
+    table = listed(report, frame, view)
+    notes = list(table.footnotes)
+    if len(frame):
+        notes.append(
+            "saving_most is an estimate and an upper bound: the gaps inside the chain, and what the tensors "
+            "between its kernels take to write and read; a chain that something else must interrupt saves "
+            "nothing"
+        )
+        notes.append("a kernel may be in a pointwise and in a short chain: do not add up the two")
+    return Table(table.title, table.columns, table.rows, notes)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "fusable_kernels()",
+            (
+                "one row per distinct chain of kernels and direction, by the most that joining "
+                "them would save"
+            ),
+            columns(
+                (
+                    "chain sequence direction layer layers length calls kernels duration "
+                    "gap_time intermediate_bytes saving_most share"
+                ),
+                chain=(
+                    "text",
+                    (
+                        "pointwise: computes elements from elements; short: kernels of less than "
+                        "the given length"
+                    ),
+                ),
+                sequence=(
+                    "text",
+                    "the ops of the chain's kernels in order; a kernel's name if it has no op",
+                ),
+                layer=("text", "the layer in which most of the chains begin"),
+                layers=("count", "layers in which the chains begin"),
+                length=("count", "kernels of one chain"),
+                calls=("count", "how often the chain ran"),
+                kernels=("count", "kernels of all these chains"),
+                duration=("ns", "durations of the chains' kernels added up"),
+                gap_time=(
+                    "ns",
+                    (
+                        "time between the kernels of these chains, during which their stream ran "
+                        "nothing"
+                    ),
+                ),
+                intermediate_bytes=(
+                    "bytes",
+                    (
+                        "at most what the chains' kernels write for each other and read again: for "
+                        "each two neighbours the smaller of what they read and write; null if not "
+                        "known"
+                    ),
+                ),
+                saving_most=(
+                    "ns",
+                    (
+                        "upper bound of what one kernel in place of each chain would save, an "
+                        "estimate: gap_time and, of the kernels' time, what the intermediate bytes "
+                        "take, at most all but the longest kernel"
+                    ),
+                ),
+                share=("fraction", "duration / the time of all kernels"),
+            ),
+        ),
+    ),
+    parameters={"below": parameters.duration("a kernel that takes less time is short")},
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="fusable",
+            title="Chains of kernels that a fusion would join",
+            empty=(
+                "no two pointwise or short kernels follow each other directly on a stream whose "
+                "number is known"
+            ),
+            shown=[
+                "saving_most",
+                "chain",
+                "sequence",
+                "length",
+                "calls",
+                "duration",
+                "gap_time",
+                "intermediate_bytes",
+                "direction",
+                "layer",
+            ],
+            forms=FORMS,
+            table=fusable_table,
+            sums="",
+            gpu_only=True,
+        ),
+    ),
+)

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.intervals import NONE, Ints
 
 #: A gap of a queued kernel below this many ns is the time that it takes to start a kernel (HTA's default).
@@ -157,3 +163,115 @@ def host_gaps(gaps: Gaps) -> Ints:
 
 
 __all__ = ["HOST", "KERNEL_WAIT", "KINDS", "NONE", "Gaps", "gaps_between", "host_gaps", "idle"]
+
+
+def answer(profile: Answers, by: By = "device", *, kernel_wait: int = KERNEL_WAIT) -> pl.DataFrame:
+    """Idle time of each ``device``, or of each ``stream``, by what the next work waited for.
+
+    A gap is *host wait* if the launch of what ends it came after the work before it had ended; else
+    *kernel wait* if it is shorter than ``kernel_wait`` ns; else *other*. Busy and idle time add up
+    to the window, and the kinds to the idle time. Empty without work on a GPU.
+    """
+    return idle(profile.of(work_on_devices), by, kernel_wait)
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {
+    "idle_gaps": ("count", "times in which nothing ran"),
+    "longest_gap": ("ns", "longest time in which nothing ran"),
+}
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "idle()",
+            "one row per process and device",
+            columns(
+                (
+                    "process device stream window busy_time idle_time idle_share host_wait "
+                    "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason"
+                ),
+                _WORDS,
+                stream=("number", "null: the device as a whole"),
+                window=(
+                    "ns",
+                    "from the first start to the last end; of several captured windows, their sum",
+                ),
+                reason=("text", "what is not known, and why; null if all is known"),
+            ),
+        ),
+        Frame(
+            'idle("stream")',
+            "one row per process, device and stream",
+            columns(
+                (
+                    "process device stream window busy_time idle_time idle_share host_wait "
+                    "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason"
+                ),
+                _WORDS,
+                window=(
+                    "ns",
+                    "from the first start to the last end; of several captured windows, their sum",
+                ),
+                reason=("text", "what is not known, and why; null if all is known"),
+            ),
+        ),
+    ),
+    parameters={
+        "by": parameters.choice("what a row is", get_args(By)),
+        "kernel_wait": parameters.duration("a shorter gap is kernel wait"),
+    },
+    merged=(
+        Rows({"by": "device"}),
+        Rows({"by": "stream"}),
+    ),
+    reports=(
+        Report(
+            name="idle",
+            title="Idle time by device",
+            empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+            shown=[
+                "process",
+                "device",
+                "window",
+                "busy_time",
+                "idle_share",
+                "idle_time",
+                "host_wait",
+                "kernel_wait",
+                "other_wait",
+                "unknown_wait",
+                "idle_gaps",
+                "longest_gap",
+                "reason",
+            ],
+            gpu_only=True,
+            aliases=("idle_time",),
+        ),
+        Report(
+            name="idle_stream",
+            title="Idle time by stream",
+            empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+            asked={"by": "stream"},
+            shown=[
+                "process",
+                "device",
+                "stream",
+                "window",
+                "busy_time",
+                "idle_share",
+                "idle_time",
+                "host_wait",
+                "kernel_wait",
+                "other_wait",
+                "unknown_wait",
+                "idle_gaps",
+                "longest_gap",
+                "reason",
+            ],
+            gpu_only=True,
+        ),
+    ),
+)

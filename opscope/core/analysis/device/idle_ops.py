@@ -15,10 +15,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
 from opscope.core.analysis.device.idle import KERNEL_WAIT, gaps_between, host_gaps
-from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.analysis.summary.summary import ended_steps
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, Nest, nest
@@ -301,3 +307,66 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
         .sort("wait_time", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True)
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """What the host did while a device waited for it: the ops in which most of the host wait lies.
+
+    The times add up to the ``host_wait`` of all devices.
+    """
+    return idle_ops(profile.of(op_index), profile.of(work_on_devices))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "idle_ops()",
+            (
+                "one row per op, layer, source line, user range and phase of the host while a "
+                "device waited for it"
+            ),
+            columns(
+                (
+                    "op direction layer source range phase wait_time wait_share waits "
+                    "launching_time in_calls call reason"
+                ),
+                op=("text", "the innermost op open on the thread; null outside any op"),
+                wait_time=("ns", "host wait that lies in the row's op"),
+                wait_share=("fraction", "wait_time / the host wait of all devices"),
+                waits=("count", "gaps, or parts of gaps, in which the host did this"),
+                launching_time=(
+                    "ns",
+                    "part of wait_time after the launch that ended the wait had begun",
+                ),
+                in_calls=("ns", "part of wait_time inside CUDA calls"),
+                call=("text", "the CUDA call with most of in_calls"),
+            ),
+        ),
+    ),
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="idle_ops",
+            title="What the host did while a device waited for it",
+            empty="no device waited for the host, or launches were not recorded (--reports idle)",
+            shown=[
+                "wait_share",
+                "wait_time",
+                "waits",
+                "launching_time",
+                "in_calls",
+                "op",
+                "direction",
+                "call",
+                "range",
+                "phase",
+                "layer",
+                "source",
+                "reason",
+            ],
+            sums="wait_time in_calls launching_time waits",
+            gpu_only=True,
+        ),
+    ),
+)

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.device.device_work import DeviceWork, spans
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import DeviceWork, spans, work_on_devices
 from opscope.core.analysis.device.idle import (
     HOST,
     KERNEL_WAIT,
@@ -20,6 +21,11 @@ from opscope.core.analysis.device.idle import (
 from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints
 
@@ -130,3 +136,54 @@ def numbered_steps(attribution: Attribution) -> pl.DataFrame:
     return steps.select(
         pl.Series("step", numbers, dtype=pl.Int64), "process", "start", "end"
     ).filter(pl.col("step").is_not_null() & (pl.col("end") > pl.col("start")))
+
+
+def answer(profile: Answers, *, kernel_wait: int = KERNEL_WAIT) -> pl.DataFrame:
+    """Idle time of each device in each step, by what the next work waited for.
+
+    The step's time on the host is its busy and its idle time; a gap counts with its part inside the step.
+    """
+    return idle_steps(profile.attribution, profile.of(work_on_devices), kernel_wait)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "idle_steps()",
+            "one row per step, process and device",
+            columns(
+                (
+                    "step process device time busy_time idle_time idle_share host_wait "
+                    "kernel_wait other_wait unknown_wait reason"
+                ),
+                time=("ns", "the step's time on the host"),
+                reason=("text", "what is not known, and why; null if all is known"),
+            ),
+        ),
+    ),
+    parameters={"kernel_wait": parameters.duration("a shorter gap is kernel wait")},
+    merged=(Rows(),),
+    reports=(
+        Report(
+            name="idle_steps",
+            title="Idle time by step",
+            empty="no steps with work on a GPU in this profile (mark steps with opscope.step)",
+            shown=[
+                "step",
+                "process",
+                "device",
+                "time",
+                "busy_time",
+                "idle_share",
+                "idle_time",
+                "host_wait",
+                "kernel_wait",
+                "other_wait",
+                "unknown_wait",
+                "reason",
+            ],
+            gpu_only=True,
+        ),
+    ),
+)

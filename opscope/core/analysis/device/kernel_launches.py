@@ -12,7 +12,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.launches import CONFIGURATION, SCHEMA, Launches
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_columns import FORMS
+from opscope.core.analysis.device.launches import (
+    CONFIGURATION,
+    SCHEMA,
+    Launches,
+    launch_configurations,
+)
+from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, pairs
 
 #: What follows from a configuration on one model of device.
@@ -128,3 +143,162 @@ def _summed(kernels: pl.DataFrame, row: NDArray[np.int32]) -> pl.DataFrame:
         .with_columns(share.alias("share"), pl.col("ops").fill_null(0))
         .drop("row")
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Kernels by name and launch configuration: times, occupancy and what limits it, waves, tail."""
+    return kernel_launches(profile.of(kernel_executions), profile.of(launch_configurations))
+
+
+def kernel_launches_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the configurations, with what is missing and what is a bound."""
+    frame = report.frame(profile)
+    table = listed(report, frame, view)
+    notes = list(table.footnotes)
+    if frame["waves"].is_not_null().any():
+        notes.append(
+            "tail: estimate, part of the places for blocks that the last wave leaves empty"
+        )
+    if frame["clustered"].any():
+        notes.append(
+            "blocks of some kernels start in clusters: their occupancy and waves are bounds"
+        )
+    reasons = frame["occupancy_reason"].drop_nulls().unique().sort()
+    notes += [f"no occupancy of some kernels: {why}" for why in reasons]
+    return Table(table.title, table.columns, table.rows, notes)
+
+
+def answer_occupancy(profile: Answers) -> pl.DataFrame:
+    """Kernels by name: times, ops, blocks per multiprocessor, occupancy, Tensor Cores."""
+    return kernel_occupancy(profile.of(kernel_executions), profile.kernel_launches())
+
+
+def occupancy_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the kernels, with the reasons why some have no occupancy."""
+    frame = report.frame(profile)
+    table = listed(report, frame, view)
+    reasons = frame["occupancy_reason"].drop_nulls().unique().sort()
+    notes = [*table.footnotes, *(f"no occupancy of some kernels: {why}" for why in reasons)]
+    return Table(table.title, table.columns, table.rows, notes)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "kernel_launches()",
+                "one row per kernel name, launch configuration and model of device, by time",
+                columns(
+                    (
+                        "name op ops grid block cluster registers shared_memory calls total mean "
+                        "min max share tensor_core device_name sm_count blocks blocks_per_sm "
+                        "warps_per_block resident_blocks theoretical_occupancy limited_by "
+                        "achieved_occupancy waves tail_share register_use shared_use clustered "
+                        "occupancy_reason"
+                    ),
+                    cluster=(
+                        "text",
+                        "size of the cluster of blocks: x,y,z; null if none or not recorded",
+                    ),
+                    blocks=("count", "blocks of the grid"),
+                    warps_per_block=("count", "warps (32 threads) of a block"),
+                    resident_blocks=("count", "blocks that fit on a multiprocessor at one time"),
+                    register_use=(
+                        "fraction",
+                        "registers of the blocks that fit / registers of a multiprocessor",
+                    ),
+                    shared_use=(
+                        "fraction",
+                        "shared memory of the blocks that fit / shared memory of a multiprocessor",
+                    ),
+                    clustered=(
+                        "yes/no",
+                        (
+                            "whether blocks start in clusters, which need places for all their blocks "
+                            "at one time: occupancy and waves are then bounds; null if not recorded"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="kernel_launches",
+                title="Launch configurations",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=[
+                    "share",
+                    "total",
+                    "calls",
+                    "name",
+                    "grid",
+                    "block",
+                    "registers",
+                    "shared_memory",
+                    "theoretical_occupancy",
+                    "limited_by",
+                    "achieved_occupancy",
+                    "waves",
+                    "tail_share",
+                ],
+                forms=FORMS,
+                table=kernel_launches_table,
+                written=False,
+                gpu_only=True,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_occupancy,
+        frames=(
+            Frame(
+                "kernel_occupancy()",
+                "one row per kernel name, by time",
+                columns(
+                    (
+                        "name op ops configurations calls total mean min max share tensor_core "
+                        "blocks_per_sm theoretical_occupancy achieved_occupancy waves tail_share "
+                        "limited_by occupancy_known occupancy_reason"
+                    ),
+                    configurations=("count", "different launch configurations"),
+                    blocks_per_sm=(
+                        "fraction",
+                        (
+                            "blocks of the grid / multiprocessors of the device, weighted by the "
+                            "kernels' time"
+                        ),
+                    ),
+                    waves=("fraction", "waves of blocks, weighted by the kernels' time"),
+                    limited_by=("text", "what limits the configuration with most of the time"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="occupancy",
+                title="Occupancy by kernel",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=[
+                    "share",
+                    "total",
+                    "calls",
+                    "name",
+                    "op",
+                    "blocks_per_sm",
+                    "theoretical_occupancy",
+                    "achieved_occupancy",
+                    "limited_by",
+                    "tensor_core",
+                    "waves",
+                    "tail_share",
+                ],
+                forms=FORMS,
+                table=occupancy_table,
+                gpu_only=True,
+            ),
+        ),
+    ),
+)

@@ -12,8 +12,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.device_work import COPY, DeviceWork
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import COPY, DeviceWork, work_on_devices
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pairs
 from opscope.core.tables.intervals import Ints
 
@@ -185,3 +191,113 @@ def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
         .sort("launching_time", "name", descending=[True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SHORT.items())
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How long launch calls take, and how long after them the work starts, with percentiles.
+
+    A call that launches a CUDA graph is one launch.
+    """
+    return launch_statistics(profile.of(work_on_devices), profile.trace["memops"])
+
+
+def answer_short(profile: Answers) -> pl.DataFrame:
+    """The kernels that ran shorter than the call that launched them, by the time of those calls."""
+    return short_launches(profile.of(op_index), profile.of(work_on_devices))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "launches()",
+                "one row per process, device, kind of work and measure",
+                columns(
+                    "process device kind measure launches min mean median p90 p95 p99 max total",
+                    kind=("text", "what was launched: kernel, copy, set or CUDA graph"),
+                    measure=(
+                        "text",
+                        (
+                            "launch call: the call on the host; delay: from its begin to the start of "
+                            "the work; queued: from its end to that start, 0 if that is earlier; "
+                            "execution: the work on the device"
+                        ),
+                    ),
+                    min=("ns", "the shortest"),
+                    mean=("ns", "their mean"),
+                    median=("ns", "their median"),
+                    p90=("ns", "90th percentile, interpolated linearly"),
+                    p95=("ns", "95th percentile, interpolated linearly"),
+                    p99=("ns", "99th percentile, interpolated linearly"),
+                    max=("ns", "the longest"),
+                    total=("ns", "all added up"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="launches",
+                title="Launches",
+                empty="no launch records: no GPU was used, or launches were not captured",
+                shown=[
+                    "process",
+                    "device",
+                    "kind",
+                    "measure",
+                    "launches",
+                    "mean",
+                    "median",
+                    "p90",
+                    "p99",
+                    "max",
+                    "total",
+                ],
+                gpu_only=True,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_short,
+        frames=(
+            Frame(
+                "short_launches()",
+                (
+                    "one row per kernel that ran shorter than a call that launched it, by the time of "
+                    "those calls"
+                ),
+                columns(
+                    (
+                        "name op launches short_launches shorter_share total shorter_time "
+                        "launching_time"
+                    ),
+                    op=("text", "the op that the kernel most often belongs to"),
+                    short_launches=("count", "launches whose kernel ran shorter than the call"),
+                    shorter_share=("fraction", "short_launches / launches"),
+                    total=("ns", "durations of all its launches' kernels"),
+                    shorter_time=("ns", "durations of the short launches' kernels"),
+                    launching_time=("ns", "time of the calls of the short launches"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="short_launches",
+                title="Kernels shorter than their launch",
+                empty="none: every kernel ran longer than its launch, or launches were not captured",
+                shown=[
+                    "launching_time",
+                    "shorter_time",
+                    "short_launches",
+                    "shorter_share",
+                    "launches",
+                    "name",
+                    "op",
+                ],
+                gpu_only=True,
+            ),
+        ),
+    ),
+)

@@ -8,9 +8,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
 from opscope.core.analysis.device.sequences import JOINT, named_work, op_of
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -132,3 +138,47 @@ def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
         place = place[above >= 0]
     found[launched] = best
     return found
+
+
+def answer(profile: Answers, op: str | None = None, *, least: int = 2) -> pl.DataFrame:
+    """What each op runs on the device, as a sequence of at least ``least`` kernels, by occurrences.
+
+    Of the ops whose name contains ``op``, the outermost count; without ``op``, all outermost ops.
+    """
+    return op_sequences(profile.of(op_index), profile.of(work_on_devices), op, least)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "op_sequences()",
+            (
+                "one row per op and sequence of all kernels, copies and sets that it launched, by "
+                "occurrences"
+            ),
+            columns(
+                "op kernel_sequence sequence_length occurrences total cpu_time",
+                op=("text", "the outermost op"),
+                occurrences=("count", "calls of the op that launched this sequence"),
+                total=("ns", "durations of all its kernels"),
+                cpu_time=("ns", "time of these calls of the op on the host"),
+            ),
+        ),
+    ),
+    parameters={
+        "op": parameters.text("only ops whose name has this text"),
+        "least": parameters.count("the fewest kernels of a sequence", least=1),
+    },
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="op_sequences",
+            title="Sequences of kernels by op",
+            empty="no op launched more than one kernel, or no kernel has an op",
+            shown=["occurrences", "total", "cpu_time", "sequence_length", "op", "kernel_sequence"],
+            sums="",
+            gpu_only=True,
+        ),
+    ),
+)

@@ -7,14 +7,20 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import (
     COMMUNICATION,
     COMPUTATION,
     COPY,
     DeviceWork,
     spans,
+    work_on_devices,
 )
 from opscope.core.analysis.device.idle import NOT_TIMED
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints
 
 #: What runs, by the sum of 1 << kind: 1 computation, 2 communication, 4 copies and sets.
@@ -90,3 +96,49 @@ def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:
     found = np.zeros(1 << len(unions), np.int64)
     np.add.at(found, state, np.diff(time[order]))
     return found
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The time in which computation, communication and copies ran alone, in pairs, and all three.
+
+    The rows of a device add up to the time in which it was busy.
+    """
+    return overlaps(profile.of(work_on_devices))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "overlap()",
+            (
+                "seven rows per process and device: computation, communication and copies alone, "
+                "in pairs, all three"
+            ),
+            columns(
+                "process device running_work time busy_share reason",
+                running_work=(
+                    "text",
+                    (
+                        "what ran, and nothing else: computation, communication, copies and sets, "
+                        "or several"
+                    ),
+                ),
+                time=("ns", "time in which exactly this ran"),
+                busy_share=("fraction", "time / the device's busy time"),
+                reason=("text", "what is not known, and why; null if all is known"),
+            ),
+        ),
+    ),
+    merged=(Rows(),),
+    reports=(
+        Report(
+            name="overlap",
+            title="Overlap of computation, communication and copies",
+            empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+            shown=["process", "device", "running_work", "time", "busy_share", "reason"],
+            sums="time",
+            gpu_only=True,
+        ),
+    ),
+)

@@ -12,9 +12,15 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.device.device_work import DeviceWork
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
 from opscope.core.analysis.device.launch_delays import Launches, launches_of
 from opscope.core.analysis.device.thinned import POINTS, thinned
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints
 
@@ -156,3 +162,106 @@ def _by_lane(found: Launches, many: int) -> list[Ints]:
     order = np.argsort(found.lane, kind="stable")
     edges = np.searchsorted(found.lane[order], np.arange(many + 1))
     return [order[edges[lane] : edges[lane + 1]] for lane in range(many)]
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How many launches wait on each stream, and how long calls stalled because it was full.
+
+    A stream holds 1,024 launches.
+    """
+    return queues(profile.of(work_on_devices))
+
+
+def answer_curve(profile: Answers) -> pl.DataFrame:
+    """How many launches wait on each stream over time, at most 4,000 points a stream.
+
+    The points that are left out lie between those that stay: maxima and minima are kept.
+    """
+    return queue_curve(profile.of(work_on_devices))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "queue()",
+                "one row per process, device and stream",
+                columns(
+                    (
+                        "process device stream launches median_queue p90_queue longest_queue "
+                        "empty_share full_time stalled_launches stalled_time reason"
+                    ),
+                    median_queue=(
+                        "count",
+                        "length that the queue did not exceed in half of the time",
+                    ),
+                    p90_queue=("count", "length that the queue did not exceed in 90 % of the time"),
+                    longest_queue=("count", "greatest length of the queue"),
+                    empty_share=("fraction", "part of the time in which the queue was empty"),
+                    full_time=("ns", "time in which the queue held at least 1,024 launches"),
+                    stalled_launches=(
+                        "count",
+                        "launch calls during which the queue held more than 1,024 launches",
+                    ),
+                    stalled_time=(
+                        "ns",
+                        "part of launch calls in which the queue held more than 1,024 launches",
+                    ),
+                    reason=("text", "what is not known, and why; null if all is known"),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="queue",
+                title="Launch queues",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=[
+                    "process",
+                    "device",
+                    "stream",
+                    "launches",
+                    "median_queue",
+                    "p90_queue",
+                    "longest_queue",
+                    "empty_share",
+                    "full_time",
+                    "stalled_launches",
+                    "stalled_time",
+                    "reason",
+                ],
+                sums="",
+                gpu_only=True,
+                aliases=("queue_length",),
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_curve,
+        frames=(
+            Frame(
+                "queue_curve()",
+                "one row per process, device, stream and time at which the queue's length changed",
+                columns(
+                    "process device stream time queued",
+                    time=("ns", "time from which this length holds, until the stream's next row"),
+                    queued=("count", "launches that wait from this time on"),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="queue_curve",
+                title="Launch queues over time",
+                empty="no launch records: no GPU was used, or launches were not captured",
+                shown=["process", "device", "stream", "time", "queued"],
+                sums="",
+                written=False,
+                gpu_only=True,
+            ),
+        ),
+    ),
+)

@@ -16,8 +16,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.device.device_work import COPY, DeviceWork
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_work import COPY, DeviceWork, work_on_devices
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -276,3 +282,60 @@ def _where(ops: Ops, stream: Stream, found: list[Ints]) -> pl.DataFrame:
         .agg(first, pl.when(several > 0).then(several).alias("layers"))
         .drop("of")
     )
+
+
+def answer(profile: Answers, *, longest: int = LONGEST) -> pl.DataFrame:
+    """The sequences of kernels that a stream runs again and again, by time: what a fusion would join.
+
+    Each is of 2 to ``longest`` kernels, copies or sets of one layer and direction, as far as the trace
+    shows these. The 100 with most time are returned. No kernel is in two of them.
+    """
+    return sequences(profile.of(op_index), profile.of(work_on_devices), longest)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "sequences()",
+            (
+                "one row per sequence of kernels that a stream runs again and again, by time; no "
+                "kernel is in two"
+            ),
+            columns(
+                (
+                    "kernel_sequence sequence_length occurrences total share between_time "
+                    "launching_time op direction layer source layers"
+                ),
+                total=("ns", "durations of all its kernels"),
+                share=("fraction", "total / durations of all kernels, copies and sets"),
+                between_time=("ns", "time between its kernels in which their stream ran nothing"),
+                direction=("text", "direction of the first occurrence"),
+                layer=("text", "layer of the first occurrence"),
+                source=("text", "source line of the first occurrence"),
+                layers=("count", "layers in which it occurs; null if none is known"),
+            ),
+        ),
+    ),
+    parameters={"longest": parameters.count("the most kernels of a sequence", least=2)},
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="sequences",
+            title="Frequent sequences of kernels",
+            empty="no sequence of kernels ran twice, or no kernels were captured",
+            shown=[
+                "share",
+                "total",
+                "occurrences",
+                "sequence_length",
+                "between_time",
+                "kernel_sequence",
+                "op",
+                "direction",
+            ],
+            sums="",
+            gpu_only=True,
+        ),
+    ),
+)

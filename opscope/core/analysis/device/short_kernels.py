@@ -10,6 +10,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.device_columns import FORMS
+from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
+
 #: Bounds of the lengths, ns: 1, 2, 5 times each power of ten from 1 µs to 100 ms.
 BOUNDS: Final = (
     *(digit * 10**power for power in range(3, 8) for digit in (1, 2, 5)),
@@ -113,3 +122,90 @@ def short_kernels(kernels: pl.DataFrame, below: int = SHORT) -> pl.DataFrame:
         .sort("short", "short_time", "name", descending=[True, True, False])
         .select(BY_NAME)
     )
+
+
+def answer_lengths(profile: Answers) -> pl.DataFrame:
+    """How long kernels are: how many, and how much of their time, by ranges of lengths."""
+    return kernel_lengths(length_sums(profile.of(kernel_executions)))
+
+
+def answer(profile: Answers, below: int = SHORT) -> pl.DataFrame:
+    """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
+    return short_kernels(profile.of(kernel_executions), below)
+
+
+QUESTION = (
+    Question(
+        answer=answer_lengths,
+        frames=(
+            Frame(
+                "kernel_lengths()",
+                "one row per range of lengths, from the shortest that kernels have to the longest",
+                columns(
+                    "at_least below calls calls_share calls_running total share",
+                    at_least=("ns", "shortest length in this row"),
+                    below=(
+                        "ns",
+                        "lengths in this row are less than this; null if there is no bound",
+                    ),
+                    calls_share=("fraction", "calls / all kernel executions"),
+                    calls_running=(
+                        "fraction",
+                        "sum of calls_share over this row and all rows above it",
+                    ),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="kernel_lengths",
+                title="Lengths of kernels",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                forms=FORMS,
+                gpu_only=True,
+                lean=True,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "short_kernels()",
+                "one row per name of kernels of which some are shorter than 10 µs, the most first",
+                columns(
+                    "name op ops calls short short_share short_time total share mean median",
+                    op=("text", "the op that most of the short executions belong to"),
+                    ops=("count", "ops that the short executions belong to"),
+                    short=("count", "executions that are shorter than the given length"),
+                    short_share=("fraction", "short / calls"),
+                    short_time=("ns", "durations of the short executions added up"),
+                    share=("fraction", "short_time / the time of all kernels"),
+                ),
+            ),
+        ),
+        parameters={"below": parameters.duration("a kernel that takes less time is short")},
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="short_kernels",
+                title="Short kernels (less than 10 µs)",
+                empty="no kernel took less than 10 µs, or none was captured",
+                shown=[
+                    "name",
+                    "op",
+                    "short",
+                    "calls",
+                    "short_share",
+                    "short_time",
+                    "share",
+                    "mean",
+                ],
+                forms=FORMS,
+                sums="calls total short short_time",
+                gpu_only=True,
+                lean=True,
+            ),
+        ),
+    ),
+)

@@ -13,6 +13,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.host.input_waits import ended
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.schema import (
     CHILDREN_CPU,
     MACHINE_CPU,
@@ -23,6 +32,7 @@ from opscope.core.schema import (
 )
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
+from opscope.reports import units
 
 #: Fewest samples from which an op's mean is given.
 LEAST: Final = 3
@@ -327,3 +337,184 @@ def _open(ops: pl.DataFrame, time: Ints) -> pl.DataFrame:
         named = part[rows[hit]].select(pl.col("op", "direction").cast(pl.String))
         parts.append(named.select(pl.Series("sample", hit.astype(np.int64)), "op", "direction"))
     return pl.concat(parts)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """What the processors did while each process was sampled: the machine's, and those it used itself.
+
+    Empty if nothing was sampled.
+    """
+    return cpu_utilization(profile.trace)
+
+
+_EMPTY = (
+    "the processors were not sampled: opscope samples them from 0.2 s of a recording on, unless psutil"
+    " is missing or --samples 0 says not to"
+)
+
+
+def answer_samples(profile: Answers) -> pl.DataFrame:
+    """The processors over time: each sample, with the time in which it holds."""
+    return cpu_samples(profile.trace)
+
+
+def answer_by_step(profile: Answers) -> pl.DataFrame:
+    """What the processors did during each step, by the samples that hold in it.
+
+    A step shorter than the time between two samples has the mean of the sample that it lies in.
+    """
+    steps = ended(profile.attribution.trace, profile.attribution.meaning)
+    return cpu_by_step(profile.trace, steps)
+
+
+def answer_by_op(profile: Answers) -> pl.DataFrame:
+    """What the processors did while an op ran, for ops in which at least three samples fall.
+
+    An op shorter than the time between two samples shares the sample with its neighbours.
+    """
+    sampled = len(profile.trace["samples"]) > 0
+    ops = profile.of(op_rows) if sampled else pl.DataFrame(schema=OPS)
+    return cpu_by_op(profile.trace, ops)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "cpu_utilization()",
+                "one row per process that was sampled; means are over the time that the samples cover",
+                columns(
+                    (
+                        "process samples sampled_time machine machine_max cores cores_max "
+                        "process_share child_cores processors threads peak_process_memory"
+                    ),
+                    machine_max=("fraction", "largest value of machine in a sample"),
+                    cores_max=("fraction", "largest value of cores in a sample"),
+                    process_share=("fraction", "cores / processors"),
+                    processors=("count", "logical processors of the machine"),
+                    threads=("count", "most threads that the process had"),
+                    peak_process_memory=(
+                        "bytes",
+                        "most resident memory of the process in any sample",
+                    ),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="cpu_utilization",
+                title="CPU utilization",
+                empty=_EMPTY,
+                forms=[
+                    Column("cores", "cores", units.ratio),
+                    Column("cores_max", "cores max", units.ratio),
+                    Column("child_cores", "child cores", units.ratio),
+                ],
+                aliases=["cpu"],
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_samples,
+        frames=(
+            Frame(
+                "cpu_samples()",
+                "one row per process and sample, in order of time",
+                columns(
+                    "process start end machine cores process_memory",
+                    start=("ns", "time of the sample before, from which on this one holds"),
+                    end=("ns", "time of the sample"),
+                    process_memory=("bytes", "resident memory of the process"),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="cpu_samples",
+                title="CPU utilization over time",
+                empty=(
+                    "the processors were not sampled: opscope samples them from 0.2 s of a recording "
+                    "on, unless psutil"
+                )
+                " is missing or --samples 0 says not to",
+                forms=[Column("cores", "cores", units.ratio)],
+                sums="",
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_by_step,
+        frames=(
+            Frame(
+                "cpu_by_step()",
+                "one row per step that ended, in order of time; means are over the step",
+                columns(
+                    "process thread step start duration samples machine cores child_cores reason",
+                    duration=("ns", "time of the step"),
+                    samples=("count", "samples that hold in a part of the step"),
+                    reason=("text", "why it is not known what the processors did"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="cpu_by_step",
+                title="CPU utilization by step",
+                empty="no step in this profile: optimizers mark steps, and so does opscope.step()",
+                shown=[
+                    "process",
+                    "step",
+                    "duration",
+                    "samples",
+                    "machine",
+                    "cores",
+                    "child_cores",
+                    "reason",
+                ],
+                forms=[
+                    Column("cores", "cores", units.ratio),
+                    Column("child_cores", "child cores", units.ratio),
+                ],
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_by_op,
+        frames=(
+            Frame(
+                "cpu_by_op()",
+                (
+                    "one row per process, op and direction in which samples fall, the most samples "
+                    "first; one more for samples outside any op"
+                ),
+                columns(
+                    "process op direction samples machine cores reason",
+                    samples=(
+                        "count",
+                        "samples in whose middle the op was the innermost of a thread",
+                    ),
+                    reason=("text", "why the means are not known, or why there is no op"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="cpu_by_op",
+                title="CPU utilization by op",
+                empty=(
+                    "the processors were not sampled: opscope samples them from 0.2 s of a recording "
+                    "on, unless psutil"
+                )
+                " is missing or --samples 0 says not to",
+                forms=[Column("cores", "cores", units.ratio)],
+            ),
+        ),
+    ),
+)

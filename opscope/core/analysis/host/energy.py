@@ -8,8 +8,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.host.input_waits import ended
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.schema import GPU_ENERGY, GPU_POWER
 from opscope.core.tables.trace import Trace
+from opscope.reports import units
 
 ENERGY: Final = {
     "process": pl.Int32,
@@ -101,3 +110,55 @@ def _within(steps: pl.DataFrame, begin: int, end: int) -> float:
 
 def _area(value: NDArray[np.float64], time: NDArray[np.int64]) -> float:
     return float(((value[1:] + value[:-1]) / 2 * np.diff(time)).sum())
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The energy that each GPU took while it was sampled, and that of a step."""
+    recorded = ended(profile.attribution.trace, profile.attribution.meaning)
+    steps = recorded.select("process", "start", "end", weight=pl.lit(1, pl.Int64))
+    return energy(profile.trace, pl.concat([light_steps(profile.trace), steps]))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "energy()",
+            "one row per process and GPU whose energy or power was sampled",
+            columns(
+                (
+                    "process rank device sampled_time energy power max_power counted_steps "
+                    "step_energy reason"
+                ),
+                sampled_time=("ns", "time from the first sample to the last"),
+                energy=("J", "energy that the GPU took in the sampled time"),
+                power=("W", "energy / sampled_time"),
+                max_power=("W", "most power in any sample"),
+                counted_steps=(
+                    "count",
+                    (
+                        "steps in the sampled time, of which the first and the last count in part; "
+                        "rounded"
+                    ),
+                ),
+                step_energy=("J", "energy / the steps in the sampled time"),
+                reason=("text", "why a value is null, or of what it was made"),
+            ),
+        ),
+    ),
+    merged=lacking.MOMENTS,
+    reports=(
+        Report(
+            name="energy",
+            title="Energy of GPUs",
+            empty="no GPU's energy or power was sampled: that needs NVML (opscope[gpu]) and an NVIDIA GPU",
+            forms=[
+                Column("energy", "energy [J]", units.ratio),
+                Column("power", "power [W]", units.ratio),
+                Column("max_power", "max power [W]", units.ratio),
+                Column("step_energy", "J/step", units.ratio),
+            ],
+            sums="",
+        ),
+    ),
+)

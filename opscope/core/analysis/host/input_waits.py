@@ -19,6 +19,11 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.dialects import Reading
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import INPUT_DOMAIN, OpCall
 from opscope.core.tables.amended import UNCLOSED_MARK
@@ -424,3 +429,164 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
 def loader_waits(profile: Answers) -> pl.DataFrame:
     """The waits for data loaders."""
     return waits(profile.attribution.trace, profile.attribution.meaning)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How long each step waited for its input; ``input_bound`` if that is above 5 % of the step.
+
+    A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no
+    data loader was seen, nobody knows what a step waited for: null, with the reason.
+    """
+    attribution = profile.attribution
+    return input_waits(attribution.trace, attribution.meaning, profile.of(loader_waits))
+
+
+def answer_loaders(profile: Answers) -> pl.DataFrame:
+    """The data loaders that the program waited for, the longest waits first; empty if none was seen."""
+    attribution = profile.attribution
+    return data_preparation(attribution.trace, attribution.meaning, profile.of(loader_waits))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "input_waits()",
+                "one row per step that ended, in order of time",
+                columns(
+                    (
+                        "process thread step start duration input_wait share calls queue_depth "
+                        "loader source input_bound reason"
+                    ),
+                    duration=(
+                        "ns",
+                        "time of the step, from the first wait after the step before on",
+                    ),
+                    share=("fraction", "input_wait / duration"),
+                    calls=("count", "waits for the loader"),
+                    queue_depth=(
+                        "count",
+                        "fewest batches that were ready when the step asked for one",
+                    ),
+                    loader=("text", "the data loader with most of the wait"),
+                    source=(
+                        "text",
+                        "where the loader was asked for the batch: file and line, innermost first",
+                    ),
+                    input_bound=(
+                        "yes/no",
+                        "whether it waited for input for more than 5 % of its time",
+                    ),
+                    reason=("text", "why it is not known how long the step waited"),
+                ),
+            ),
+        ),
+        merged=lacking.WAITS,
+        reports=(
+            Report(
+                name="input",
+                title="Input: how long each step waited for it",
+                empty="no step in this profile: optimizers mark steps, and so does opscope.step()",
+                shown=[
+                    "process",
+                    "step",
+                    "duration",
+                    "input_wait",
+                    "share",
+                    "input_bound",
+                    "calls",
+                    "queue_depth",
+                    "loader",
+                    "reason",
+                ],
+                written=False,
+                aliases=["input_waits"],
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_loaders,
+        frames=(
+            Frame(
+                "data_preparation()",
+                (
+                    "one row per process and data loader that the program waited for, the longest "
+                    "waits first"
+                ),
+                columns(
+                    (
+                        "process loader source calls total mean median p90 max input_wait share "
+                        "steps bound_steps workers prefetch batch queue_depth empty verdict reason"
+                    ),
+                    source=(
+                        "text",
+                        "where the loader was asked for the batch: file and line, innermost first",
+                    ),
+                    calls=("count", "waits for the loader"),
+                    total=("ns", "all waits for the loader added up"),
+                    mean=("ns", "mean wait"),
+                    median=("ns", "median wait"),
+                    p90=("ns", "90th percentile of the waits, interpolated between neighbours"),
+                    max=("ns", "longest wait"),
+                    input_wait=("ns", "part of total that belongs to steps"),
+                    share=("fraction", "input_wait / the time of the steps that asked this loader"),
+                    steps=("count", "steps that asked this loader"),
+                    bound_steps=(
+                        "count",
+                        "steps that waited for this loader for more than 5 % of their time",
+                    ),
+                    workers=(
+                        "count",
+                        (
+                            "processes or threads that prepare data for the loader; 0: the program's "
+                            "own thread does"
+                        ),
+                    ),
+                    prefetch=("count", "batches that the loader prepares ahead, for each worker"),
+                    batch=("count", "samples in a batch, as the loader was made"),
+                    queue_depth=(
+                        "count",
+                        (
+                            "median number of batches that were ready when the program asked for one, "
+                            "rounded down"
+                        ),
+                    ),
+                    empty=("count", "how often no batch was ready when the program asked for one"),
+                    reason=("text", "why share and verdict are not known"),
+                ),
+            ),
+        ),
+        merged=lacking.WAITS,
+        reports=(
+            Report(
+                name="data_preparation",
+                title="Data preparation: waits for each data loader",
+                empty=(
+                    "no data loader was seen: opscope sees PyTorch's DataLoader, tf.data, "
+                    "MindSpore's dataset, Hugging"
+                )
+                " Face's datasets and Grain; put other input in: with opscope.annotate('input', 'phase')",
+                shown=[
+                    "process",
+                    "share",
+                    "verdict",
+                    "loader",
+                    "calls",
+                    "total",
+                    "mean",
+                    "p90",
+                    "max",
+                    "steps",
+                    "bound_steps",
+                    "workers",
+                    "queue_depth",
+                    "empty",
+                    "source",
+                    "reason",
+                ],
+                aliases=["loaders"],
+            ),
+        ),
+    ),
+)

@@ -6,7 +6,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.light_format import PHASES
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.trace import Trace
 
 WHOLE: Final = "step"
@@ -155,3 +160,151 @@ def cost(trace: Trace) -> pl.DataFrame:
         .select(*COST)
         .cast(COST)  # type: ignore[arg-type]
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The time of all steps of a training, by phase; the phases exclude each other and add up exactly.
+
+    Quantiles are right within 1 %. Steps that were recorded in full besides are not in it.
+    """
+    return totals(profile.trace)
+
+
+def answer_steps(profile: Answers) -> pl.DataFrame:
+    """Whole steps of a training: the slowest first; of the others the first, the last and some."""
+    return kept_steps(profile.trace)
+
+
+def answer_cost(profile: Answers) -> pl.DataFrame:
+    """What light mode itself took of a step, how well it knows that, and the spells that it recorded."""
+    return cost(profile.trace)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "light()",
+                (
+                    "one row per process and phase of its steps, and before them one for the whole "
+                    "step (phase `step`)"
+                ),
+                columns(
+                    "process rank phase steps total share mean median p90 p99 max reason",
+                    phase=("text", "the phase: its time is not in another; step: all of them"),
+                    steps=("count", "steps that ended, without those that were recorded in full"),
+                    total=("ns", "time of all steps in the phase"),
+                    share=("fraction", "total / the time of all steps"),
+                    mean=("ns", "mean over all steps"),
+                    median=("ns", "median over all steps, right within 1 %"),
+                    p90=("ns", "nine of ten steps take no longer; right within 1 %"),
+                    p99=("ns", "99 of 100 steps take no longer; right within 1 %"),
+                    max=("ns", "the longest step; null for a phase"),
+                    reason=("text", "why nothing is known of the phase: none was seen"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="light",
+                title="Steps, by light mode",
+                empty="light mode was off: opscope run --light, or opscope.init(light=True)",
+                shown=[
+                    "rank",
+                    "phase",
+                    "steps",
+                    "total",
+                    "share",
+                    "mean",
+                    "median",
+                    "p90",
+                    "p99",
+                    "max",
+                    "reason",
+                ],
+                sums="",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_steps,
+        frames=(
+            Frame(
+                "light_steps()",
+                "one row per step that was kept whole, the slowest first, those recorded in full last",
+                columns(
+                    (
+                        "process rank step start duration input_phase forward_phase backward_phase "
+                        "optimizer_phase collective_phase outside_phases full"
+                    ),
+                    duration=("ns", "time of the step"),
+                    forward_phase=(
+                        "ns",
+                        "time before a backward pass, from the end of another phase on",
+                    ),
+                    collective_phase=("ns", "time in collectives that the program called itself"),
+                    full=(
+                        "yes/no",
+                        "whether everything was recorded besides, so that the step took longer",
+                    ),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="light_steps",
+                title="Slowest steps, by light mode",
+                empty="light mode was off: opscope run --light, or opscope.init(light=True)",
+                shown=[
+                    "rank",
+                    "step",
+                    "duration",
+                    "input_phase",
+                    "forward_phase",
+                    "backward_phase",
+                    "optimizer_phase",
+                    "collective_phase",
+                    "outside_phases",
+                ],
+                sums="",
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_cost,
+        frames=(
+            Frame(
+                "light_cost()",
+                "one row per process that light mode measured",
+                columns(
+                    (
+                        "process rank steps full_steps step_cost step_cost_error step_cost_share "
+                        "writing_share spells spells_recorded reason"
+                    ),
+                    steps=("count", "steps that ended, without those that were recorded in full"),
+                    full_steps=("count", "steps that were recorded in full besides"),
+                    step_cost=("ns", "what light mode's hooks took of a step, on average"),
+                    step_cost_error=("ns", "step_cost is right within this, 19 times in 20"),
+                    step_cost_share=("fraction", "step_cost / the mean step"),
+                    writing_share=(
+                        "fraction",
+                        "time that a thread of opscope's took to sum up and write / the time measured",
+                    ),
+                    spells=("count", "times at which steps stayed slow"),
+                    spells_recorded=("count", "spells of which a few steps were recorded in full"),
+                    reason=("text", "why spells were not recorded, with how many"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="light_cost",
+                title="Light mode's own cost",
+                empty="light mode was off: opscope run --light, or opscope.init(light=True)",
+                sums="",
+            ),
+        ),
+    ),
+)

@@ -11,10 +11,17 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired
 from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import Trace
+from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 #: Reasons why memory in use at the peak has no op.
@@ -218,3 +225,113 @@ def of_memory(
     if profile.trace["allocations"].is_empty():
         return pl.DataFrame(schema=schema)
     return make(profile.of(op_index), profile.of(changes_of_memory))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The peak of memory in use, by process and device; empty if memory was not recorded."""
+    return memory_peaks(profile.trace)
+
+
+def answer_by_op(profile: Answers) -> pl.DataFrame:
+    """The ops that allocated memory, by how much of theirs was in use at the device's peak.
+
+    Over all rows of a device, ``at_peak`` adds up to the peak exactly. It is null if the trace has no
+    addresses or no number for the device.
+    """
+    return of_memory(profile, BY_OP, memory_by_op)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "memory()",
+                "one row per process and device: the peak of memory in use",
+                columns(
+                    (
+                        "process device peak_memory peak_time reserved in_use allocated released "
+                        "allocations peak_reserved peak_unused most_unused unpaired"
+                    ),
+                    peak_time=("ns", "time at which the peak was first reached"),
+                    peak_reserved=(
+                        "bytes",
+                        "device memory reserved by the allocator when the peak was first reached",
+                    ),
+                    peak_unused=("bytes", "part of peak_reserved that was not in use"),
+                    most_unused=(
+                        "bytes",
+                        "most memory that was reserved and not in use at one time",
+                    ),
+                    unpaired=(
+                        "count",
+                        (
+                            "allocations without their release in the trace, and releases without "
+                            "their allocation; null without addresses"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        merged=(Rows(),),
+        reports=(
+            Report(
+                name="memory",
+                title="Memory",
+                empty="memory was not recorded (opscope run --memory records it)",
+                shown=[
+                    "process",
+                    "device",
+                    "peak_memory",
+                    "reserved",
+                    "peak_unused",
+                    "in_use",
+                    "allocated",
+                    "released",
+                    "allocations",
+                    "unpaired",
+                ],
+                forms=[Column("peak_unused", "unused at the peak", units.size)],
+                sums="",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_by_op,
+        frames=(
+            Frame(
+                "memory_by_op()",
+                "one row per process, device and op that allocated memory",
+                columns(
+                    (
+                        "process device at_peak share op direction layer source allocations bytes "
+                        "reason"
+                    ),
+                    share=("fraction", "at_peak / the device's peak"),
+                    bytes=("bytes", "sum of everything that the op allocated"),
+                ),
+            ),
+        ),
+        merged=lacking.MEDIANS,
+        reports=(
+            Report(
+                name="memory_by_op",
+                title="Memory in use at the peak, by op",
+                empty="memory was not recorded (opscope run --memory records it)",
+                shown=[
+                    "process",
+                    "device",
+                    "share",
+                    "at_peak",
+                    "op",
+                    "allocations",
+                    "direction",
+                    "layer",
+                    "reason",
+                    "source",
+                ],
+                sums="at_peak allocations",
+            ),
+        ),
+    ),
+)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.memory.memory_blocks import ordered
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
+from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 CURVE: Final = {
@@ -71,3 +81,69 @@ def _chosen(events: pl.DataFrame, spans: int) -> Ints:
 def _known(events: pl.DataFrame) -> list[Any]:
     names = [name for name in ("reserved", "unused") if events[name].null_count() < len(events)]
     return [events[name].fill_null(np.iinfo(np.int64).min + 1).to_numpy() for name in names]
+
+
+def answer(profile: Answers, points: int = 1200) -> pl.DataFrame:
+    """Memory in use and reserved over time, at most ``points`` rows a device; no peak is left out.
+
+    The largest ``in_use`` of a device is its peak in ``memory()``. Raises ValueError if ``points`` is
+    less than 6.
+    """
+    return memory_curve(profile.trace, points)
+
+
+#: The fewest points that keep the peak.
+_FEWEST = 6
+
+
+def memory_curve_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the curve in as few points as the table has rows, with times since the first change."""
+    import polars as pl
+
+    devices = len(profile.memory())
+    if view.top is None or not devices:
+        frame = report.frame(profile)
+    else:
+        frame = profile.memory_curve(points=max(view.top // devices, _FEWEST))
+    table = listed(
+        report, frame.with_columns(pl.col("time") - pl.col("time").min()), replace(view, top=None)
+    )
+    if not devices:
+        return table
+    notes = ["times are since the first change of memory; every device's peak is among its points"]
+    return replace(table, footnotes=[*table.footnotes, *notes])
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "memory_curve()",
+            "one row per process, device and point of time",
+            columns(
+                "process device time in_use reserved unused",
+                time=("ns", "time of the change"),
+                in_use=("bytes", "memory in use after the change"),
+                reserved=("bytes", "device memory that the allocator had reserved then"),
+                unused=(
+                    "bytes",
+                    "memory reserved by the allocator and not in use: reserved - in_use",
+                ),
+            ),
+        ),
+    ),
+    parameters={"points": parameters.count("the most rows of a device", least=6)},
+    merged=lacking.MOMENTS,
+    reports=(
+        Report(
+            name="memory_curve",
+            title="Memory over time",
+            empty="memory was not recorded (opscope run --memory records it)",
+            shown=["process", "device", "time", "in_use", "reserved", "unused"],
+            forms=[Column("in_use", "in use", units.size)],
+            table=memory_curve_table,
+            sums="",
+            written=False,
+        ),
+    ),
+)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.memory.memory import of_memory
 from opscope.core.analysis.memory.memory_blocks import blocks
 from opscope.core.analysis.memory.memory_kinds import BEFORE, RULES, UNKNOWN, UNTOLD, block_rules
 from opscope.core.analysis.ops.ops import Ops
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 EVENTS: Final = {
@@ -173,3 +184,161 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
         )
         .select(*KINDS)
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The blocks of memory: each allocation with its release, the ops of both, and its kind.
+
+    A block that was allocated before the trace, or not released in it, has nulls and a ``reason``.
+    """
+    return of_memory(profile, EVENTS, memory_events)
+
+
+def memory_events_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the blocks, the largest first, with times since the first change of memory."""
+    import polars as pl
+
+    frame = report.frame(profile)
+    if frame.is_empty():
+        return listed(report, frame, view)
+    first = pl.min_horizontal(pl.col("allocated_at").min(), pl.col("released_at").min())
+    since = frame.with_columns(pl.col("allocated_at", "released_at") - first)
+    table = listed(report, since.sort("bytes", descending=True, maintain_order=True), view)
+    alone = int(frame["reason"].is_not_null().sum())
+    notes = ["the largest first; times are since the first change of memory"]
+    if alone:
+        notes.append(f"{alone:,} lack their allocation or their release: see the column reason")
+    return replace(table, footnotes=[*table.footnotes, *notes])
+
+
+def answer_kinds(profile: Answers) -> pl.DataFrame:
+    """What was in use at the peak, by kind and layer: parameters, gradients, activations ...
+
+    A kind is said where facts of the trace prove it, which ``reason`` names, else it is ``unknown``.
+    Over all rows of a device, ``at_peak`` adds up to the peak exactly.
+    """
+    events = profile.ask("memory_events", categories=True)
+    return of_memory(profile, KINDS, lambda _, changes: memory_kinds(events, changes))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "memory_events()",
+                "one row per block of memory: an allocation with its release",
+                columns(
+                    (
+                        "process device address bytes allocated_at released_at duration op "
+                        "direction layer step op_id release_op release_step release_op_id kind "
+                        "kind_reason reason"
+                    ),
+                    address=("number", "the block's address"),
+                    bytes=("bytes", "the block's size"),
+                    allocated_at=("ns", "time of the allocation; null if it is not in the trace"),
+                    released_at=("ns", "time of the release; null if it is not in the trace"),
+                    duration=("ns", "released_at - allocated_at"),
+                    op=("text", "the innermost op open at the allocation"),
+                    step=("number", "the number of the step in which it was allocated"),
+                    op_id=("number", "id of the range of that op; null if there is none"),
+                    release_op=("text", "the innermost op open at the release"),
+                    release_step=("number", "the number of the step in which it was released"),
+                    release_op_id=("number", "op_id of the innermost op open at the release"),
+                    kind=(
+                        "text",
+                        (
+                            "parameter, gradient, optimizer state, activation, temporary, input; "
+                            "unknown if nothing proves it"
+                        ),
+                    ),
+                    kind_reason=(
+                        "text",
+                        "the fact that proves the kind; for unknown, why none does",
+                    ),
+                    reason=(
+                        "text",
+                        "why its allocation or its release is missing; null if it has both",
+                    ),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="memory_events",
+                title="Blocks of memory",
+                empty="memory was not recorded (opscope run --memory records it)",
+                shown=[
+                    "device",
+                    "bytes",
+                    "kind",
+                    "op",
+                    "layer",
+                    "step",
+                    "allocated_at",
+                    "released_at",
+                    "duration",
+                    "release_op",
+                    "reason",
+                ],
+                forms=[
+                    Column("allocated_at", "allocated at", units.time),
+                    Column("released_at", "released at", units.time),
+                ],
+                table=memory_events_table,
+                sums="bytes",
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_kinds,
+        frames=(
+            Frame(
+                "memory_kinds()",
+                "one row per process, device, kind, layer and reason, of what was in use at the peak",
+                columns(
+                    "process device kind layer at_peak share held_blocks reason",
+                    kind=(
+                        "text",
+                        (
+                            "parameter, gradient, optimizer state, activation, temporary, input; "
+                            "unknown if nothing proves it"
+                        ),
+                    ),
+                    layer=(
+                        "text",
+                        "module path of the op that allocated it; null outside any layer",
+                    ),
+                    at_peak=(
+                        "bytes",
+                        "the part of the device's peak that is of this kind and layer",
+                    ),
+                    share=("fraction", "at_peak / the device's peak"),
+                    held_blocks=("count", "blocks of memory: allocations in use at the peak"),
+                    reason=("text", "the fact that proves the kind; for unknown, why none does"),
+                ),
+            ),
+        ),
+        merged=lacking.MOMENTS,
+        reports=(
+            Report(
+                name="memory_kinds",
+                title="Memory in use at the peak, by kind and layer",
+                empty="memory was not recorded (opscope run --memory records it)",
+                shown=[
+                    "process",
+                    "device",
+                    "share",
+                    "at_peak",
+                    "kind",
+                    "layer",
+                    "held_blocks",
+                    "reason",
+                ],
+                sums="at_peak held_blocks",
+            ),
+        ),
+    ),
+)

@@ -8,8 +8,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.memory.memory import OUTSIDE
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.memory.memory import OUTSIDE, of_memory
 from opscope.core.analysis.ops.ops import Ops
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints, depth
 from opscope.core.tables.lanes import lanes_of
@@ -183,3 +189,67 @@ def _calls(ops: Ops, names: NDArray[np.int32], texts: list[str | None]) -> pl.Da
     )
     named = pl.Series("op", [texts[one] for one in counted["code"].to_list()], pl.String)
     return counted.with_columns(named).select("process", "op", "calls")
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How much memory grew and was allocated in the ops of each name, alone and with the ops inside.
+
+    Over all rows of a device, ``self_increase`` adds up to what memory grew by in the trace, and
+    ``self_allocated`` to all that was allocated.
+    """
+    return of_memory(profile, OPS, memory_ops)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "memory_ops()",
+            "one row per process, device and name of an op that was open at a change of memory",
+            columns(
+                (
+                    "process device op calls increase self_increase allocations "
+                    "self_allocations allocated self_allocated reason"
+                ),
+                calls=("count", "executions of the op in the process, with memory or without"),
+                increase=(
+                    "bytes",
+                    (
+                        "allocations less releases while the op was open, those of ops inside it "
+                        "included"
+                    ),
+                ),
+                self_increase=(
+                    "bytes",
+                    "allocations less releases at which the op was the innermost",
+                ),
+                allocations=("count", "allocations while the op was open"),
+                self_allocations=("count", "allocations at which the op was the innermost"),
+                allocated=("bytes", "allocations while the op was open, added up"),
+                self_allocated=("bytes", "allocations at which the op was the innermost, added up"),
+            ),
+        ),
+    ),
+    merged=lacking.MOMENTS,
+    reports=(
+        Report(
+            name="memory_ops",
+            title="Memory by op, with the ops inside it",
+            empty="memory was not recorded (opscope run --memory records it)",
+            shown=[
+                "process",
+                "device",
+                "op",
+                "calls",
+                "increase",
+                "self_increase",
+                "allocations",
+                "self_allocations",
+                "allocated",
+                "self_allocated",
+                "reason",
+            ],
+            sums="self_allocated self_increase self_allocations",
+        ),
+    ),
+)

@@ -7,10 +7,19 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.memory.memory import of_memory
 from opscope.core.analysis.memory.memory_blocks import blocks
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.summary.summary import ended_steps
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather
+from opscope.reports import units
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 STEPS: Final = {
@@ -109,3 +118,71 @@ def _of_device(
         .with_columns(pl.when(told).then(pl.col("kept", "kept_blocks")))
         .cast(STEPS)  # type: ignore[arg-type]
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """What was in use as each step ended, by how much it grew, and what it left in use."""
+    return of_memory(profile, STEPS, memory_steps)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "memory_steps()",
+            "one row per process, device and step that ended",
+            columns(
+                (
+                    "process device step start end in_use growth peak_memory reserved "
+                    "allocated released kept kept_blocks"
+                ),
+                in_use=("bytes", "memory in use as the step ended"),
+                growth=("bytes", "in_use less that at the end of the step before"),
+                peak_memory=("bytes", "most memory in use at one time of the step"),
+                reserved=(
+                    "bytes",
+                    "device memory that the allocator had reserved as the step ended",
+                ),
+                allocated=("bytes", "allocations during the step, added up"),
+                released=("bytes", "releases during the step, added up"),
+                kept=(
+                    "bytes",
+                    (
+                        "what the step allocated and was in use as the process's last step ended; "
+                        "null without addresses"
+                    ),
+                ),
+                kept_blocks=(
+                    "count",
+                    "blocks that the step allocated and were in use as the last step ended",
+                ),
+            ),
+        ),
+    ),
+    merged=lacking.MOMENTS,
+    reports=(
+        Report(
+            name="memory_steps",
+            title="Memory by step",
+            empty=(
+                "no step ended in this profile, or memory was not recorded (opscope run --memory "
+                "records it)"
+            ),
+            shown=[
+                "process",
+                "device",
+                "step",
+                "in_use",
+                "growth",
+                "peak_memory",
+                "reserved",
+                "allocated",
+                "released",
+                "kept",
+                "kept_blocks",
+            ],
+            forms=[Column("in_use", "at its end", units.size)],
+            sums="",
+        ),
+    ),
+)

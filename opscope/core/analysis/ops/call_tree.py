@@ -9,10 +9,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.op_times import self_time
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.ops.trees import Shape, folded
+from opscope.core.analysis.summary.grouped_table import EMPTY
 from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
 from opscope.core.dialects import Reading
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.forest import Forest
@@ -352,3 +361,92 @@ def _short(name: str) -> str:
     """Return a name as a frame of a stack, which ``;`` parts: without that, and not too long."""
     plain = name.replace(";", ",").replace("\n", " ")
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
+
+
+def answer(profile: Answers, *, depth: int = DEPTH, nodes: int = NODES) -> pl.DataFrame:
+    """The data of a flame graph: steps, layers, ranges, ops and kernels, merged by their path.
+
+    Each row follows the row around it (``parent_path``), siblings by time. Steps, threads and processes
+    are merged. ``device_self`` is the time of kernels and copies, which are the leaves; without a GPU
+    that of ops. ``device_self`` and ``host_self`` add up to the first row's totals. At most ``depth``
+    frames are above one another, and at most ``nodes`` rows are given, the ones with most time; what is
+    left out is summed in rows ``(other)`` beside them. Raises ValueError if a bound is below 1.
+
+    Folded stacks are the columns ``stack`` and ``device_self`` of the rows with a ``device_self``.
+    """
+    outside = 0
+    if profile.cpu_only:
+        outside = profile.ask("unattributed", categories=True)["time"].sum()
+    return call_tree(profile.of(op_index), int(outside), depth, nodes)
+
+
+def call_tree_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the paths with the most time, as a tree."""
+    return folded(report, report.frame(profile), view, Shape("path_id", "parent_path", "frame"))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "call_tree()",
+            "one row per path of frames, after the path around it, by time",
+            columns(
+                (
+                    "path_id parent_path depth frame frame_kind calls merged host_self "
+                    "host_total device_self device_total stack"
+                ),
+                path_id=("number", "number of the row"),
+                parent_path=("number", "path_id of the row around it; null for the whole"),
+                depth=("count", "number of rows around it"),
+                frame=("text", "name of the step, phase, layer, range, function, op or kernel"),
+                frame_kind=(
+                    "text",
+                    (
+                        "step, phase, layer, range (the user's), python, graph, op, kernel, copy; "
+                        "reason why a kernel has no op; all, outside or other"
+                    ),
+                ),
+                calls=("count", "ranges or kernels of this path"),
+                merged=("count", "paths that the row stands for: 1, and more for what is left out"),
+                host_self=("ns", "time on the host without the frames inside"),
+                host_total=("ns", "host_self of it and of the frames inside it"),
+                device_self=(
+                    "ns",
+                    (
+                        "durations of the kernels or copies of this path; without a GPU, the ops' "
+                        "self time; null if they were not captured"
+                    ),
+                ),
+                stack=("text", "the frames from the outermost to this one, parted by ;"),
+            ),
+        ),
+    ),
+    parameters={
+        "depth": parameters.count("the most frames above one another", least=1),
+        "nodes": parameters.count("the most rows", least=1),
+    },
+    merged=lacking.THRESHOLDS,
+    reports=(
+        Report(
+            name="call_tree",
+            title="Call tree: what was open, merged by path",
+            empty=EMPTY,
+            shown=(
+                *(
+                    "frame",
+                    "frame_kind",
+                    "calls",
+                    "device_total",
+                    "device_self",
+                    "host_total",
+                    "host_self",
+                ),
+            ),
+            table=call_tree_table,
+            sums="device_self host_self",
+            written=False,
+            aliases=("flame_graph",),
+        ),
+    ),
+)

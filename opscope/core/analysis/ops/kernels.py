@@ -15,6 +15,9 @@ from opscope.core.analysis.ops.executed import ALL_FLOPS, KernelCosts, kernel_ex
 from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.compiled_regions import GENERATED, name_fused, region_as_layer
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import any_matches, at, gather, matching, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import range_ids
@@ -265,3 +268,70 @@ def told_of(profile: Answers, table: str) -> Told:
     if table == "kernels" and profile.has(kernel_executions):
         costs = profile.of(kernel_executions)
     return Told(profile.of(op_index), table, costs)
+
+
+def answer_kernels(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
+    """Every kernel execution, with the op that launched it; ``reason`` says why a kernel has no op.
+
+    An op's FLOPs and bytes are divided among its kernels by duration, so that columns can be added up.
+    """
+    return kernels_frame(profile.of(op_index), profile.of(kernel_executions))
+
+
+def answer_memops(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
+    """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
+    return memops_frame(profile.of(op_index))
+
+
+QUESTION = (
+    Question(
+        answer=answer_kernels,
+        frames=(
+            Frame(
+                "kernels()",
+                (
+                    "one row per kernel execution; an op's FLOPs and bytes are divided among its "
+                    "kernels by duration"
+                ),
+                columns(
+                    (
+                        "process device context stream start end duration name correlation grid "
+                        "block registers shared_memory graph graph_node call_start call_end op_id "
+                        "op op_type direction seq layer step source range inputs outputs dtypes "
+                        "params matrix_flops vector_flops flops bytes tensor_core tc_eligible "
+                        "tc_ready tc_reason reason inferred"
+                    ),
+                    graph=("number", "the CUDA graph that replayed it"),
+                    tc_ready=("yes/no", "whether this call of the op can use Tensor Cores"),
+                    tc_reason=("text", "why Tensor Cores are not used although they could be"),
+                    inferred=(
+                        "yes/no",
+                        "whether its op was inferred from an order instead of read from the trace",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_memops,
+        frames=(
+            Frame(
+                "memops()",
+                "one row per copy or set",
+                columns(
+                    (
+                        "process device context stream start end duration kind src_kind dst_kind "
+                        "peer bytes correlation graph_node call_start call_end op_id op op_type "
+                        "direction seq layer step source range inputs outputs dtypes params reason"
+                    ),
+                    kind=(
+                        "text",
+                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
+                    ),
+                    peer=("number", "the other device of a copy between two devices"),
+                    bytes=("bytes", "bytes copied or set"),
+                ),
+            ),
+        ),
+    ),
+)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.ops.totals import summed_columns
+from opscope.core.analysis.ops.trees import Shape, folded
 from opscope.core.attribution.enclosing import Context
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.units import count, size
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
@@ -289,3 +301,147 @@ def names_classes(layers: Iterable[str | None]) -> bool:
     """Whether the texts of layers are Kineto's, whose parts are a class and a number (``Linear_3``)."""
     found = [layer for layer in layers if layer is not None]
     return bool(found) and all(layer.startswith(_ALONE) for layer in found)
+
+
+def answer(profile: Answers, *, depth: int | None = None) -> pl.DataFrame:
+    """The tree of modules: a row for each, after the one around it, siblings by device time.
+
+    The first row is the whole profile. ``device_self`` and ``host_self`` are times of the ops that a
+    module called itself; over all rows they add up to the first row's totals. What ran outside any
+    module, and device time without an op, have rows of their own. Modules below ``depth`` are part of
+    those around them. ``parent_module`` makes the tree; ``layer`` is the path by which other frames
+    name the module. Raises ValueError if ``depth`` is below 1.
+    """
+    readings = profile.attribution.meaning.readings
+    return modules(
+        summed_columns(profile, NEEDED),
+        profile.ask("unattributed", categories=True),
+        profile.ask("memory_by_op", categories=True),
+        module_calls(profile.of(op_index).context),
+        names_classes(reading.layer for reading in readings if reading.role == "layer"),
+        depth,
+    )
+
+
+_NONE = (
+    "the trace names no modules: opscope run and init(layers=True) record them, and so does"
+    " torch.profiler with with_modules or with_stack"
+)
+
+
+def modules_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the modules with the most time, as a tree."""
+    frame = report.frame(profile)
+    table = folded(report, frame, view, Shape("module_id", "parent_module", "module"))
+    if not frame["row_kind"].is_in(["module", "group"]).any():
+        return replace(table, footnotes=[*table.footnotes, _NONE])
+    return table
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "modules()",
+            (
+                "one row per module, after the module around it, by device time; then what ran "
+                "outside any"
+            ),
+            columns(
+                (
+                    "module_id parent_module depth module layer module_type row_kind inside "
+                    "module_calls call_time device_self device_total share forward_part "
+                    "backward_part rest_part host_self host_total kernels flops bytes "
+                    "allocated at_peak"
+                ),
+                module_id=("number", "number of the row"),
+                parent_module=("number", "module_id of the module around it; null for the whole"),
+                depth=("count", "number of rows around it"),
+                module=("text", "the last part of the module's path"),
+                layer=("text", "path of the module; null for rows that are none"),
+                module_type=("text", "the module's class; null if the trace does not tell"),
+                row_kind=(
+                    "text",
+                    (
+                        "whole; module; group (holds modules and is never called, such as a list "
+                        "of blocks); outside any module; or reason why there is no op"
+                    ),
+                ),
+                inside=("count", "modules inside it"),
+                module_calls=(
+                    "count",
+                    (
+                        "times that the module was called; null if the trace names it without "
+                        "ranges of it"
+                    ),
+                ),
+                call_time=(
+                    "ns",
+                    (
+                        "time on the host from the begin of the module's calls to their end, "
+                        "Python included; null if the trace has no ranges of it"
+                    ),
+                ),
+                device_self=(
+                    "ns",
+                    (
+                        "durations of the kernels, copies and sets of the ops that it called "
+                        "itself; without a GPU, their self time; null if they were not captured"
+                    ),
+                ),
+                share=("fraction", "device_total / device_total of the first row"),
+                forward_part=("ns", "part of device_total in forward ops"),
+                backward_part=("ns", "part of device_total in backward ops"),
+                rest_part=(
+                    "ns",
+                    "the rest of device_total: other directions, and time without an op",
+                ),
+                host_self=("ns", "time on the host in ops that it called itself, in any direction"),
+                host_total=("ns", "host_self of it and of the modules inside it"),
+                kernels=("count", "kernels of it and of the modules inside it"),
+                flops=(
+                    "FLOP",
+                    "FLOPs of it and of the modules inside it, as far as they are known",
+                ),
+                bytes=(
+                    "bytes",
+                    "minimum bytes moved by it and the modules inside it, as far as known",
+                ),
+                allocated=("bytes", "memory allocated by it and the modules inside it, added up"),
+                at_peak=(
+                    "bytes",
+                    "blocks of it and of the modules inside it in use at the device's peak",
+                ),
+            ),
+        ),
+    ),
+    parameters={"depth": parameters.count("the deepest level of modules", least=1, optional=True)},
+    merged=lacking.THRESHOLDS,
+    reports=(
+        Report(
+            name="modules",
+            title="Modules",
+            empty=_NONE,
+            shown=(
+                *("module", "module_type", "module_calls", "share", "device_total", "device_self"),
+                *(
+                    "forward_part",
+                    "backward_part",
+                    "host_total",
+                    "call_time",
+                    "flops",
+                    "bytes",
+                    "at_peak",
+                ),
+            ),
+            forms=(
+                Column("module_type", "class", flexible=True, rank=6),
+                Column("module_calls", "calls", count, rank=3),
+                Column("at_peak", "at the peak", size, rank=7),
+            ),
+            table=modules_table,
+            sums="device_self host_self",
+            aliases=("module",),
+        ),
+    ),
+)

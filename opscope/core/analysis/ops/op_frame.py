@@ -11,6 +11,9 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.op_times import device_column, with_descendants
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import reasons
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import Ints, depth
 from opscope.core.tables.trace import range_ids
@@ -96,3 +99,50 @@ def identity_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
 def op_rows(profile: Answers) -> pl.DataFrame:
     """The frame of every op, with texts as categories."""
     return ops_frame(profile.of(op_index))
+
+
+def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
+    """Every op instance, with its times, layer, source line, shapes and cost.
+
+    Only one op of each nest (``canonical``) has FLOPs and bytes, so that columns can be added up.
+    """
+    return profile.of(op_rows)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "ops()",
+            "one row per op instance",
+            columns(
+                (
+                    "op_id parent_id depth leaf canonical process thread device start end "
+                    "cpu_time self_time device_time op op_type direction seq forward_op_id "
+                    "layer step source range inputs outputs dtypes params matrix_flops "
+                    "vector_flops flops bytes kernels reason"
+                ),
+                parent_id=("number", "op_id of the op around it"),
+                leaf=("yes/no", "whether no op is inside it"),
+                canonical=(
+                    "yes/no",
+                    (
+                        "whether its FLOPs and bytes count: one op of each nest counts, so that "
+                        "they can be added up"
+                    ),
+                ),
+                device=("text", "the device named in the call: cpu, cuda:0 …"),
+                device_time=(
+                    "ns",
+                    (
+                        "durations of the kernels, copies and sets that the op and the ops inside "
+                        "it launched; without a GPU, self_time; null if they were not captured"
+                    ),
+                ),
+                forward_op_id=("number", "op_id of the forward op whose gradient this op computes"),
+                kernels=("count", "kernels that the op and the ops inside it launched"),
+                reason=("text", "why the device time is not known; null if it is known"),
+            ),
+        ),
+    ),
+)

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.identities import Identities, identities
 from opscope.core.analysis.ops.op_frame import identity_of
-from opscope.core.analysis.ops.ops import Ops
-from opscope.core.analysis.ops.totals import PARTIAL, SAME_OP, SUMMED, costs_of_kinds, kinds_of_ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.ops.totals import (
+    PARTIAL,
+    SAME_OP,
+    SUMMED,
+    costs_of_kinds,
+    distinct_op_sums,
+    kinds_of_ops,
+)
+from opscope.core.analysis.summary.grouped_table import EMPTY
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.names import layer_patterns
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed, running
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import combinations, compact, hand_back, pieces
 from opscope.core.tables.intervals import Ints
+from opscope.reports import units
 
 #: Rows made at a time: 120 bytes each, and as many again while they are added up.
 _ROWS: Final = 125_000
@@ -296,3 +313,117 @@ def _from_most(times: pl.Series) -> Ints:
         return np.zeros(len(times), np.int64)
     rank: Ints = (top - times).fill_null(top - times.min() + 1).to_numpy(writable=True)
     return rank
+
+
+def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
+    """Distinct calls of ops, the most device time first.
+
+    The time of nested ops is counted once. Calls outside the window in which kernels were captured are
+    separate rows, with null as device time and the reason.
+    """
+    if profile.selected is None and not profile.is_at_hand("op_sums"):
+        return pl.concat(pieces_of_ops(profile.of(op_index)))
+    return op_totals(distinct_op_sums(profile))
+
+
+def detail_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the ops by device time (self time if the device is the CPU), the longest first.
+
+    Layers that differ only in a number, such as the blocks of a transformer, share one row.
+    """
+    from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW  # loads Polars
+
+    frame, outside = report.frame(profile), 0
+    if len(profile.trace["windows"]):
+        frame, outside = _captured(frame, OUTSIDE_WINDOW)
+    frame = _over_layers(frame).sort("device_time", descending=True, nulls_last=True)
+    table = listed(report, running(frame), view)
+    notes = list(table.footnotes)
+    without = sum(profile.summary()["device_unattributed_time"].drop_nulls())
+    if without and len(frame) and not profile.cpu_only:
+        notes.append(
+            f"shares are of the time with an op; {units.time(without)} have no op (--by op)"
+        )
+    if outside:
+        notes.append(f"{outside:,} recorded calls are not in this table: {OUTSIDE_WINDOW}")
+    return replace(table, footnotes=notes)
+
+
+def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
+    """Return the totals without the rows of this ``reason``, and how many calls these rows have."""
+    outside = (frame["reason"].cast(str) == reason).fill_null(False)
+    return frame.filter(~outside), int(frame["calls"].filter(outside).sum())
+
+
+def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
+    import polars as pl
+
+    from opscope.core.tables.columns import known_sum
+
+    keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
+    sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
+    many = pl.col("layer").n_unique()
+    patterns = layer_patterns(frame["layer"].drop_nulls().unique().cast(pl.String).to_list())
+    starred = pl.col("layer").replace_strict(patterns, default=None, return_dtype=pl.String)
+    return (
+        frame.lazy()
+        .with_columns(pl.col("layer", "source").cast(pl.String))
+        .with_columns((starred if patterns else pl.col("layer")).alias("pattern"))
+        .group_by(*keys, "pattern", maintain_order=True)
+        .agg(
+            *map(known_sum, sums),
+            pl.when(many > 1)
+            .then(pl.format("{} ({})", pl.col("pattern").first(), many))
+            .otherwise(pl.col("layer").first())
+            .alias("layer"),
+            pl.col("source").first(),
+        )
+        .collect()
+    )
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "op_totals()",
+            (
+                "one row per distinct op (name, direction, layer, source line, inputs, outputs, "
+                "parameters), by device time"
+            ),
+            columns(
+                (
+                    "op op_type direction layer source inputs outputs dtypes params calls "
+                    "kernels cpu_time self_time device_time matrix_flops vector_flops flops "
+                    "bytes share reason"
+                ),
+                reason=("text", "why the device time is not known; null if it is known"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="detail",
+            title="Top ops, one row per shape",
+            empty=EMPTY,
+            shown=[
+                "share",
+                "running",
+                "device_time",
+                "calls",
+                "op",
+                "direction",
+                "inputs",
+                "outputs",
+                "layer",
+                "flops",
+                "source",
+            ],
+            table=detail_table,
+            by="shape",
+            lean=True,
+            aliases=("op", "ops"),
+        ),
+    ),
+)

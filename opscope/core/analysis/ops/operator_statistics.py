@@ -8,6 +8,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.analysis.ops.totals import summed_columns
+from opscope.core.analysis.summary.grouped_table import EMPTY
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum, matching
 
 #: What the statistics can be made of, each with the columns that tell its rows apart.
@@ -115,3 +124,142 @@ def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
         if name in frame.columns:
             found |= matching(frame[name].cast(pl.Categorical), pattern)
     return frame.filter(pl.Series(found))
+
+
+def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> pl.DataFrame:
+    """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
+
+    A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
+    op, family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError
+    for any other ``by``.
+    """
+    frame = profile.kept(
+        f"operator_statistics {by}",
+        lambda: operator_statistics(
+            summed_columns(profile, NEEDED), profile.ask("unattributed", categories=True), by
+        ),
+    )
+    return frame if search is None else having(frame, search)
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {
+    "operator": ("text", "full name of the node, if it is one of a prepared graph; else null"),
+    "operators": ("count", "number of different operators: an op's layers, directions and nodes"),
+}
+
+
+def answer_kernels(profile: Answers, *, search: str | None = None) -> pl.DataFrame:
+    """MindSpore's kernel activities: kernels by name and the op that launched them, by time.
+
+    ``search`` keeps the rows whose kernel or op has this text, in any case.
+    """
+    frame = profile.kept(
+        "kernel_activities", lambda: kernel_activities(profile.of(kernel_executions))
+    )
+    return frame if search is None else having(frame, search)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                'operator_statistics("type")',
+                "one row per op name, by time; time without an op is one row per reason",
+                columns(
+                    "op op_type calls total mean share operators reason",
+                    _WORDS,
+                    op=("text", "the op's name"),
+                    total=(
+                        "ns",
+                        (
+                            "device time of all calls, a nest's at the op that counts; without a GPU, "
+                            "self time"
+                        ),
+                    ),
+                    mean=("ns", "mean device time of one call"),
+                ),
+            ),
+            Frame(
+                'operator_statistics("operator")',
+                (
+                    "one row per op, direction, layer and node, by time; time without an op is one row "
+                    "per reason"
+                ),
+                columns(
+                    "op direction layer operator op_type calls total mean share reason",
+                    _WORDS,
+                    op=("text", "the op's name"),
+                    total=(
+                        "ns",
+                        (
+                            "device time of all calls, a nest's at the op that counts; without a GPU, "
+                            "self time"
+                        ),
+                    ),
+                    mean=("ns", "mean device time of one call"),
+                ),
+            ),
+        ),
+        parameters={
+            "by": parameters.choice("what a row is", BY),
+            "search": parameters.text("only rows that have this text"),
+        },
+        kept=False,
+        reports=(
+            Report(
+                name="operator_types",
+                title="Operator types",
+                empty=EMPTY,
+                asked={"by": "type"},
+                shown=("share", "total", "mean", "calls", "op", "op_type", "operators", "reason"),
+                lean=True,
+            ),
+            Report(
+                name="operator_names",
+                title="Operators, one row per place in the program",
+                empty=EMPTY,
+                asked={"by": "operator"},
+                shown=(
+                    "share",
+                    "total",
+                    "mean",
+                    "calls",
+                    "op",
+                    "direction",
+                    "layer",
+                    "operator",
+                    "reason",
+                ),
+                written=False,
+                lean=True,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_kernels,
+        frames=(
+            Frame(
+                "kernel_activities()",
+                "one row per kernel name and op that launched it, by time",
+                columns(
+                    "name op calls total mean max min share", op=("text", "the op that launched it")
+                ),
+            ),
+        ),
+        parameters={"search": parameters.text("only rows that have this text")},
+        merged=lacking.MEDIANS,
+        kept=False,
+        reports=(
+            Report(
+                name="kernel_activities",
+                title="Kernels by the op that launched them",
+                empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+                shown=("share", "total", "mean", "max", "min", "calls", "name", "op"),
+                gpu_only=True,
+                lean=True,
+            ),
+        ),
+    ),
+)

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.analysis.ops.operator_columns import AFTER, BEFORE, FORMS, SHOWN
 from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.summary.grouped_table import EMPTY
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import combined, compact, gather
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
@@ -248,3 +255,177 @@ def _share(part: str, hidden: str, whole: str) -> pl.Expr:
 def inclusive_times(profile: Answers) -> Inclusive:
     """The times of ops with those inside them."""
     return inclusive(profile.of(op_index), profile.of(kernel_executions))
+
+
+def answer(profile: Answers, *by: str) -> pl.DataFrame:
+    """Operators by name, as the PyTorch profiler's operator view and ``key_averages`` list them.
+
+    Every level of a nest of ops is a row: ``device_total`` and ``host_total`` contain the ops inside,
+    ``device_self`` and ``host_self`` do not, and add up to the whole; time without an op is a row for
+    each reason. An op inside another of the same row is counted once in the totals. With ``inputs``
+    each shape is a row, with ``source`` each call stack of the user's lines. ``op_totals()`` gives a
+    nest's time to the one op that counts instead. Raises ValueError for any other ``by``.
+    """
+    keys = tuple(word for word in BY if word in by)
+    without = profile.ask("unattributed", categories=True)
+    return operators(profile.of(op_index), profile.of(inclusive_times), without, keys)
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {
+    "device_mean": (
+        "ns",
+        "mean of one call's device time with the ops inside, over the captured calls",
+    ),
+    "host_mean": ("ns", "mean of one call's time on the host with the ops inside"),
+    "tensor_core_self": (
+        "fraction",
+        (
+            "part of device_self in kernels that use Tensor Cores; a lower bound if "
+            "tensor_core_undetermined_time is not 0; null if nothing shows either"
+        ),
+    ),
+    "tensor_core_total": ("fraction", "the same part of device_total"),
+    "uncaptured": ("count", "calls outside the time in which kernels were captured"),
+}
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "operators()",
+            (
+                "one row per op name, by device time of its own; time without an op is one row per "
+                "reason"
+            ),
+            columns(
+                (
+                    "op op_type calls uncaptured device_self share device_total device_mean "
+                    "host_self host_total host_mean kernels tc_eligible tensor_core_self "
+                    "tensor_core_total tensor_core_time tensor_core_undetermined_time reason"
+                ),
+                _WORDS,
+                op=("text", "the op's name"),
+                share=("fraction", "device_self / device_self of all rows"),
+                kernels=("count", "kernels that it launched itself"),
+                tc_eligible=(
+                    "yes/no",
+                    (
+                        "whether the op, or one inside it, could use Tensor Cores in some dtype; "
+                        "null for an unknown op"
+                    ),
+                ),
+                tensor_core_time=("ns", "part of device_self in kernels that use Tensor Cores"),
+                tensor_core_undetermined_time=(
+                    "ns",
+                    (
+                        "part of device_self in kernels of which neither name nor op shows whether "
+                        "they use Tensor Cores"
+                    ),
+                ),
+            ),
+        ),
+        Frame(
+            'operators("inputs")',
+            (
+                "one row per op name and inputs, by device time of its own; time without an op is "
+                "one row per reason"
+            ),
+            columns(
+                (
+                    "op inputs op_type calls uncaptured device_self share device_total "
+                    "device_mean host_self host_total host_mean kernels tc_eligible "
+                    "tensor_core_self tensor_core_total tensor_core_time "
+                    "tensor_core_undetermined_time reason"
+                ),
+                _WORDS,
+                op=("text", "the op's name"),
+                share=("fraction", "device_self / device_self of all rows"),
+                kernels=("count", "kernels that it launched itself"),
+                tc_eligible=(
+                    "yes/no",
+                    (
+                        "whether the op, or one inside it, could use Tensor Cores in some dtype; "
+                        "null for an unknown op"
+                    ),
+                ),
+                tensor_core_time=("ns", "part of device_self in kernels that use Tensor Cores"),
+                tensor_core_undetermined_time=(
+                    "ns",
+                    (
+                        "part of device_self in kernels of which neither name nor op shows whether "
+                        "they use Tensor Cores"
+                    ),
+                ),
+            ),
+        ),
+        Frame(
+            'operators("source")',
+            (
+                "one row per op name and call stack, by device time of its own; time without an op "
+                "is one row per reason"
+            ),
+            columns(
+                (
+                    "op source op_type calls uncaptured device_self share device_total "
+                    "device_mean host_self host_total host_mean kernels tc_eligible "
+                    "tensor_core_self tensor_core_total tensor_core_time "
+                    "tensor_core_undetermined_time reason"
+                ),
+                _WORDS,
+                op=("text", "the op's name"),
+                share=("fraction", "device_self / device_self of all rows"),
+                kernels=("count", "kernels that it launched itself"),
+                tc_eligible=(
+                    "yes/no",
+                    (
+                        "whether the op, or one inside it, could use Tensor Cores in some dtype; "
+                        "null for an unknown op"
+                    ),
+                ),
+                tensor_core_time=("ns", "part of device_self in kernels that use Tensor Cores"),
+                tensor_core_undetermined_time=(
+                    "ns",
+                    (
+                        "part of device_self in kernels of which neither name nor op shows whether "
+                        "they use Tensor Cores"
+                    ),
+                ),
+            ),
+        ),
+    ),
+    parameters={"by": parameters.choice("what a row is besides the name", BY, several=True)},
+    merged=lacking.MEDIANS,
+    reports=(
+        Report(
+            name="operators",
+            title="Operators, all levels of each nest",
+            empty=EMPTY,
+            shown=SHOWN,
+            forms=FORMS,
+            sums="calls device_self host_self",
+            aliases=("operator", "key_averages"),
+        ),
+        Report(
+            name="operators_by_inputs",
+            title="Operators, all levels of each nest, one row per shape",
+            empty=EMPTY,
+            asked={"by": ("inputs",)},
+            shown=(*BEFORE, "inputs", *AFTER),
+            forms=FORMS,
+            sums="calls device_self host_self",
+            written=False,
+        ),
+        Report(
+            name="operators_by_source",
+            title="Operators, all levels of each nest, one row per call stack",
+            empty=EMPTY,
+            asked={"by": ("source",)},
+            shown=(*BEFORE, "source", *AFTER),
+            forms=FORMS,
+            sums="calls device_self host_self",
+            written=False,
+        ),
+    ),
+)

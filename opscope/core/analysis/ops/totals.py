@@ -10,12 +10,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.ops.executed import ALL_FLOPS, kernel_executions
 from opscope.core.analysis.ops.identities import Identities
 from opscope.core.analysis.ops.op_frame import COST_COLUMNS, identity_of
 from opscope.core.analysis.ops.op_times import device_column, launched, self_time
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import reasons
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed, running
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, known_sum, pieces
 from opscope.core.tables.intervals import Ints
 
@@ -221,3 +227,54 @@ def summed_columns(profile: Answers, columns: Collection[str]) -> pl.DataFrame:
         if profile.is_at_hand(name):
             return profile.columns_of(name, columns)
     return distinct_op_sums(profile)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Kernels added up by name, the most time first."""
+    return kernel_totals(kernel_sums(profile.of(kernel_executions)))
+
+
+def kernel_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the kernels, each with the share of its row and of all rows up to it."""
+    frame = report.frame(profile).sort("total", descending=True, nulls_last=True)
+    return listed(report, running(frame), view)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "kernel_totals()",
+            "one row per kernel name, by time",
+            columns(
+                "name calls total mean min max share op tensor_core flops bytes",
+                op=("text", "the op that the kernel most often belongs to"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="kernel",
+            title="Top kernels",
+            empty="no kernels in this profile: no GPU was used, or kernels were not captured",
+            shown=[
+                "share",
+                "running",
+                "total",
+                "calls",
+                "mean",
+                "name",
+                "op",
+                "tensor_core",
+                "flops",
+                "bytes",
+            ],
+            table=kernel_table,
+            without_ops="by_op",
+            by="kernel",
+            gpu_only=True,
+            lean=True,
+            aliases=("kernels",),
+        ),
+    ),
+)

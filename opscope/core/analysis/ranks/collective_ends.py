@@ -6,8 +6,16 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchange_pieces
+from opscope.core.analysis.ranks.distributed import machine_errors
+from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.analysis.ranks.stragglers import NOISE
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces, each
 
@@ -154,3 +162,56 @@ def _gathered() -> Gathered:
 def _two(errors: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     ordered = errors.sort(descending=True)
     return ordered.first().alias("error"), ordered.slice(1).first().alias("next_error")
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Collectives that ranks do not leave together, beyond what their clocks explain."""
+    errors = machine_errors(profile.trace)
+    return collective_ends(profile.of(exchange_pieces), errors, profile.of(rank_names))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "collective_ends()",
+            "one row per kind of collective and group; those whose ends differ most first",
+            columns(
+                (
+                    "kind group members size compared median_apart max_apart clock_error "
+                    "differing process rank left_last reason"
+                ),
+                kind=("text", "the kind of collective"),
+                group=("text", "name of the process group"),
+                compared=("count", "collectives of which the ends of several ranks are known"),
+                median_apart=("ns", "median distance of the last rank's end from the first's"),
+                max_apart=("ns", "largest distance of the last rank's end from the first's"),
+                clock_error=(
+                    "ns",
+                    (
+                        "how far the clocks of two of the ranks may be apart at most; 0 on one "
+                        "machine; null if not known"
+                    ),
+                ),
+                differing=(
+                    "count",
+                    (
+                        "collectives whose ends are farther apart than clock_error and a "
+                        "microsecond; null if the error is not known"
+                    ),
+                ),
+                process=("number", "the process that left last most often, of those that differ"),
+                rank=("number", "the rank that left last most often, of those that differ"),
+                left_last=("count", "how many of these it left last"),
+                reason=("text", "why a value is null; null if none is"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="collective_ends",
+            title="Ends of collectives",
+            empty="no collective in which the ends of two ranks are known",
+        ),
+    ),
+)

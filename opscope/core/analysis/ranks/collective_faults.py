@@ -8,10 +8,15 @@ from typing import Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
+from opscope.core.analysis.ranks.rank_names import rank_ends
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, called
 from opscope.core.job.numbering import matched
 from opscope.core.job.timed import one_clock
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.narrow import MOST, Pieces
 
@@ -388,3 +393,108 @@ def collective_calls(profile: Answers) -> pl.DataFrame:
 def call_pieces(profile: Answers) -> Pieces:
     """The calls of collectives, matched across processes, in pieces."""
     return one_piece(matched(profile.of(collective_calls), one_clock(profile.trace)))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Collectives that some ranks never entered, or entered with another kind, size or dtype.
+
+    Only ranks that are in the profile are missed. Where collectives cannot be judged, a row without a
+    ``fault`` has the ``reason``: a profile without rows has no fault among its collectives.
+    """
+    return collective_faults(
+        profile.of(call_pieces), profile.of(rank_ends), profile.of(exchange_pieces)
+    )
+
+
+def answer_last(profile: Answers) -> pl.DataFrame:
+    """The last collective that each rank called in each group, whether it ended, and for whom it waits.
+
+    In a hang the ranks that are behind are those that the others wait for.
+    """
+    return last_collectives(profile.of(call_pieces), profile.of(rank_ends))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "collective_faults()",
+                (
+                    "one row per collective and what is wrong with it; then a row per reason why "
+                    "others are not judged"
+                ),
+                columns(
+                    (
+                        "fault group members size collective kind entered completed waited "
+                        "missing_ranks who reason"
+                    ),
+                    fault=(
+                        "text",
+                        (
+                            "not entered by all; kinds, sizes or dtypes differ; null where it cannot "
+                            "be told"
+                        ),
+                    ),
+                    group=("text", "name of the process group"),
+                    kind=("text", "the kind of collective"),
+                    entered=("count", "ranks that called it"),
+                    completed=("count", "ranks on which its end was recorded"),
+                    missing_ranks=(
+                        "text",
+                        "ranks of the group that are in the profile and did not call it",
+                    ),
+                    who=("text", "which ranks have which value"),
+                    reason=(
+                        "text",
+                        "why it cannot be told whether there is a fault; null where there is one",
+                    ),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="collective_faults",
+                title="Missing and mismatched collectives",
+                empty="no collective that some rank did not enter, or entered unlike others",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_last,
+        frames=(
+            Frame(
+                "last_collectives()",
+                "one row per process and group: the last collective that it called",
+                columns(
+                    (
+                        "process rank group members size calls collective kind bytes called ended "
+                        "waited behind waits_for reason"
+                    ),
+                    group=("text", "name of the process group"),
+                    calls=("count", "collectives of the group that it called"),
+                    kind=("text", "the kind of collective"),
+                    bytes=("bytes", "larger of input and output"),
+                    called=("ns", "when the process called it"),
+                    ended=("ns", "when it ended; null if that is not in the recording"),
+                    behind=(
+                        "count",
+                        (
+                            "collectives of the group that the farthest rank has called beyond it; "
+                            "null if it is alone"
+                        ),
+                    ),
+                    waits_for=("text", "ranks that have not called it, if it did not end"),
+                    reason=("text", "why ended is null"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="last_collectives",
+                title="Last collective of each rank",
+                empty="no collective whose group is known in this profile",
+            ),
+        ),
+    ),
+)

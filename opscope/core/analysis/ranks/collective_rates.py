@@ -6,8 +6,15 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchange_pieces
+from opscope.core.analysis.ranks.distributed import machine_errors
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.perf.ops.communication import wire_bytes
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces
 
@@ -146,3 +153,66 @@ def _wire(rows: pl.DataFrame) -> pl.Series:
         distinct.with_columns(pl.Series("wire", wire, pl.Int64)),
         on=["kind", "bytes", "size"], how="left", nulls_equal=True, maintain_order="left",
     )["wire"]  # fmt: skip
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The bandwidth of collectives by group and size, without the waiting of ranks for each other.
+
+    ``place`` says whether the group lies within a machine.
+    """
+    on = machine_errors(profile.trace).select("process", "machine")
+    return collective_rates(profile.of(exchange_pieces), on)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "collective_bandwidth()",
+            "one row per kind of collective, group and message size, by transfer time",
+            columns(
+                (
+                    "kind group members size bytes place machines compared transfer_time "
+                    "bus_bandwidth median_bandwidth best_bandwidth skewed_bandwidth reason"
+                ),
+                kind=("text", "the kind of collective"),
+                group=("text", "name of the process group"),
+                bytes=("bytes", "larger of input and output, of one rank"),
+                place=(
+                    "text",
+                    "within a machine or between machines; null unless all ranks are in the profile",
+                ),
+                machines=(
+                    "count",
+                    "machines of the group's ranks; null unless all ranks are in the profile",
+                ),
+                compared=("count", "collectives of which the times of several ranks are known"),
+                transfer_time=("ns", "the shortest time of a rank in each, added up"),
+                bus_bandwidth=(
+                    "bytes/s",
+                    (
+                        "bytes that at least cross each rank's link, as nccl-tests defines them, / "
+                        "transfer_time"
+                    ),
+                ),
+                median_bandwidth=(
+                    "bytes/s",
+                    "median over the collectives of bytes on the wire / transfer time",
+                ),
+                best_bandwidth=("bytes/s", "the most of a collective"),
+                skewed_bandwidth=(
+                    "bytes/s",
+                    "as bus_bandwidth, of the mean time of the ranks, their waiting included",
+                ),
+                reason=("text", "why a value is null; null if none is"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="collective_bandwidth",
+            title="Bandwidth of collectives without waiting",
+            empty="no collective whose time is known in this profile",
+        ),
+    ),
+)

@@ -15,6 +15,10 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
 from opscope.core.job.exchanges import GROUP, communicating
 from opscope.core.perf.ops.communication import wire_bytes
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.intervals import Ints, clip, intersect, merge
@@ -315,3 +319,167 @@ def _length(spans: tuple[Ints, Ints]) -> int:
 def communication_of_processes(profile: Answers) -> pl.DataFrame:
     """The communication of each process."""
     return own_communication(profile.attribution, profile.of(exchanges))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Communication per process: its share of the time, how much of it other work hides, and how long
+    the process waited for other ranks.
+
+    Times lie inside the window from the first captured step to the last. They are times of kernels, or
+    without a GPU of ops.
+    """
+    return communication(profile.of(communication_of_processes), profile.of(exchanges))
+
+
+def answer_collectives(profile: Answers) -> pl.DataFrame:
+    """Collectives by process group, kind, dtype and reduction, all ranks added up, by time.
+
+    The bus bandwidth follows the definition of nccl-tests.
+    """
+    return collectives(profile.of(exchanges))
+
+
+def answer_clocks(profile: Answers) -> pl.DataFrame:
+    """How each machine's clock was aligned with the first machine's, and how exactly."""
+    return clocks(profile.trace)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "communication()",
+                "one row per process that ran kernels or collectives",
+                columns(
+                    (
+                        "process rank window communication_time communication_share "
+                        "computation_time overlap_time overlap collectives message_bytes "
+                        "waiting_time"
+                    ),
+                    communication_time=(
+                        "ns",
+                        (
+                            "time inside the window during which the process was in a collective; null "
+                            "if only the collectives' calls were recorded"
+                        ),
+                    ),
+                    communication_share=("fraction", "communication_time / window"),
+                    computation_time=(
+                        "ns",
+                        (
+                            "time inside the window during which anything else ran: kernels, or ops if "
+                            "there are no kernels"
+                        ),
+                    ),
+                    overlap=(
+                        "fraction",
+                        (
+                            "part of all communication, also outside the window, during which "
+                            "something else ran"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="communication",
+                title="Communication",
+                empty="no collectives and no kernels in this profile",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_collectives,
+        frames=(
+            Frame(
+                "collectives()",
+                (
+                    "one row per process group, kind of collective, dtype and reduction, over all "
+                    "ranks, by time"
+                ),
+                columns(
+                    (
+                        "kind group members size dtype reduction calls present partial "
+                        "message_bytes time waiting_time bus_bandwidth"
+                    ),
+                    kind=("text", "kind of collective: all_reduce, all_gather, send …"),
+                    dtype=("text", "dtype of the messages"),
+                    reduction=(
+                        "text",
+                        "how the ranks' values are combined: sum, avg, max …; null if not recorded",
+                    ),
+                    calls=("count", "collectives, each counted once per rank seen in it"),
+                    present=("count", "processes that are seen in these collectives"),
+                    partial=(
+                        "count",
+                        (
+                            "collectives in which fewer processes are seen than the group has ranks: "
+                            "their waiting is that of the ranks that are seen; null if size, or which "
+                            "collectives are one, is not known"
+                        ),
+                    ),
+                    time=("ns", "time in these collectives, all ranks added up"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="collectives",
+                title="Collectives",
+                empty="no collectives in this profile",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_clocks,
+        frames=(
+            Frame(
+                "clocks()",
+                "one row per machine: how its clock was aligned with the first machine's",
+                columns(
+                    (
+                        "host processes first_rank method offset_ns drift_ppm error_ns spread_ns "
+                        "collectives"
+                    ),
+                    host=("text", "the machine's name"),
+                    first_rank=("number", "lowest rank on the machine"),
+                    method=(
+                        "text",
+                        (
+                            "how its clock was aligned: same clock, ends of collectives, sends and "
+                            "receives, Unix clocks, not aligned"
+                        ),
+                    ),
+                    offset_ns=("ns", "amount added to the machine's times to align them"),
+                    drift_ppm=(
+                        "ppm",
+                        "how much slower the machine's clock runs than the first machine's",
+                    ),
+                    error_ns=(
+                        "ns",
+                        (
+                            "largest possible error of the machine's aligned times, from the rule that "
+                            "no rank leaves a collective before all have entered it"
+                        ),
+                    ),
+                    spread_ns=(
+                        "ns",
+                        "typical time between the ends of one collective on two machines",
+                    ),
+                    collectives=("count", "collectives, or messages, used to align the clock"),
+                ),
+            ),
+        ),
+        kept=False,
+        reports=(
+            Report(
+                name="clocks",
+                title="Clocks",
+                empty="not known: this file format does not record the machines' clocks",
+                sums="",
+            ),
+        ),
+    ),
+)

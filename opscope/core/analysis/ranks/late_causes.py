@@ -10,9 +10,15 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.analysis.ranks.arrivals import PARTS
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ranks.arrivals import PARTS, arrival_pieces
+from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.analysis.ranks.stragglers import late_rows
 from opscope.core.job.exchanges import GROUP
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces, each
 
@@ -113,3 +119,47 @@ def _after(arrived: pl.DataFrame) -> pl.DataFrame:
     return arrived.select(
         "process", "kind", *_ONE, "duration", "shortest", "waiting", "since", *PARTS, before
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Why ranks enter collectives last: local compute, input, launch, or an earlier wait.
+
+    A rank that came last is compared with the one that came first, over the time since both left the
+    group's collective before; what it did longest beyond the other is the cause.
+    """
+    return late_causes(profile.of(arrival_pieces), profile.of(rank_names))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "late_causes()",
+            (
+                "one row per process and cause of its entering collectives last, by the waiting "
+                "that it caused"
+            ),
+            columns(
+                ("process rank cause last lateness caused_waiting caused_share more groups reason"),
+                last=("count", "collectives that it alone entered last, for this cause"),
+                caused_share=("fraction", "caused_waiting / that of all rows"),
+                more=(
+                    "ns",
+                    (
+                        "how much longer than the first rank it did what is the cause, since the "
+                        "group's collective before"
+                    ),
+                ),
+                groups=("count", "process groups of these collectives"),
+                reason=("text", "why the cause is not known"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="late_causes",
+            title="Why ranks are late",
+            empty="no collective with a last rank: load the traces of all ranks together",
+        ),
+    ),
+)

@@ -7,7 +7,14 @@ from typing import Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.job.exchanges import communicating
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
+from opscope.reports import units
 
 #: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …
 SCORE: Final = 3.5
@@ -133,3 +140,71 @@ def speeds_of_kernels(profile: Answers) -> pl.DataFrame:
 def sample_medians(profile: Answers) -> pl.DataFrame:
     """The medians of what was sampled of each device."""
     return sampled(profile.trace["samples"])
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Ranks that are unlike the others, by median and median absolute deviation.
+
+    Compared are the times of equal kernels (name, grid, block), and the clocks, temperatures and power
+    that were sampled. Fewer than four ranks are not judged.
+    """
+    speeds, samples = profile.of(speeds_of_kernels), profile.of(sample_medians)
+    return rank_outliers(speeds, samples, profile.of(rank_names))
+
+
+def _measured(value: object) -> str:
+    """Return four digits of a ratio; of a clock rate or a power its whole number where it has more."""
+    if not isinstance(value, float):
+        return units.UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "rank_outliers()",
+            "one row per process, device and measure; outliers first",
+            columns(
+                (
+                    "process device rank measure value typical relative z_score compared "
+                    "outlier reason"
+                ),
+                measure=("text", "kernel time, or the name of what was sampled"),
+                value=(
+                    "value",
+                    "kernel time: relative to the median of all ranks; of a sample its median",
+                ),
+                typical=("value", "median of the value over the ranks"),
+                relative=("fraction", "value / typical"),
+                z_score=(
+                    "value",
+                    (
+                        "distance from the median in robust standard deviations (0.6745 · distance "
+                        "/ MAD); null if most values are equal or too few are known"
+                    ),
+                ),
+                compared=("count", "ranks (processes and devices) that have the measure"),
+                outlier=(
+                    "yes/no",
+                    (
+                        "whether the modified z-score is above 3.5 and it is 2 % from the median; "
+                        "null for fewer than four ranks"
+                    ),
+                ),
+                reason=("text", "why it is not judged"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="rank_outliers",
+            title="Ranks unlike the others",
+            empty="no kernel that several ranks ran, and no clock, temperature or power that was sampled",
+            forms=[
+                Column(name, name.replace("_", " "), _measured)
+                for name in ("value", "typical", "z_score")
+            ],
+        ),
+    ),
+)

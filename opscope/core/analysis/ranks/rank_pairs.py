@@ -13,6 +13,10 @@ from opscope.core.analysis.ranks.splits import MOST_RANKS, record, split
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.collectives import KINETO_DTYPES
 from opscope.core.group_specs import rank_at
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import gather
 
@@ -190,3 +194,78 @@ def _divided(told: dict[str, Any], side: str, size: int | None) -> list[int]:
 def messages(profile: Answers) -> pl.DataFrame:
     """What each rank sent to each other, by collective."""
     return moved(profile.attribution, profile.of(exchanges), profile.of(rank_names))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How much each rank sent to each other: by the splits of all-to-alls, and by messages."""
+    return rank_pairs(profile.of(messages))
+
+
+def answer_loads(profile: Answers) -> pl.DataFrame:
+    """What each rank sent and received in all-to-alls and messages: uneven where its experts are."""
+    return rank_loads(profile.rank_pairs())
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "rank_pairs()",
+                "one row per kind and pair of ranks, by bytes",
+                columns(
+                    "kind source_rank target_rank calls bytes share over_mean recorded_by reason",
+                    kind=("text", "all_to_all, or send for messages"),
+                    source_rank=("number", "the rank that sent"),
+                    target_rank=("number", "the rank that received"),
+                    calls=("count", "all-to-alls, or messages"),
+                    bytes=("bytes", "bytes that moved from the one to the other"),
+                    share=("fraction", "bytes / all that the source sent"),
+                    over_mean=("fraction", "bytes / the mean of all pairs"),
+                    recorded_by=(
+                        "text",
+                        (
+                            "whose record says so: its sender's, or its receiver's if the sender's is "
+                            "missing"
+                        ),
+                    ),
+                    reason=("text", "why a rank is null"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="rank_pairs",
+                title="From rank to rank",
+                empty="no all-to-all with sizes, and no message whose ranks and size are known",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_loads,
+        frames=(
+            Frame(
+                "rank_loads()",
+                "one row per kind and rank, by what it received",
+                columns(
+                    "kind rank sent_bytes received_bytes sent_over_mean received_over_mean",
+                    kind=("text", "all_to_all, or send for messages"),
+                    sent_bytes=("bytes", "bytes that it sent to all ranks, itself included"),
+                    received_bytes=(
+                        "bytes",
+                        "bytes that it received from all ranks, itself included",
+                    ),
+                    sent_over_mean=("fraction", "sent_bytes / the mean of the ranks"),
+                    received_over_mean=("fraction", "received_bytes / the mean of the ranks"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="rank_loads",
+                title="Load of ranks",
+                empty="no all-to-all with sizes, and no message whose ranks and size are known",
+            ),
+        ),
+    ),
+)

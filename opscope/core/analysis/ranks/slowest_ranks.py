@@ -6,6 +6,15 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchange_pieces
+from opscope.core.analysis.ranks.stragglers import work_by_step
+from opscope.core.analysis.steps.step_times import step_bounds
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
+
 SLOWEST: Final = {
     "step": pl.Int64,
     "compared": pl.Int64,
@@ -60,3 +69,51 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
         .sort("step")
         .select(*SLOWEST)
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The rank with most work in each step, and how far apart the ranks' work was."""
+    return slowest_ranks(work_by_step(profile.of(step_bounds), profile.of(exchange_pieces)))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "slowest_ranks()",
+            "one row per step that several ranks have",
+            columns(
+                (
+                    "step compared process rank slowest_work median_work least_work spread "
+                    "relative_spread over_median reason"
+                ),
+                compared=("count", "ranks that have the step"),
+                process=("number", "the process with most work in it"),
+                rank=(
+                    "number",
+                    "the rank with most work in it; null if several have, or work is not known",
+                ),
+                slowest_work=(
+                    "ns",
+                    (
+                        "the rank's time in the step less its waiting in collectives; the most of "
+                        "a rank"
+                    ),
+                ),
+                median_work=("ns", "median work of the ranks in the step"),
+                least_work=("ns", "the least work of a rank in the step"),
+                spread=("ns", "slowest_work - least_work"),
+                relative_spread=("fraction", "spread / median_work"),
+                over_median=("fraction", "slowest_work / median_work"),
+                reason=("text", "why no rank is named"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="slowest_ranks",
+            title="Slowest rank by step",
+            empty="no step that several ranks have: load the traces of all ranks together",
+        ),
+    ),
+)

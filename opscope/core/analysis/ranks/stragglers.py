@@ -14,8 +14,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.steps.step_times import processes_of, steps_at
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchange_pieces
+from opscope.core.analysis.steps.step_times import processes_of, step_bounds, steps_at
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces, each
@@ -268,3 +274,112 @@ def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
         .sort("median_work", "process", descending=[True, False], nulls_last=True)
         .select(*IMBALANCE)
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Which ranks enter collectives last, how often, and how long the others wait for them."""
+    return stragglers(profile.trace, profile.of(exchange_pieces))
+
+
+def answer_waits(profile: Answers) -> pl.DataFrame:
+    """The time in collectives as waiting and transfer, by kind and group; all ranks added up."""
+    return collective_waits(profile.of(exchange_pieces))
+
+
+def answer_imbalance(profile: Answers) -> pl.DataFrame:
+    """How the work of each rank in a step compares with that of the others in the same step."""
+    return step_imbalance(profile.of(step_bounds), profile.of(exchange_pieces))
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "stragglers()",
+                "one row per process, by the waiting that it caused",
+                columns(
+                    (
+                        "process rank compared last last_share lateness median_lateness "
+                        "max_lateness caused_waiting waiting_time usual_kind"
+                    ),
+                    compared=(
+                        "count",
+                        "collectives of this process of which another rank's time is known",
+                    ),
+                    last_share=("fraction", "last / compared"),
+                    median_lateness=(
+                        "ns",
+                        "median of lateness over the collectives that it entered last",
+                    ),
+                    max_lateness=("ns", "largest lateness in one collective"),
+                    waiting_time=("ns", "its own waiting for ranks that entered later"),
+                    usual_kind=("text", "the kind of collective that it most often entered last"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="stragglers",
+                title="Stragglers",
+                empty=(
+                    "no collective in which the times of two ranks are known: load the traces of all "
+                    "ranks together"
+                ),
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_waits,
+        frames=(
+            Frame(
+                "collective_waits()",
+                "one row per kind of collective and group, by time",
+                columns(
+                    (
+                        "kind group members size calls compared time waiting_time transfer_time "
+                        "uncompared_time waiting_share"
+                    ),
+                    kind=("text", "the kind of collective"),
+                    calls=("count", "collectives, of each rank, whose time is known"),
+                    time=("ns", "times of all ranks in them added up"),
+                    uncompared_time=(
+                        "ns",
+                        "time in collectives of which no other rank's time is known",
+                    ),
+                    waiting_share=("fraction", "waiting_time / (waiting_time + transfer_time)"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="collective_waits",
+                title="Waiting in collectives",
+                empty="no collective whose time is known in this profile",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_imbalance,
+        frames=(
+            Frame(
+                "step_imbalance()",
+                "one row per process, the one with most work first",
+                columns(
+                    "process rank steps median_step median_work over_mean most_work most_work_share",
+                    steps=("count", "steps that another process has too"),
+                    median_step=("ns", "median time of its steps"),
+                    most_work=("count", "steps in which it alone had the most work"),
+                    most_work_share=("fraction", "most_work / the steps in which work is known"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="step_imbalance",
+                title="Step imbalance",
+                empty="no step that two processes have in common: load the traces of all ranks together",
+            ),
+        ),
+    ),
+)

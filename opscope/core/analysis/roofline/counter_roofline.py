@@ -12,14 +12,21 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS, beside_the_model
 from opscope.core.analysis.roofline.counter_work import counted_work
-from opscope.core.analysis.roofline.counters import Executions
+from opscope.core.analysis.roofline.counters import Executions, counter_executions
 from opscope.core.analysis.roofline.roofline import roofline
 from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.kernel_names import which_use_tensor_cores
 from opscope.core.perf.devices.of_trace import no_matrix_units
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -243,3 +250,100 @@ def _rated(made: pl.DataFrame, device: Device | None) -> pl.DataFrame:
             rated["efficiency"].set(~rated["timed"], None).alias(f"{side}_efficiency"),
         )
     return made
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The measured roofline beside the model's, by op and inputs, with the differences.
+
+    Both sides are of the same calls. A side that is not known of all of them is null, with a reason.
+    """
+    executions = profile.of(counter_executions)
+    return counter_roofline(profile.of(op_index), executions, profile.counters(), profile.device[0])
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "counter_roofline()",
+            (
+                "one row per op, inputs and direction of which kernels were measured, by duration; "
+                "kernels without an op are one row per name"
+            ),
+            columns(
+                (
+                    "op inputs direction name calls kernels duration model_flops counted_flops "
+                    "flops_difference model_bytes counted_bytes bytes_difference "
+                    "model_intensity counted_intensity model_bound counted_bound "
+                    "model_efficiency counted_efficiency model_reason counted_reason"
+                ),
+                name=("text", "the kernel's name, if its op is not known"),
+                calls=("count", "executions of the op of which kernels were measured"),
+                kernels=("count", "kernels that were measured"),
+                duration=(
+                    "ns",
+                    "durations of these kernels; null if the trace and the counters have none",
+                ),
+                model_flops=(
+                    "FLOP",
+                    "FLOPs of these calls by the cost model, without those that a mask saves",
+                ),
+                counted_flops=("FLOP", "FLOPs that counters measured, on and off the Tensor Cores"),
+                flops_difference=("fraction", "counted_flops / model_flops - 1"),
+                model_bytes=(
+                    "bytes",
+                    "minimum bytes that the ops must read and write, by the cost model",
+                ),
+                counted_bytes=(
+                    "bytes",
+                    "bytes read from and written to the device's memory, as measured",
+                ),
+                bytes_difference=("fraction", "counted_bytes / model_bytes - 1"),
+                model_intensity=("FLOP/byte", "model_flops / model_bytes"),
+                counted_intensity=("FLOP/byte", "counted_flops / counted_bytes"),
+                model_bound=(
+                    "text",
+                    "the unit that takes the longest by the model: tensor, vector, memory; latency",
+                ),
+                counted_bound=(
+                    "text",
+                    "the unit that takes the longest as measured: tensor, vector, memory; latency",
+                ),
+                model_efficiency=(
+                    "fraction",
+                    "time at the roof by the model's FLOPs and bytes / duration",
+                ),
+                counted_efficiency=(
+                    "fraction",
+                    "time at the roof by the measured FLOPs and bytes / duration",
+                ),
+                model_reason=(
+                    "text",
+                    "why the model's FLOPs or bytes are null; null if they are known",
+                ),
+                counted_reason=(
+                    "text",
+                    "why the measured FLOPs or bytes are null; null if they are known",
+                ),
+            ),
+        ),
+    ),
+    merged=lacking.EXECUTIONS,
+    reports=(
+        Report(
+            name="counter_roofline",
+            title="Roofline measured and modelled",
+            empty=EMPTY,
+            shown=(
+                *("op", "inputs", "name", "calls", "duration", "model_flops", "counted_flops"),
+                *("flops_difference", "model_bytes", "counted_bytes", "bytes_difference"),
+                *("model_intensity", "counted_intensity", "model_bound", "counted_bound"),
+                *("model_efficiency", "counted_efficiency", "counted_reason", "model_reason"),
+            ),
+            forms=FORMS,
+            table=beside_the_model,
+            gpu_only=True,
+            aliases=("measured_roofline",),
+        ),
+    ),
+)

@@ -10,7 +10,15 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS
+from opscope.core.analysis.roofline.counters import counter_executions
 from opscope.core.perf.counters import known
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 
 #: Columns of ``counted_work`` besides ``execution``: FLOP, bytes, ns; then why each group is null.
 WORK: Final = (
@@ -172,3 +180,93 @@ def _reasons() -> list[pl.Expr]:
         pl.when(pl.col("tensor_flops").is_null()).then(tensor).alias("no_tensor"),
         pl.when(pl.col("dram_bytes").is_null()).then(dram).alias("no_dram"),
     ]
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """What counters say of each kernel's work: FLOPs by precision, Tensor Cores, bytes of memory.
+
+    Only counters whose meaning is known are used. A number that they do not give is null, with a reason.
+    """
+    about = profile.counters().select(
+        "process", "device", "stream", "start", "duration", "name", "op_id",
+        pl.col("bottom_op").alias("op"),
+    )  # fmt: skip
+    executions = profile.of(counter_executions)
+    work = counted_work(executions.values, len(executions))
+    return about.with_columns(work.select(*WORK, *WHY).get_columns())
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "counter_work()",
+            "one row per kernel execution whose counters were measured",
+            columns(
+                (
+                    "process device stream start duration name op_id op f64_flops f32_flops "
+                    "f16_flops tensor_flops dram_read dram_written dram_bytes counted_time "
+                    "no_vector no_tensor no_dram"
+                ),
+                start=("ns", "start of the kernel; of its launch, if the trace has no kernels"),
+                duration=("ns", "duration of the kernel; null if the trace has no kernels"),
+                op=("text", "the innermost op around the launch"),
+                f64_flops=(
+                    "FLOP",
+                    (
+                        "f64 add, multiply and multiply-add instructions off the Tensor Cores, 2 "
+                        "for the last"
+                    ),
+                ),
+                f32_flops=("FLOP", "the same of f32"),
+                f16_flops=(
+                    "FLOP",
+                    (
+                        "the same of half precision, times 2 as each works on two values; "
+                        "compilers also move constants by such instructions, so that f32 kernels "
+                        "have some"
+                    ),
+                ),
+                tensor_flops=(
+                    "FLOP",
+                    (
+                        "operations on the Tensor Cores, where a counter counts operations or all "
+                        "matrix instructions have a known size; 0 if none ran; else null"
+                    ),
+                ),
+                dram_read=("bytes", "bytes read from the device's memory (DRAM), as measured"),
+                dram_written=("bytes", "bytes written to the device's memory (DRAM), as measured"),
+                dram_bytes=("bytes", "dram_read + dram_written"),
+                counted_time=("ns", "duration that the tool measured with the counters"),
+                no_vector=(
+                    "text",
+                    "why FLOPs off the Tensor Cores are null; null if they are known",
+                ),
+                no_tensor=("text", "why tensor_flops is null; null if it is known"),
+                no_dram=("text", "why dram_bytes is null; null if it is known"),
+            ),
+        ),
+    ),
+    merged=lacking.RUNS,
+    reports=(
+        Report(
+            name="counter_work",
+            title="Measured work of kernels",
+            empty=EMPTY,
+            shown=(
+                *(
+                    "name",
+                    "op",
+                    "f64_flops",
+                    "f32_flops",
+                    "f16_flops",
+                    "tensor_flops",
+                    "dram_bytes",
+                ),
+                *("counted_time", "no_tensor", "no_dram"),
+            ),
+            forms=FORMS,
+            gpu_only=True,
+        ),
+    ),
+)

@@ -7,7 +7,7 @@ record no kernels, to a mark with the kernel's name and to the call that launche
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -16,9 +16,16 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
 from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.roofline.counter_names import as_hta
+from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS
 from opscope.core.attribution.attribute import launching_calls
 from opscope.core.attribution.innermost_op import open_ops
 from opscope.core.perf.counters import adds_up
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import LookUp, at, compact, gather, pairs, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import range_ids
@@ -275,3 +282,98 @@ def counter_totals(found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
 def counter_executions(profile: Answers) -> Executions:
     """The executions of kernels whose hardware counters were measured."""
     return executions(profile.of(op_index))
+
+
+def answer(profile: Answers, *, names: Literal["opscope", "hta"] = "opscope") -> pl.DataFrame:
+    """Every kernel whose hardware counters were measured, with the ops around its launch.
+
+    A column for each counter, named as the counter, follows the columns below; it is null for kernels
+    of which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
+    ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
+    """
+    measured = profile.kept("counters", lambda: _measured(profile))
+    return measured if names == "opscope" else as_hta(measured)
+
+
+def _measured(profile: Answers) -> pl.DataFrame:
+    return measured_kernels(profile.of(op_index), profile.of(counter_executions))
+
+
+def answer_totals(profile: Answers) -> pl.DataFrame:
+    """The values of each counter by kernel name and innermost op."""
+    return counter_totals(profile.of(counter_executions), profile.counters())
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "counters()",
+                (
+                    "one row per kernel execution whose counters were measured; a column per counter "
+                    "follows"
+                ),
+                columns(
+                    (
+                        "process rank device stream start duration name correlation op_id "
+                        "bottom_op top_op op_stack direction layer step range reason"
+                    ),
+                    start=("ns", "start of the kernel; of its launch, if the trace has no kernels"),
+                    duration=("ns", "duration of the kernel; null if the trace has no kernels"),
+                    bottom_op=("text", "the innermost op around the launch"),
+                    top_op=("text", "the outermost op around the launch"),
+                    op_stack=(
+                        "text",
+                        (
+                            "names of the ops around the launch, from the outermost to the innermost, "
+                            "parted by |"
+                        ),
+                    ),
+                    reason=("text", "why the kernel has no op; null if it has one"),
+                ),
+            ),
+        ),
+        parameters={"names": parameters.choice("whose names the columns have", ("opscope", "hta"))},
+        kept=False,
+    ),
+    Question(
+        answer=answer_totals,
+        frames=(
+            Frame(
+                "counter_totals()",
+                "one row per kernel name, innermost op and counter, in the order of the first launch",
+                columns(
+                    "name op counter counted_kernels counted mean_count least_count most_count",
+                    op=("text", "the innermost op around the launch"),
+                    counter=("text", "the counter's name, as its tool writes it"),
+                    counted_kernels=(
+                        "count",
+                        "kernel executions of which the counter was measured",
+                    ),
+                    counted=(
+                        "value",
+                        (
+                            "sum of the values; null if the counter's values do not add up (a rate, a "
+                            "mean, a share)"
+                        ),
+                    ),
+                    mean_count=("value", "mean of the values"),
+                    least_count=("value", "smallest value"),
+                    most_count=("value", "largest value"),
+                ),
+            ),
+        ),
+        merged=lacking.RUNS,
+        reports=(
+            Report(
+                name="counters",
+                title="Hardware counters",
+                empty=EMPTY,
+                forms=FORMS,
+                gpu_only=True,
+                aliases=("counter_totals",),
+            ),
+        ),
+    ),
+)

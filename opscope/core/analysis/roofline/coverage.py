@@ -7,11 +7,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.executed import ALL_FLOPS
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.roofline.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.summary.summary import FREE
 from opscope.core.attribution.attribute import REASONS
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -213,3 +218,57 @@ def _summed(found: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("calls", "time").sum(), *map(_of_all, SCHEMA))
         .collect()
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The ops whose FLOPs or bytes are not known, with the reason, by device time.
+
+    The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
+    launch record are listed in addition.
+    """
+    sums, wholes = missing_sums(
+        profile.of(op_index), profile.of(kernel_executions), profile.of(copy_executions)
+    )
+    # without any launch recorded shares are of all device time
+    launches = profile.attribution.trace.has("calls")
+    return missing_costs(sums, wholes["launched" if launches else "all"])
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "missing_costs()",
+            "one row per op whose FLOPs or bytes are not known, by device time",
+            columns(
+                "op op_type lacks calls time share why",
+                op=(
+                    "text",
+                    (
+                        "the op; for a compiled region its name, for a kernel without an op the "
+                        "kernel's name"
+                    ),
+                ),
+                lacks=("text", "which part of the cost is not known: FLOPs, bytes, or both"),
+                calls=("count", "kernels, copies and sets; without a GPU, calls of the op"),
+                time=("ns", "their device time; without a GPU, self time"),
+                share=(
+                    "fraction",
+                    (
+                        "time / device time that has a launch record; without a GPU, time / self "
+                        "time of all ops"
+                    ),
+                ),
+                why=("text", "why the cost is not known"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="missing",
+            title="Ops without known FLOPs or bytes",
+            empty="none: the FLOPs and bytes of every op are known",
+            aliases=("missing_costs",),
+        ),
+    ),
+)

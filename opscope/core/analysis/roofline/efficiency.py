@@ -16,10 +16,16 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import captured
 from opscope.core.analysis.roofline.roofline import roofline, tick
+from opscope.core.analysis.roofline.roofs import EMPTY, SHOWN, roofline_table
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import KERNELS as COLLECTIVES
 from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.question import lacking, parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, gather, known_sum, matching
 from opscope.core.tables.trace import range_ids
 
@@ -34,6 +40,8 @@ _PRICED: Final = (
     "dtype",
     "note",
 )
+#: What a row of sums may be.
+BY: Final = ("op", "layer", "direction", "step", "range", "kernel")
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step", "range")
 #: The columns that are null for an op with missing kernels.
 _ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
@@ -274,3 +282,204 @@ def op_efficiencies(profile: Answers) -> pl.DataFrame:
     """The roofline of every execution of a canonical op."""
     kernels = profile.kernels(categories=True)
     return op_efficiency(profile.of(op_index), profile.of(op_rows), kernels, profile.device[0])
+
+
+def answer(profile: Answers, *by: str) -> pl.DataFrame:
+    """The roofline: how close ops come to the device's limits.
+
+    Without ``by``: every execution of a canonical op. With ``op``, ``layer``, ``direction``, ``step``
+    or ``range``, or several of these: sums over them. With ``kernel`` alone: sums per kernel name.
+    Efficiencies are null if the device is not known.
+    """
+    rated = profile.of(op_efficiencies)
+    if by == ("kernel",):
+        kernels = profile.kernels(categories=True)
+        return kernel_efficiency(profile.of(op_index), kernels, rated)
+    return group_efficiency(rated, *by) if by else rated
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {
+    "attainable_flops": (
+        "FLOP/s",
+        "the roof: the most FLOP/s possible at this intensity on this device",
+    ),
+    "bytes_read": ("bytes", "minimum bytes that must be read"),
+    "bytes_written": ("bytes", "minimum bytes that must be written"),
+    "fast_algorithm": (
+        "yes/no",
+        "whether a kernel's name shows Winograd or FFT, which need fewer multiplications",
+    ),
+    "ideal_time": (
+        "ns",
+        "time at the roof: the least time that its FLOPs and bytes take on this device",
+    ),
+    "incomplete": ("yes/no", "whether the trace lacks some of its kernels, so that it has no roof"),
+    "main": ("count", "kernels that do the op's own work"),
+    "masked_flops": ("FLOP", "part of matrix_flops that a causal or banded mask makes unnecessary"),
+    "note": ("text", "the cost model's remark on this call"),
+    "over": ("fraction", "part of the rated duration in calls above their roof"),
+    "over_link": (
+        "yes/no",
+        (
+            "whether most of its time moved data to or from the host or another device, so "
+            "that it has no roof"
+        ),
+    ),
+    "over_reason": (
+        "text",
+        (
+            "why it, or most of its calls, is above the roof: cache-resident, timer "
+            "resolution, fast algorithm, or modelling error"
+        ),
+    ),
+    "rated": ("fraction", "part of the duration that has a roof"),
+    "replay": (
+        "number",
+        (
+            "the CUDA call that replayed its CUDA graph, by its index among the trace's calls; "
+            "-1 outside CUDA graphs"
+        ),
+    ),
+    "serving": ("count", "kernels that only support another kernel, such as a split-K reduction"),
+}
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "efficiency()",
+            "one row per execution of a canonical op",
+            columns(
+                (
+                    "op_id op inputs direction layer step range replay duration tensor_core "
+                    "fast_algorithm kernels serving main over_link matrix_flops vector_flops "
+                    "masked_flops bytes bytes_read bytes_written dtype note intensity "
+                    "attained_flops attained_bandwidth attainable_flops ideal_time efficiency "
+                    "bound over_reason incomplete"
+                ),
+                _WORDS,
+                kernels=("count", "kernels, copies and sets of this execution"),
+                intensity=("FLOP/byte", "(matrix_flops - masked_flops + vector_flops) / bytes"),
+                attained_flops=(
+                    "FLOP/s",
+                    "(matrix_flops - masked_flops + vector_flops) / duration",
+                ),
+                attained_bandwidth=("bytes/s", "bytes / duration"),
+            ),
+        ),
+        Frame(
+            'efficiency("op")',
+            "one row per op name, by duration",
+            columns(
+                (
+                    "op calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'efficiency("kernel")',
+            "one row per kernel name, by duration",
+            columns(
+                (
+                    "name op calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+                op=("text", "the op that the kernel most often belongs to"),
+            ),
+        ),
+        Frame(
+            'efficiency("layer")',
+            "one row per layer, by duration",
+            columns(
+                (
+                    "layer calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'efficiency("direction")',
+            "one row per direction, by duration",
+            columns(
+                (
+                    "direction calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'efficiency("step")',
+            "one row per step, by duration",
+            columns(
+                (
+                    "step calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'efficiency("range")',
+            "one row per user range, by duration",
+            columns(
+                (
+                    "range calls duration matrix_flops vector_flops bytes attained_flops "
+                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                    "over_reason"
+                ),
+                _WORDS,
+            ),
+        ),
+    ),
+    parameters={"by": parameters.choice("what a row is", BY, several=True)},
+    merged=lacking.EXECUTIONS,
+    kept=False,
+    reports=(
+        Report(
+            name="roofline",
+            title="Roofline by op",
+            empty=EMPTY,
+            asked={"by": ("op",)},
+            shown=("op", *SHOWN),
+            table=roofline_table,
+            aliases=("efficiency",),
+        ),
+        Report(
+            name="roofline_kernel",
+            title="Roofline by kernel",
+            empty=EMPTY,
+            asked={"by": ("kernel",)},
+            shown=("name", "op", *SHOWN),
+            table=roofline_table,
+            gpu_only=True,
+        ),
+        Report(
+            name="roofline_layer",
+            title="Roofline by layer",
+            empty=EMPTY,
+            asked={"by": ("layer",)},
+            shown=("layer", *SHOWN),
+            table=roofline_table,
+        ),
+        Report(
+            name="roofline_step",
+            title="Roofline by step",
+            empty=EMPTY,
+            asked={"by": ("step",)},
+            shown=("step", *SHOWN),
+            table=roofline_table,
+        ),
+    ),
+)

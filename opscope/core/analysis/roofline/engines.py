@@ -8,8 +8,15 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.roofline.efficiency import op_efficiencies
 from opscope.core.attribution.specs import Specs
 from opscope.core.perf.table import columns as costs_of
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.core.tables.columns import distinct_values
@@ -316,3 +323,171 @@ def _statistics(values: pl.Series) -> dict[str, Any]:
 def engine_specs(profile: Answers) -> pl.DataFrame:
     """What ranges say of the layers of engines."""
     return Specs.of(profile.attribution.trace, profile.attribution.meaning).table
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
+
+    Times that trtexec exported are means over many runs; else they are of the layer's kernels.
+    """
+    kernels = profile.kernels(categories=True)
+    specs, rated = profile.of(engine_specs), profile.of(op_efficiencies)
+    return engine_layers(specs, kernels, profile.of(op_rows), rated)
+
+
+def _by_time(profile: Answers) -> pl.DataFrame:
+    """The engine's order, the longest first where times are known."""
+    return profile.engine_layers().sort(
+        "mean", descending=True, nulls_last=True, maintain_order=True
+    )
+
+
+def answer_runs(profile: Answers) -> pl.DataFrame:
+    """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
+    return engine_runs(profile.of(engine_specs), profile.trace["samples"])
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "engine_layers()",
+                "one row per layer of a TensorRT engine, in the engine's order",
+                columns(
+                    (
+                        "process engine layer op layer_type role precision mean median share total "
+                        "runs inputs outputs formats tactic origins matrix_flops vector_flops "
+                        "flops bytes attained_flops attained_bandwidth efficiency bound reason"
+                    ),
+                    layer=("text", "the layer's name in the engine"),
+                    op=("text", "the layer's kind: TensorRT's parameter type, else its layer type"),
+                    layer_type=(
+                        "text",
+                        "TensorRT's layer type, which says how the layer is computed",
+                    ),
+                    role=(
+                        "text",
+                        (
+                            "compute, reformat, quantize, dequantize, no-op, constant or plugin; null "
+                            "if the engine gives names only"
+                        ),
+                    ),
+                    precision=(
+                        "text",
+                        "dtype of the layer's first input; tf32 if the tactic's name says so",
+                    ),
+                    mean=("ns", "mean time of one run of the layer; null if nothing timed it"),
+                    median=("ns", "median time of one run of the layer"),
+                    share=("fraction", "total / the total of all layers of the engine"),
+                    total=("ns", "time of all runs added up"),
+                    formats=(
+                        "text",
+                        (
+                            "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; "
+                            "null if not stated"
+                        ),
+                    ),
+                    tactic=(
+                        "text",
+                        "the tactic's name: the kernel, or the family of kernels, that computes it",
+                    ),
+                    origins=("text", "layers of the original network that it computes"),
+                    matrix_flops=("FLOP", "part of flops in products and convolutions, of one run"),
+                    vector_flops=("FLOP", "part of flops in other operations, of one run"),
+                    flops=("FLOP", "operations of one run"),
+                    bytes=("bytes", "minimum bytes of one run, weights included"),
+                    attained_flops=("FLOP/s", "flops / mean"),
+                    attained_bandwidth=("bytes/s", "bytes / mean"),
+                    efficiency=("fraction", "time at the roof / time taken"),
+                    reason=("text", "why flops is null"),
+                ),
+            ),
+        ),
+        merged=lacking.RUNS,
+        reports=(
+            Report(
+                name="engine_layers",
+                title="Layers of TensorRT engines, by time",
+                empty=(
+                    "no TensorRT engine is described (trtexec --exportLayerInfo, or --model beside a "
+                    "trace)"
+                ),
+                shown=[
+                    "layer",
+                    "share",
+                    "mean",
+                    "op",
+                    "role",
+                    "precision",
+                    "formats",
+                    "flops",
+                    "efficiency",
+                    "tactic",
+                    "origins",
+                ],
+                aliases=("tensorrt", "trt_layers"),
+                arranged=_by_time,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_runs,
+        frames=(
+            Frame(
+                "engine_runs()",
+                "one row per measure of a TensorRT engine's runs, and where it comes from",
+                columns(
+                    (
+                        "process engine measure measured runs min max mean median p90 p95 p99 "
+                        "total wall_time throughput"
+                    ),
+                    measured=(
+                        "text",
+                        (
+                            "recorded: computed from the runs of a timing file, without those that "
+                            "warm up; stated: by trtexec's summary"
+                        ),
+                    ),
+                    runs=("count", "runs that count"),
+                    min=("ns", "shortest of the runs"),
+                    max=("ns", "longest of the runs"),
+                    mean=("ns", "mean of the runs"),
+                    median=("ns", "median of the runs"),
+                    total=("ns", "all runs added up"),
+                    wall_time=(
+                        "ns",
+                        "from the first run's start to the last run's end, on the host's clock",
+                    ),
+                    throughput=("1/s", "runs / wall_time"),
+                ),
+            ),
+        ),
+        merged=lacking.RUNS,
+        reports=(
+            Report(
+                name="engine_runs",
+                title="Runs of TensorRT engines",
+                empty=(
+                    "no runs of a TensorRT engine (trtexec --exportTimes, its log, or TREx's "
+                    "profile.metadata.json)"
+                ),
+                shown=[
+                    "engine",
+                    "measure",
+                    "measured",
+                    "runs",
+                    "min",
+                    "mean",
+                    "median",
+                    "p90",
+                    "p95",
+                    "p99",
+                    "max",
+                    "throughput",
+                ],
+                aliases=("trt_runs",),
+            ),
+        ),
+    ),
+)

@@ -35,7 +35,7 @@ EMPTY: Final = "no op that launched work has known FLOPs or bytes; the trace may
 _DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
 
 
-def roofline(report: Report, profile: Profile, view: View) -> Table:
+def roofline_table(report: Report, profile: Profile, view: View) -> Table:
     """Return the rows by time (steps in their order), with the device's peaks and doubts below."""
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"

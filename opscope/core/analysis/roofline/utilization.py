@@ -12,8 +12,20 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.ops.windows import captured_steps
+from opscope.core.analysis.roofline.efficiency import replays
 from opscope.core.analysis.summary.summary import FREE, ended_steps
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
+from opscope.reports import units
 
 #: Forward ops that are part of no backward: if one runs in backward, it recomputes an activation.
 RECOMPUTED: Final = (
@@ -186,3 +198,94 @@ def _devices(kernels: pl.DataFrame | None) -> pl.DataFrame:
     return kernels.group_by("process").agg(
         pl.col("device").n_unique().cast(pl.Int64).alias("devices")
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
+    ops = profile.of(op_index)
+    return step_utilization(
+        # outside the window, the kernels that CUDA graphs replayed are not known
+        captured_steps(profile.trace, ended_steps(profile.attribution.trace["ranges"])),
+        profile.of(op_rows),
+        profile.device[0],
+        recomputed=pl.Series(ops.recomputed(ops.rows)),
+        kernels=None if profile.cpu_only else profile.kernels(categories=True),
+        replays=replays(ops),
+    )
+
+
+#: Below this share of known FLOPs the utilization is called a lower bound.
+_ALMOST_ALL: Final = 0.98
+
+
+def utilization_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the MFU and HFU of each step, with notes on their definition and their limits."""
+    frame = report.frame(profile)
+    device, why = profile.device
+    against = f", against {device.name}" if device is not None else f", no peak: {why}"
+    table = listed(report, frame, view, f"{report.title}{against}")
+    notes = list(table.footnotes)
+    if len(frame):
+        notes.append(
+            "MFU: model FLOPs (forward and backward once) / (wall time * dense peak of the dtype of most of "
+            "them); HFU: also counts what was computed again (activation checkpointing, the scores in an "
+            "attention's backward)"
+        )
+        if device is not None and "tf32" in device.tensor and (frame["dtype"] == "f32").any():
+            notes.append(
+                "f32 is compared with TF32's peak, which f32 can reach only if TF32 is allowed"
+            )
+        low = frame["known"].min()
+        if isinstance(low, float) and low < _ALMOST_ALL:
+            notes.append(
+                f"lower bounds: in some step the FLOPs of only {units.share(low)} of kernel time are known "
+                "(--reports missing lists the other ops)"
+            )
+        if frame["done_flops"].null_count() == len(frame):
+            notes.append("no step has an op whose FLOPs are known; the trace may have no shapes")
+    if device is not None and device.note:
+        notes.append(f"warning: {device.note}")
+    return Table(table.title, table.columns, table.rows, notes)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "utilization()",
+            "one row per step and process",
+            columns(
+                "step process time done_flops model_flops dtype peak mfu hfu known",
+                time=("ns", "wall time of the step"),
+                done_flops=("FLOP", "matrix FLOPs of the step, recomputation included"),
+                peak=("FLOP/s", "dense peak of the dtype, summed over the process's devices"),
+                mfu=(
+                    "fraction",
+                    (
+                        "model FLOPs utilization: model_flops / (time · peak); null if the peak is "
+                        "not known"
+                    ),
+                ),
+                hfu=("fraction", "hardware FLOPs utilization: done_flops / (time · peak)"),
+                known=(
+                    "fraction",
+                    (
+                        "part of the step's kernel time whose FLOPs are known; below 1, mfu and "
+                        "hfu are lower bounds"
+                    ),
+                ),
+            ),
+        ),
+    ),
+    merged=(Rows(),),
+    reports=(
+        Report(
+            name="utilization",
+            title="FLOPs utilization by step",
+            empty="no steps in this profile",
+            table=utilization_table,
+            sums="",
+            aliases=("mfu",),
+        ),
+    ),
+)

@@ -10,14 +10,25 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.steps.detected_iterations import iterated
 from opscope.core.analysis.steps.outliers import NORMAL, SCORE
+from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.analysis.steps.steps import slow_ones
 from opscope.core.analysis.steps.warm_up import LEAST_ABOVE, warm_up
 from opscope.core.attribution.known import Launched
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, nest
+from opscope.reports import units
 
 #: Part of its usual number of ops by which a stable iteration may differ.
 SAME_WORK: Final = 0.1
@@ -260,3 +271,141 @@ def _why(part: pl.DataFrame, kept: pl.DataFrame) -> str:
     if left > 0:
         why.append(f"{left} left out: slow, short, cut off or of other work")
     return ", ".join(why)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The iterations of each process: what was in each, which were warm-up, and which are stable.
+
+    They are the steps that the program marks; else what ``key`` ends (``iterations(key="aten::mean")``);
+    else what repeats in the sequence of ops, or of kernels. ``certainty`` says how sure that is; only
+    with ``is_step`` do other frames take them as steps. A process without any has one row and a reason.
+    ``stable`` marks the longest range without warm-up, slow iterations and other work: it is what to
+    compare and to select (``profile.op_totals(steps=(first, last))``).
+    """
+    part, is_step, doubts = profile.of(iterated)
+    bounds = part.of(step_bounds)
+    return iterations(part.of(op_index), bounds, is_step, doubts, not profile.cpu_only)
+
+
+def iterations_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the iterations, begins counted from the first, with the range that is recommended, and why."""
+    import polars as pl
+
+    from opscope.core.analysis.steps.iterations import stable
+
+    frame = report.frame(profile)
+    begin = pl.col("start") - pl.col("start").min()
+    shown = frame.filter(pl.col("iteration").is_not_null()).with_columns(begin.alias("start"))
+    table = listed(report, shown, view)
+    several = frame["process"].n_unique() > 1
+    notes = list(table.footnotes)
+    ranges = stable(frame)
+    for one in ranges:
+        of = f" of process {one.process}" if several else ""
+        if one.first is None:
+            notes.append(f"no stable range{of}: {one.reason}")
+        else:
+            notes.append(f"stable{of}: {one.first} to {one.last}, {one.reason}")
+    first = max((one.first for one in ranges if one.first is not None), default=None)
+    last = min((one.last for one in ranges if one.last is not None), default=None)
+    if first is not None and last is not None and first <= last:
+        notes.append(f"to see them alone: --iter-start {first} --iter-stop {last}")
+    unsure = frame.filter(pl.col("is_step") == pl.lit(False))
+    if len(unsure):
+        notes.append(
+            "not sure, so other reports have no steps unless a range of them is selected:"
+            f" {'; '.join(units.text(why) for why in unsure['reason'].drop_nulls().unique().sort())}"
+        )
+    return Table(table.title, table.columns, table.rows, list(dict.fromkeys(notes)))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "iterations()",
+            "one row per iteration and process; a process without any has one row, with a reason",
+            columns(
+                (
+                    "process rank iteration start end duration ops kernels device_time warm_up "
+                    "slow stable found_by certainty is_step reason"
+                ),
+                iteration=(
+                    "number",
+                    (
+                        "the iteration's number: the step's, or counted from 0; null for a process "
+                        "without any"
+                    ),
+                ),
+                duration=("ns", "end - start"),
+                ops=("count", "ops that began in it"),
+                kernels=("count", "kernels launched in it; null if none were captured then"),
+                device_time=(
+                    "ns",
+                    "durations of the kernels, copies and sets launched in it added up",
+                ),
+                stable=(
+                    "yes/no",
+                    (
+                        "whether it is in the longest range of iterations without warm-up, slow "
+                        "ones and other work"
+                    ),
+                ),
+                found_by=(
+                    "text",
+                    (
+                        "marked by the program; key node and its name; global_step; or what "
+                        "repeats: optimizer, function, iteration, sequence (of ops), kernels"
+                    ),
+                ),
+                certainty=(
+                    "fraction",
+                    "how sure it is that these are the iterations; null if the program marks them",
+                ),
+                is_step=(
+                    "yes/no",
+                    (
+                        "whether it is a step in all frames; otherwise only where a range of them "
+                        "is selected"
+                    ),
+                ),
+                reason=("text", "what is in doubt, or why there are none"),
+            ),
+        ),
+    ),
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="iterations",
+            title="Iterations",
+            empty="no iterations in this profile",
+            shown=[
+                "iteration",
+                "process",
+                "start",
+                "duration",
+                "ops",
+                "kernels",
+                "device_time",
+                "warm_up",
+                "slow",
+                "stable",
+                "found_by",
+                "certainty",
+            ],
+            forms=[
+                Column("start", "begin", units.time),
+                Column("duration", "duration", units.time),
+                Column("device_time", "device time", units.time),
+                Column("found_by", "by", units.text),
+                Column(
+                    "certainty",
+                    "certainty",
+                    lambda value: "" if value is None else units.share(value),
+                ),
+            ],
+            table=iterations_table,
+            written=False,
+        ),
+    ),
+)

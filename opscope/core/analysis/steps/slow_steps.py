@@ -14,7 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.steps.step_times import (
     NAMES,
     OTHER,
@@ -24,7 +26,14 @@ from opscope.core.analysis.steps.step_times import (
     processes_of,
     step_at,
 )
+from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.job.exchanges import communicating
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.tables import with_step_notes
+from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import compact, gather, pairs
 from opscope.core.tables.intervals import NONE, merge
@@ -313,3 +322,71 @@ def _labels(ops: Ops, rows: NDArray[np.signedinteger], otherwise: pl.Series | No
         op = pl.concat([op.cast(pl.String), pl.Series(texts, dtype=pl.String)])
         layer = layer.cast(pl.String).extend_constant(None, len(texts))
     return label, op, layer
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The slow steps, and what they had more of than the median of the process's other steps.
+
+    A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
+    five steps are not judged.
+    """
+    steps = profile.of(table_of_steps)
+    return slow_steps(profile.of(op_index), steps, lambda: profile.of(exchanges))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "slow_steps()",
+            "one row per slow step, part and op that took longer than usual",
+            columns(
+                (
+                    "process rank step time usual excess part part_time part_excess op layer "
+                    "op_time op_excess"
+                ),
+                time=("ns", "time from the step's start to its end"),
+                usual=("ns", "median time of the process's steps that are not slow"),
+                excess=("ns", "time - usual"),
+                part=("text", "a part of the step's time; null if none explains the excess"),
+                part_time=("ns", "time of the step in the part"),
+                part_excess=(
+                    "ns",
+                    "part_time - the median of the part over the process's other steps",
+                ),
+                op=(
+                    "text",
+                    "the op, or the call, kernel or collective if no op is known; null: none",
+                ),
+                op_time=(
+                    "ns",
+                    (
+                        "durations of the op in the step added up: device time, or self time on "
+                        "the host"
+                    ),
+                ),
+                op_excess=("ns", "op_time - the median of the op over the process's other steps"),
+            ),
+        ),
+    ),
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="slow_steps",
+            title="Slow steps",
+            empty="no slow step among those seen (fewer than five steps of a process are not judged)",
+            shown=[
+                "step",
+                "process",
+                "time",
+                "excess",
+                "part",
+                "part_excess",
+                "op",
+                "layer",
+                "op_excess",
+            ],
+            table=with_step_notes,
+        ),
+    ),
+)

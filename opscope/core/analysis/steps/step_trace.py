@@ -12,9 +12,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.ops import Ops
-from opscope.core.analysis.steps.step_phases import PHASES, Phases
-from opscope.core.analysis.steps.step_times import processes_of
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.steps.step_phases import PHASES, Phases, phases_of_steps
+from opscope.core.analysis.steps.step_times import processes_of, step_bounds
+from opscope.core.question import lacking
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -161,3 +167,59 @@ def _stated(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
         ),
         pl.when(has).then(pl.lit(STATED)).otherwise("seen_on").alias("seen_on"),
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """MindSpore's step trace: each step as iteration interval, forward and backward, and tail.
+
+    The three add up to ``time``, which runs from the end of the step before.
+    """
+    phases = profile.of(phases_of_steps)
+    return step_trace(profile.of(op_index), profile.of(step_bounds), phases)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "step_trace()",
+            "one row per step and process",
+            columns(
+                (
+                    "process rank step start forward_start backward_end end time "
+                    "iteration_interval forward_backward step_tail seen_on reason"
+                ),
+                start=(
+                    "ns",
+                    "time at which the step before ended; without one, at which the step began",
+                ),
+                forward_start=("ns", "time at which the forward pass began"),
+                backward_end=("ns", "time at which the backward pass ended"),
+                time=("ns", "end - start"),
+                iteration_interval=("ns", "from start to forward_start: the wait for data"),
+                forward_backward=("ns", "from forward_start to backward_end"),
+                step_tail=("ns", "from backward_end to end: reduction of gradients, optimizer"),
+                reason=("text", "why a part is null"),
+            ),
+        ),
+    ),
+    merged=lacking.PATTERNS,
+    reports=(
+        Report(
+            name="step_trace",
+            title="Step trace",
+            empty="no steps in this profile: opscope.step() or a callback marks them",
+            shown=[
+                "process",
+                "step",
+                "time",
+                "iteration_interval",
+                "forward_backward",
+                "step_tail",
+                "seen_on",
+                "reason",
+            ],
+            written=False,
+        ),
+    ),
+)

@@ -19,6 +19,13 @@ from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
 from opscope.core.analysis.steps.step_phases import OUTSIDE, SHOWN, Phases, phases_of_steps
 from opscope.core.analysis.steps.step_times import NAMES, OTHER, PARTS, happened, split_of
 from opscope.core.analysis.steps.warm_up import warm_up
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
+from opscope.core.question.record import Question, Rows
+from opscope.core.question.report import Report
+from opscope.core.question.tables import with_step_notes
+from opscope.core.question.words import columns
+from opscope.reports import units
 
 #: How far above the median a slow step must be at least.
 LEAST_ABOVE: Final = 0.05
@@ -230,3 +237,225 @@ def table_of_steps(profile: Answers) -> pl.DataFrame:
     return step_table(
         profile.of(op_index), lambda: profile.of(exchanges), profile.of(phases_of_steps)
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """What each step of each process took: by what the process did, and by phase.
+
+    The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
+    its kind in which nothing of an earlier column happened. A null part counts in the later ones:
+    ``unknown`` says why it is null. The phases and ``outside_phases`` add up to ``time`` too; they are
+    null if nothing shows phases. A trace without steps has one row per process, with a null ``step``.
+    """
+    return profile.of(table_of_steps).drop("seen")
+
+
+def answer_summary(profile: Answers) -> pl.DataFrame:
+    """What steps usually take, by process: the whole step, each part and each phase.
+
+    Steps that a capture's window does not hold whole are left out, unless there are no others.
+    """
+    return step_summary(profile.of(table_of_steps))
+
+
+def answer_phases(profile: Answers) -> pl.DataFrame:
+    """The phases of each step, with the device time of what was launched in each.
+
+    The times of a step's five rows add up to the step. Device times are summed durations: they may be
+    longer than the step where kernels run at once.
+    """
+    phases = profile.of(phases_of_steps)
+    return phase_table(profile.of(table_of_steps), phases, profile.of(op_index).on_device)
+
+
+QUESTION = (
+    Question(
+        answer=answer,
+        frames=(
+            Frame(
+                "steps()",
+                "one row per step and process",
+                columns(
+                    (
+                        "process rank step start end time communication_part kernel_part copy_part "
+                        "set_part runtime_part loader_part op_part other_part overlap_time "
+                        "input_phase forward_phase backward_phase optimizer_phase outside_phases "
+                        "slow warm_up unknown reason"
+                    ),
+                    step=("number", "the step's number; null for a row that is the whole process"),
+                    time=("ns", "time from the step's start to its end"),
+                    communication_part=(
+                        "ns",
+                        (
+                            "part of the step in collectives: their kernels, or without a GPU what the "
+                            "backend ran; also while other kernels ran"
+                        ),
+                    ),
+                    kernel_part=("ns", "part of the rest in which other kernels ran"),
+                    copy_part=("ns", "part of the rest in which something was copied"),
+                    set_part=("ns", "part of the rest in which memory was set"),
+                    runtime_part=(
+                        "ns",
+                        "part of the rest in a call of the GPU's runtime or driver",
+                    ),
+                    loader_part=("ns", "part of the rest in a data loader; null if none was seen"),
+                    op_part=("ns", "part of the rest in an op on the CPU"),
+                    other_part=("ns", "the rest of the step: nothing that was recorded ran"),
+                    overlap_time=(
+                        "ns",
+                        "part of communication_part during which other kernels ran",
+                    ),
+                    unknown=("text", "which parts are null, and why; null if none is"),
+                    reason=("text", "why parts are null, or that the trace has no steps"),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="steps",
+                title="Steps",
+                empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
+                shown=[
+                    "process",
+                    "step",
+                    "time",
+                    "communication_part",
+                    "kernel_part",
+                    "copy_part",
+                    "runtime_part",
+                    "loader_part",
+                    "op_part",
+                    "other_part",
+                    "forward_phase",
+                    "backward_phase",
+                    "optimizer_phase",
+                    "slow",
+                    "warm_up",
+                ],
+                forms=[
+                    Column("communication_part", "comm.", units.time),
+                    Column("kernel_part", "kernels", units.time),
+                    Column("copy_part", "copies", units.time),
+                    Column("runtime_part", "runtime", units.time),
+                    Column("loader_part", "loader", units.time),
+                    Column("op_part", "CPU ops", units.time),
+                    Column("other_part", "other", units.time),
+                    Column("forward_phase", "forward", units.time),
+                    Column("backward_phase", "backward", units.time),
+                    Column("optimizer_phase", "optimizer", units.time),
+                ],
+                table=with_step_notes,
+                sums=(
+                    "time communication_part kernel_part copy_part set_part runtime_part "
+                    "loader_part op_part other_part overlap_time forward_phase backward_phase "
+                    "optimizer_phase input_phase outside_phases"
+                ),
+                written=False,
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_summary,
+        frames=(
+            Frame(
+                "step_summary()",
+                "one row per process and part of its steps: the whole step, each part, each phase",
+                columns(
+                    (
+                        "process rank part steps total share median mad p10 p90 min max slow_steps "
+                        "left_out warm_up_steps"
+                    ),
+                    part=("text", "step for the whole step; a part of its time; or a phase"),
+                    steps=("count", "steps that are counted; 0 if the trace has none"),
+                    total=("ns", "times of all counted steps added up"),
+                    share=("fraction", "total / the time of the counted steps"),
+                    median=(
+                        "ns",
+                        "median over the steps that are no warm-up, as are the other statistics",
+                    ),
+                    mad=("ns", "median absolute deviation: the median distance from the median"),
+                    p10=("ns", "a tenth of the steps took no longer"),
+                    p90=("ns", "nine tenths of the steps took no longer"),
+                    min=("ns", "the least of a step"),
+                    max=("ns", "the most of a step"),
+                    slow_steps=(
+                        "count",
+                        "steps that were slow and no warm-up; null if too few to judge",
+                    ),
+                    left_out=(
+                        "count",
+                        (
+                            "steps that are not counted: the device was not captured, or nothing was "
+                            "recorded"
+                        ),
+                    ),
+                    warm_up_steps=(
+                        "count",
+                        (
+                            "counted steps that were warm-up: their times are in total and share only; "
+                            "null if too few to judge"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        reports=(
+            Report(
+                name="step_summary",
+                title="Steps, usual",
+                empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
+                shown=[
+                    "process",
+                    "part",
+                    "steps",
+                    "share",
+                    "median",
+                    "mad",
+                    "p10",
+                    "p90",
+                    "max",
+                    "slow_steps",
+                    "left_out",
+                    "warm_up_steps",
+                ],
+                table=with_step_notes,
+                sums="",
+            ),
+        ),
+    ),
+    Question(
+        answer=answer_phases,
+        frames=(
+            Frame(
+                "step_phases()",
+                "one row per step, process and phase",
+                columns(
+                    "process rank step phase time share device_time kernels seen_on",
+                    step=("number", "the step's number; null for a row that is the whole process"),
+                    phase=("text", "input, forward, backward, optimizer, or outside"),
+                    time=(
+                        "ns",
+                        "time of the step in the phase; null if the process was never seen in it",
+                    ),
+                    share=("fraction", "time / the step's time"),
+                    device_time=(
+                        "ns",
+                        "durations of the kernels, copies and sets launched in it added up",
+                    ),
+                    kernels=("count", "kernels launched in it"),
+                ),
+            ),
+        ),
+        merged=(Rows(),),
+        reports=(
+            Report(
+                name="step_phases",
+                title="Phases of steps",
+                empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
+                forms=[Column("device_time", "device time", units.time)],
+                sums="time device_time kernels",
+                written=False,
+            ),
+        ),
+    ),
+)

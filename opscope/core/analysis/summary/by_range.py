@@ -7,10 +7,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import ALL_FLOPS, kernel_executions
 from opscope.core.analysis.ops.kernels import launched_in
-from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import Launched
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, known_sum, pieces
 from opscope.core.tables.intervals import NONE
 
@@ -111,3 +117,41 @@ def _range_of(ops: Ops, launched: Launched) -> pl.Series:
     code = np.full(len(rows), NONE, np.int32)
     code[rows >= 0] = place
     return first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The user's ranges by device time; work counts for the innermost range that it ran in."""
+    rows = profile.of(op_rows) if profile.cpu_only else None
+    return range_totals(range_sums(profile.of(op_index), profile.of(kernel_executions), rows))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "range_totals()",
+            (
+                "one row per user range: what ran with this range as the innermost; range is null "
+                "for what ran outside all ranges"
+            ),
+            columns(
+                (
+                    "range device_time share calls kernels copies matrix_flops vector_flops "
+                    "flops bytes"
+                ),
+                calls=("count", "kernels, copies and sets; without a GPU, ops"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="range",
+            title="User ranges",
+            empty="no work in this profile",
+            shown=["range", "device_time", "share", "calls", "kernels", "copies", "flops", "bytes"],
+            by="range",
+            lean=True,
+            aliases=("ranges",),
+        ),
+    ),
+)

@@ -8,10 +8,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.summary.summary import CPU_REASONS, compiles, outside_ops
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.reasons import NO_RANGES_ON_THREAD
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import at, gather, known_sum, spread
 from opscope.core.tables.interpret import ROLE
@@ -162,3 +168,46 @@ def _open(table: pl.DataFrame, time: Ints) -> pl.Series:
     if len(table):
         row = nest(table["start"].to_numpy(), table["end"].to_numpy()).innermost(time)
     return gather(table["state"], row)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Device time without an op, by reason as in ``unattributed()``, user range, phase and thread state.
+
+    Without a GPU it is the threads' time inside steps but outside any op.
+    """
+    if profile.cpu_only:
+        sums = gap_sums_on_cpu(profile.of(op_index), profile.of(op_rows))
+    else:
+        sums = gap_sums(profile.of(op_index))
+    return gaps(sums, profile.summary()["device_time"].item() or 0)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "gaps()",
+            "one row per reason, user range, phase and thread state of device time without an op",
+            columns(
+                "reason range phase state kernels copies time share",
+                state=(
+                    "text",
+                    "what the thread did: running, or why it was off the CPU; null if not recorded",
+                ),
+                time=(
+                    "ns",
+                    "device time without an op; adds up to the summary's device_unattributed_time",
+                ),
+                share=("fraction", "time / all device time"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="gaps",
+            title="Time without an op, in detail",
+            empty="none: all time has an op",
+            sums="time kernels copies",
+        ),
+    ),
+)

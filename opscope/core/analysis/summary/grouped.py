@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
-from opscope.core.tables.columns import known_sum
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.totals import summed_ops
+from opscope.core.analysis.summary.grouped_table import EMPTY, WORTH, and_others, grouped
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.names import kernel
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.words import columns
+from opscope.core.tables.columns import known_sum, renamed
+from opscope.reports import units
 
 #: The words by which totals can be added up, each with its columns of ``totals.op_totals``.
 BY: Final = {
@@ -140,3 +152,213 @@ def _shared(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         .then(time.cum_sum() / max(whole, 1))
         .alias("running"),
     )
+
+
+def answer(profile: Answers, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
+
+    A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
+    with most of the time. ``layers`` maps layers to the names under which they are added up. Raises
+    ValueError for any other ``by``.
+    """
+    kinds = profile.ask("kinds", categories=True)
+    if by == "kind":
+        return kind_totals(kinds)
+    sums = summed_ops(profile)
+    if layers:
+        sums = sums.with_columns(renamed(sums["layer"], layers))
+    return totals_by(sums, profile.ask("unattributed", categories=True), kinds, by)
+
+
+#: Words of this question alone: unit and meaning.
+_WORDS: Final = {
+    "running": ("fraction", "sum of share over this row and all rows above it"),
+    "shapes": (
+        "count",
+        "number of different inputs of the op; the row shows the inputs with most of its time",
+    ),
+    "sources": ("count", "number of source lines; the row shows the line with most of its time"),
+}
+
+
+#: Length, in characters, of the bar of a share of 1.
+_BAR: Final = 24
+
+
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+
+
+def bar(share: object) -> str:
+    """Return a share (a fraction of 1) as a bar of at most 24 characters, to an eighth of a character."""
+    if not isinstance(share, float) or share <= 0:
+        return ""
+    whole, rest = divmod(round(min(share, 1.0) * _BAR * 8), 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")) or "▏"
+
+
+def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the kinds of work by their share of the time, each with the op that took most of its time."""
+    frame = report.frame(profile)
+    of = "CPU time" if profile.cpu_only else "device time"
+    whole = int(frame["device_time"].sum())
+    title = f"{report.title}: {units.time(whole)} of {of}, by kind of work"
+    keys = [
+        Column("share", "share", units.share),
+        Column("bar", ""),
+        Column("device_time", "time", units.time),
+        Column("kind", "kind"),
+        Column("calls", "calls" if profile.cpu_only else "kernels", units.count, rank=4),
+        Column("op", "mostly", flexible=True, rank=3, least=24, parts="words"),
+    ]
+    if frame.is_empty():
+        return Table(report.title, keys, (), (report.empty,))
+    rows = [
+        row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
+        for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
+    ]
+    return Table(title, keys, rows, _means(frame, profile.cpu_only))
+
+
+def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
+    """Return a line for each kind in ``frame`` whose name alone does not explain it.
+
+    ``on_cpu``: times are those of ops, and a session's own time is what passes between its nodes.
+    """
+    # loads Polars
+    from opscope.core.analysis.summary.summary import COMPILING
+    from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
+    from opscope.core.perf.kinds import kinds as all_kinds
+    from opscope.core.perf.registry import lookup
+
+    mostly = {row["kind"]: row["op"] for row in frame.to_dicts() if row["share"] >= WORTH}
+    means = {name: all_kinds()[name].means for name in (COPIES, OTHER, UNKNOWN, NO_OP)}
+    if mostly.get(NO_OP) == COMPILING:
+        means[NO_OP] = means[NO_OP].replace("Python,", "the compiling of programs, Python,")
+    entry = lookup(str(mostly.get(UNKNOWN))) if on_cpu else None
+    if entry is not None and entry.family in UNCLEAR_FAMILIES:
+        means[UNKNOWN] += f"; {mostly[UNKNOWN]}: what passes there between the ops that it runs"
+    return [f"{name}: {text}" for name, text in means.items() if name in mostly]
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            'totals_by("kind")',
+            "one row per kind of work, by device time",
+            columns(
+                "kind device_time share running calls op ops",
+                _WORDS,
+                calls=("count", "kernels; without a GPU, calls of the ops"),
+                op=(
+                    "text",
+                    (
+                        "the op with most of the row's time; a kernel's name or a reason if no op "
+                        "is known"
+                    ),
+                ),
+            ),
+        ),
+        Frame(
+            'totals_by("op")',
+            "one row per op and direction, by device time; time without an op is one row per reason",
+            columns(
+                (
+                    "op direction kind inputs layer source shapes layers sources device_time "
+                    "share running calls kernels self_time cpu_time flops bytes reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'totals_by("layer")',
+            "one row per layer, by device time; time without an op is one row per reason",
+            columns(
+                (
+                    "layer kind op source ops sources device_time share running calls kernels "
+                    "self_time cpu_time flops bytes reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'totals_by("source")',
+            "one row per source line, by device time; time without an op is one row per reason",
+            columns(
+                (
+                    "source kind op layer ops layers device_time share running calls kernels "
+                    "self_time cpu_time flops bytes reason"
+                ),
+                _WORDS,
+            ),
+        ),
+        Frame(
+            'totals_by("dtype")',
+            "one row per set of dtypes, by device time; time without an op is one row per reason",
+            columns(
+                (
+                    "dtypes kind op layer ops layers device_time share running calls kernels "
+                    "self_time cpu_time flops bytes reason"
+                ),
+                _WORDS,
+            ),
+        ),
+    ),
+    parameters={
+        "by": parameters.choice("what a row is", BY),
+        "layers": parameters.value("the names under which layers are added up"),
+    },
+    kept=False,
+    as_text=False,
+    reports=(
+        Report(
+            name="by_kind",
+            title="Where the time went",
+            empty="not known: no kernels and no ops were recorded",
+            asked={"by": "kind"},
+            table=by_kind_table,
+            by="kind",
+            lean=True,
+        ),
+        Report(
+            name="by_op",
+            title="Top ops, all shapes of each together",
+            empty=EMPTY,
+            asked={"by": "op"},
+            shown=["op", "kind", "inputs", "layer", "flops", "source"],
+            table=grouped,
+            by="op",
+            lean=True,
+        ),
+        Report(
+            name="by_layer",
+            title="Top layers",
+            empty=EMPTY,
+            asked={"by": "layer"},
+            shown=["layer", "kind", "op", "flops", "source"],
+            table=grouped,
+            by="layer",
+            lean=True,
+        ),
+        Report(
+            name="by_source",
+            title="Top source lines",
+            empty=EMPTY,
+            asked={"by": "source"},
+            shown=["source", "kind", "op", "layer", "flops"],
+            table=grouped,
+            by="source",
+            lean=True,
+        ),
+        Report(
+            name="by_dtype",
+            title="Top dtypes",
+            empty=EMPTY,
+            asked={"by": "dtype"},
+            shown=["dtypes", "kind", "op", "layer", "flops"],
+            table=grouped,
+            by="dtype",
+            lean=True,
+        ),
+    ),
+)

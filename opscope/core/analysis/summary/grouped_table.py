@@ -50,7 +50,7 @@ def grouped(report: Report, profile: Profile, view: View) -> Table:
     rows = [_row(row, by, key, sizes) for row in shown.to_dicts()]
     keys = [name for name in report.shown if any(row.get(name) not in (None, "") for row in rows)]
     if not rows:
-        return Table(report.title, columns([key]), (), (report.empty,))
+        return Table(report.heading, columns([key]), (), (report.empty,))
     made = [
         replace(
             column,
@@ -64,7 +64,7 @@ def grouped(report: Report, profile: Profile, view: View) -> Table:
         notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
     if any(row["flops"] is None for row in rows if not row["reason"]):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
-    return Table(report.title, made, rows, notes)
+    return Table(report.heading, made, rows, notes)
 
 
 def and_others(text: str, many: object) -> str:

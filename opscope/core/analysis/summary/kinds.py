@@ -9,9 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
+from opscope.core.analysis.ops.totals import summed_ops
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.perf import kinds as perf_kinds
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.words import columns
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import at, gather, known_sum, pieces, spread
 
@@ -187,3 +192,35 @@ def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
     )  # fmt: skip
     known = np.array(table, bool).reshape(len(distinct), len(directions))[place]
     return np.concatenate((known, np.zeros((1, len(directions)), bool)))
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Device time by kind of work (matrix products, attention …), op and direction.
+
+    If an op does not give its kind, the names of its kernels do. The times add up to the device time.
+    """
+    return answer_of(profile, summed_ops(profile))
+
+
+def answer_of(profile: Answers, sums: pl.DataFrame) -> pl.DataFrame:
+    """Return ``kinds()`` of the rows of ``op_totals()``."""
+    return op_kinds(profile.of(op_index), sums, profile.ask("unattributed", categories=True))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "kinds()",
+            (
+                "one row per kind of work, op and direction; per kernel name if the op does not "
+                "give the kind"
+            ),
+            columns(
+                "kind op direction name reason device_time calls",
+                name=("text", "the kernel's name if it decides the kind; else null"),
+                calls=("count", "kernels; without a GPU, calls of the op"),
+            ),
+        ),
+    ),
+)

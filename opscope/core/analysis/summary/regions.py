@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.ops.ops import Ops
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
+from opscope.core.question.column import Frame
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
+from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.reports import units
 
 SCHEMA: Final = {
     "region": pl.Categorical,
@@ -118,3 +127,54 @@ def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, I
         if not (above >= 0).any():
             return inside, here
         here = np.where(above >= 0, above, here)
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
+    return compiled_regions(region_sums(profile.of(op_index)))
+
+
+#: The beginning of the adapter's notes about what the compiler counted.
+_COUNTED: Final = "torch.compile: "
+
+
+def compiled_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return the compiled regions, and below them what the compiler counted."""
+    table = listed(report, report.frame(profile), view)
+    counted = [
+        f"{units.text(row['what']).removeprefix(_COUNTED)}: {units.count(row['how_many'])}"
+        for row in profile.notes().to_dicts()
+        if units.text(row["what"]).startswith(_COUNTED)
+    ]
+    return replace(table, footnotes=[*counted, *table.footnotes])
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "compiled()",
+            "one row per torch.compile region, direction, and kernel or op that ran in it",
+            columns(
+                "region direction name fused source calls time share",
+                region=("text", "the compiled region, by the number of its compilation"),
+                name=(
+                    "text",
+                    "the kernel's name; without a GPU, the op that the region's code called",
+                ),
+                fused=("text", "the ops that a generated kernel computes"),
+                time=("ns", "device time; without a GPU, the op's time on the host"),
+                share=("fraction", "time / the region's time in that direction"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="compiled",
+            title="Compiled regions",
+            empty="no compiled region in this profile: torch.compile was not used, or nothing it made ran",
+            shown=["region", "direction", "share", "time", "calls", "name", "fused", "source"],
+            table=compiled_table,
+        ),
+    ),
+)

@@ -8,11 +8,18 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.ops.executed import ALL_FLOPS
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
+from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps, captured_time
+from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import grouped, matching, pairs, pieces
@@ -429,3 +436,109 @@ def unattributed_on_cpu(summary: pl.DataFrame, compiling: int) -> pl.DataFrame:
             (pl.col("time") / whole).alias("share"),
         )
     )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """The whole profile in one row.
+
+    The columns ``device_attributed_time`` and ``device_unattributed_time`` add up to ``device_time``
+    exactly; likewise ``attributed_time`` and ``unattributed_time`` to ``kernel_time``. Without a GPU the
+    device is the CPU: its time is the ops' self time plus the threads' time inside steps but outside any
+    op. If only a window of the run was captured, kernel times are those of the window.
+    """
+    ops = profile.of(op_rows) if profile.cpu_only else None
+    return summary(
+        profile.attribution.trace, profile.of(kernel_executions), profile.of(copy_executions), ops
+    )
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "summary()",
+            "one row: the whole profile",
+            columns(
+                (
+                    "wall_time device_time device_attributed_time device_unattributed_time "
+                    "window_time window_steps device_busy kernel_time attributed_time "
+                    "unattributed_time attributed_share launched_share flops_share "
+                    "kernel_flops_share bytes_share tensor_core_time "
+                    "tensor_core_undetermined_time steps processes devices kernels copies "
+                    "files files_read own_time own_share own_steps_share"
+                ),
+                device_time=(
+                    "ns",
+                    (
+                        "durations of all kernels, copies and sets added up; without a GPU, the "
+                        "ops' self time plus the threads' time inside steps but outside any op"
+                    ),
+                ),
+                device_attributed_time=("ns", "part of device_time whose op is known"),
+                device_unattributed_time=("ns", "the rest of device_time: its op is not known"),
+                window_time=(
+                    "ns",
+                    (
+                        "length of the window in which kernels were captured; null if the run was "
+                        "not limited to a window"
+                    ),
+                ),
+                window_steps=("count", "steps inside the captured window"),
+                device_busy=(
+                    "ns",
+                    (
+                        "time during which at least one kernel, copy or set ran, summed over "
+                        "devices; without a GPU, time during which at least one op ran, summed "
+                        "over processes"
+                    ),
+                ),
+                attributed_time=("ns", "part of kernel_time whose op is known"),
+                unattributed_time=("ns", "the rest of kernel_time: its op is not known"),
+                attributed_share=("fraction", "attributed_time / kernel_time"),
+                launched_share=(
+                    "fraction",
+                    "device time that has a launch record / all device time",
+                ),
+                flops_share=(
+                    "fraction",
+                    (
+                        "launched device time whose FLOPs are known / launched device time; of all "
+                        "device time if the source records no launches"
+                    ),
+                ),
+                kernel_flops_share=(
+                    "fraction",
+                    "flops_share of kernels alone, without copies and sets, which compute nothing",
+                ),
+                bytes_share=(
+                    "fraction",
+                    "launched device time whose bytes are known / launched device time",
+                ),
+                devices=("count", "devices used"),
+                files=("count", "files given"),
+                files_read=("count", "files that could be read"),
+                own_time=(
+                    "ns",
+                    (
+                        "time that opscope itself took while it recorded: all parts, threads and "
+                        "processes"
+                    ),
+                ),
+                own_share=("fraction", "own_time / the time recorded"),
+                own_steps_share=("fraction", "part of own_time inside steps / the steps' time"),
+            ),
+        ),
+    ),
+    as_text=False,
+    reports=(
+        Report(
+            name="summary",
+            title="Summary",
+            empty="the profile is empty",
+            table=lambda report, profile, view: summary_table(profile),
+            sums="",
+            single=True,
+            lean=True,
+        ),
+    ),
+)

@@ -1,0 +1,61 @@
+"""The remarks on a trace: what is missing, inferred or wrong."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.critical.graph import assumptions
+from opscope.core.question import parameters
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
+
+
+def answer(profile: Answers, *, critical_path: bool = False) -> pl.DataFrame:
+    """The remarks on the trace by its reader and by what linked kernels to ops: what is missing, inferred
+    or wrong.
+
+    They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
+    path takes for granted, which takes the time of the path.
+    """
+    notes = profile.all_notes()
+    if not critical_path:
+        return notes
+    assumed = profile.of(assumptions)
+    rows = {
+        "severity": ["info"] * len(assumed),
+        "what": [*assumed],
+        "how_many": [*assumed.values()],
+    }
+    return pl.concat([notes, pl.DataFrame(rows, schema=notes.schema)])
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "notes()",
+            "one row per remark of the reader of the trace",
+            columns(
+                "severity what how_many",
+                severity=("text", "info, warning or error"),
+                what=("text", "what the reader of the trace found"),
+                how_many=("count", "number of records that the note is about"),
+            ),
+        ),
+    ),
+    parameters={
+        "critical_path": parameters.switch("also what the critical path takes for granted")
+    },
+    kept=False,
+    as_text=False,
+    reports=(
+        Report(
+            name="notes",
+            title="Notes",
+            empty="no notes",
+        ),
+    ),
+)

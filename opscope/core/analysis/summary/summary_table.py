@@ -1,0 +1,311 @@
+"""The table of the summary: the numbers that every report begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from opscope.core.analysis.answers import Answers
+from opscope.core.question.layout import Column, Table
+from opscope.core.question.step_notes import source_of_steps
+from opscope.core.schema import COMPILE
+from opscope.core.tables.recorded_by import recorded_by
+from opscope.reports import units
+
+
+def summary_table(profile: Answers) -> Table:
+    """Return the summary of a profile as a table."""
+    row = _first(profile.summary())
+    on_cpu = profile.cpu_only
+    lines: list[tuple[str, str, str]] = []
+
+    def line(what: str, value: str, remark: str = "") -> None:
+        lines.append((what, value, remark))
+
+    if profile.selected is not None:
+        line("selected", "", profile.selected)
+    counts = [
+        # "0 steps" would say that the program made none; the trace only marks none
+        _steps(profile, row.get("steps")) if row.get("steps") else "no steps marked",
+        _plural(row.get("processes"), "process", "processes"),
+        "" if on_cpu else _plural(row.get("devices"), "device"),
+    ]
+    line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
+    if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
+        line("  captured", units.time(row["window_time"]), _window(profile, row))
+    if on_cpu:
+        has_time = row.get("kernel_time") is not None
+        what = (
+            "time of ops, and of steps outside any op" if has_time else "no ops and no steps either"
+        )
+        line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
+    else:
+        line("device busy", units.time(row.get("device_busy")), _of_wall(row))
+        for what, value, remark in _ran(row):
+            line(what, value, remark)
+    whole = row.get("device_time")
+    for what in ("attributed", "unattributed"):
+        part = row.get(f"device_{what}_time")
+        line(f"  {what}", units.time(part), _of(part, whole))
+    for gap in profile.unattributed().to_dicts():
+        line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
+        for what, part in _parts_of(profile.gaps(), gap):
+            line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
+    launches = profile.trace.has("calls")
+    if not on_cpu and launches:
+        line(
+            "launched", units.share(row.get("launched_share")), "of device time has a launch record"
+        )
+    elif not on_cpu and whole:
+        line("launched", units.UNKNOWN, "the source records no launches")
+    origin = profile.trace.origin
+    for times in dict.fromkeys(one.get("times") for one in (origin, *origin.get("parts", ()))):
+        if times is not None:
+            line("times", "", times)
+    for one in origin.get("captures", ()):
+        line("shapes from", "", _capture(one))
+    known = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
+    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row, launches))
+    line("bytes known", units.share(row.get("bytes_share")), known)
+    if not on_cpu:
+        line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
+    told = recorded_by(profile.trace.origin)
+    if told is not None:
+        line("recorded by", *told)
+    if row.get("own_time") is not None:
+        line("opscope itself", units.time(row["own_time"]), _own(row))
+    for peak in _peaks(profile):
+        line(*peak)
+    files, read = row.get("files"), row.get("files_read")
+    title = "Summary" if read == files else f"Summary of {read} of {files} files"
+    return Table(
+        title if profile.merged_of is None else f"Summary of {profile.merged_of}",
+        [
+            Column("what", "", str, flexible=True, least=44, rank=-1),
+            Column("value", "", str),
+            Column("remark", "", _blank, flexible=True, least=24),
+        ],
+        [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
+        [*_warnings(profile), *_stepless(profile, row), *_left_out(row)],
+        headings=False,
+    )
+
+
+def _steps(profile: Answers, many: object) -> str:
+    """Return how many steps there are and, if the program does not mark them, who says so."""
+    source = source_of_steps(profile)
+    return _plural(many, "step") + (f" ({source})" if source else "")
+
+
+def _stepless(profile: Answers, row: Mapping[str, Any]) -> list[str]:
+    """Return what to do if a training was recorded without steps."""
+    if row.get("steps"):
+        return []
+    ours = any(one.startswith("opscope.") for one in profile.domains)
+    if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
+        return []
+    return [
+        "no steps were recorded: call opscope.step() at the beginning of each iteration; opscope iterations"
+        " lists what repeats"
+    ]
+
+
+def _left_out(row: Mapping[str, Any]) -> list[str]:
+    """Return what opscope's own clock does not measure; benchmarks/torch_overhead.py measures all of it."""
+    if row.get("own_time") is None:
+        return []
+    return ["opscope itself: without the time that the framework takes to call it"]
+
+
+def _own(row: Mapping[str, Any]) -> str:
+    if row.get("own_steps_share") is not None:
+        return (
+            f"in total, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
+        )
+    return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
+
+
+def _peaks(profile: Answers) -> list[tuple[str, str, str]]:
+    """Return a summary line for each device: the highest peak of any process."""
+    frame = profile.memory().sort("device", "peak_memory", descending=[False, True])
+    made = []
+    for rows in frame.partition_by("device", maintain_order=True):
+        row = rows.row(0, named=True)
+        number = row["device"]
+        what = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
+        # memory from before the recording is not included
+        remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
+        if row["reserved"]:
+            remark = f"{units.size(row['reserved'])} reserved"
+        if len(rows) > 1:
+            remark = ", ".join(filter(None, (remark, f"the highest of {len(rows)} processes")))
+        made.append((f"peak memory, {what}", units.size(row["peak_memory"]), remark))
+    return made
+
+
+def _window(profile: Answers, row: Mapping[str, Any]) -> str:
+    """Return which steps have kernels (without a GPU: ops), and why the others have none."""
+    windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
+    gives = "ops" if profile.cpu_only else "kernels"
+    bounds = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
+    if len(bounds) == 1 and row.get("steps"):
+        first, last, ended = bounds[0]
+        return f"{gives} of steps {first} to {last} only, {ended}"
+    steps = f"{row.get('window_steps') or 0:,} of {_plural(row.get('steps'), 'step')}"
+    whys = sorted(set(windows["ended"].drop_nulls().to_list()))
+    return f"{gives} of {steps if row.get('steps') else 'this time'} only: {'; '.join(whys)}"
+
+
+def _first(frame: pl.DataFrame) -> dict[str, Any]:
+    rows = frame.head(1).to_dicts()
+    return rows[0] if rows else {}
+
+
+def _blank(value: object) -> str:
+    return str(value or "")
+
+
+def _plural(number: object, one: str, many: str | None = None) -> str:
+    if not isinstance(number, int):
+        return ""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _of_wall(row: Mapping[str, Any]) -> str:
+    window, devices = row.get("window_time"), row.get("devices")
+    busy, wall = row.get("device_busy"), row.get("wall_time") if window is None else window
+    if busy is None or not wall or not devices:
+        return ""
+    what = "wall time" if window is None else "time captured"
+    return f"{units.share(busy / (wall * devices))} of the {what}" + (
+        " of each device, on average" if devices > 1 else ""
+    )
+
+
+def _file(path: object) -> str:
+    return str(path).replace("\\", "/").rpartition("/")[2] if path else "another file"
+
+
+def _capture(one: Mapping[str, Any]) -> str:
+    """Return which file was loaded for its shapes, and which file replays the CUDA graphs captured in it."""
+    own = [_plural(one["kernels"], "kernel")]
+    if one["copies"]:
+        own.append(_plural(one["copies"], "copy or set", "copies and sets"))
+    counted = f"its own {' and '.join(own)} are not counted"
+    return f"{_file(one['path'])}, whose CUDA graphs {_file(one['of'])} replays; {counted}"
+
+
+def _of(part: int | None, whole: int | None) -> str:
+    """Return a share, computed from the times: 1 minus the other share would add a rounding error."""
+    return units.share(part / whole) if part is not None and whole else ""
+
+
+def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the lines of device time, kernel time, and time of copies and sets."""
+    whole, kernels = row.get("device_time"), row.get("kernel_time")
+    if kernels is None or whole is None:
+        return [("kernel time", units.UNKNOWN, "kernels were not captured")]
+    lines = [("device time", units.time(whole), "kernels, copies and sets")]
+    named = {"kernel": "  kernel time", "copy or set": "  copy time"}
+    of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
+    # null in a profile that another version or tool stored
+    others = None if of_kernels is None or of_all is None else of_all - of_kernels
+    attributed = (of_kernels, others)
+    counts = (row.get("kernels"), row.get("copies"))
+    for (one, what), time, known, count in zip(
+        named.items(), (kernels, whole - kernels), attributed, counts, strict=True
+    ):
+        remark = [_plural(count, one, "copies and sets" if one != "kernel" else None)]
+        if time and known is not None:
+            remark.append(f"{units.share(known / time)} attributed")
+        if count or one == "kernel":
+            lines.append((what, units.time(time), ", ".join(remark)))
+    return lines
+
+
+def _among_kernels(row: Mapping[str, Any], launches: bool) -> str:
+    """Return the share among kernels alone, if there are copies too: their FLOPs are known to be 0."""
+    share = row.get("kernel_flops_share")
+    if share is None or not row.get("copies"):
+        return ""
+    return f"; {units.share(share)} of {'launched ' if launches else ''}kernel time"
+
+
+def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
+    share = "" if gap.get("share") is None else units.share(gap["share"])
+    if on_cpu:
+        return share
+    kernels = _plural(gap.get("kernels") or None, "kernel")
+    copies = _plural(gap.get("copies") or None, "copy or set", "copies and sets")
+    return ", ".join(filter(None, (share, kernels, copies)))
+
+
+#: The number of parts of a gap that the summary names.
+_PARTS: Final = 3
+
+
+def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the largest parts of the time with one reason, and the rest as one; [] if no part has a name."""
+    parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
+    named = [(_part(row), row) for row in parts]
+    if not any(name for name, _ in named):
+        return []
+    from opscope.core.analysis.summary.summary import COMPILING  # loads Polars
+
+    if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
+        return []  # the phase says what the reason does
+    most = (
+        len(named) if len(named) <= _PARTS + 1 else _PARTS
+    )  # a fourth part takes the line that "1 more" would
+    shown: list[tuple[str, Mapping[str, Any]]] = [
+        (name or "no phase, no range", row) for name, row in named[:most]
+    ]
+    rest = parts[most:]
+    if rest:
+        sums = {
+            key: sum(row[key] for row in rest)
+            if all(row[key] is not None for row in rest)
+            else None
+            for key in ("kernels", "copies", "time", "share")
+        }
+        shown.append((f"{len(rest)} more (--reports gaps)", sums))
+    return shown
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    """Return a part's name, such as ``in 'evaluate', backward, off the CPU: futex``; "" if it has none."""
+    inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
+    labels = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
+    return ", ".join(filter(None, (*inside, *labels)))
+
+
+def _tensor_share(row: Mapping[str, Any]) -> str:
+    used, whole = row.get("tensor_core_time"), row.get("kernel_time")
+    return units.share(used / whole if used is not None and whole else None)
+
+
+def _tensor_remark(row: Mapping[str, Any]) -> str:
+    """Return what the share refers to, and for how much time the use of Tensor Cores is not known."""
+    used = row.get("tensor_core_time")
+    remark = "of kernel time is in kernels that use them"
+    if used:
+        remark = f"of kernel time, {units.time(used)}, is in kernels that use them"
+    rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
+    if not rest or not whole:
+        return remark
+    return f"{remark}; for {units.share(rest / whole)} ({units.time(rest)}) it is not known"
+
+
+def _warnings(profile: Answers) -> list[str]:
+    """Return the warnings about the trace, equal ones once; ``opscope doctor FILE`` shows all notes."""
+    counts: dict[tuple[str, str], int] = {}
+    for row in profile.notes().to_dicts():
+        if row["severity"] != "info":
+            key = (row["severity"], row["what"])
+            counts[key] = counts.get(key, 0) + (row["how_many"] or 1)
+    return [
+        f"{severity}: {units.text(what)}" + (f" ({units.count(times)})" if times > 1 else "")
+        for (severity, what), times in sorted(counts.items())
+    ]

@@ -1,0 +1,54 @@
+"""The device time without an op, by reason."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.totals import unattributed, unattributed_sums
+from opscope.core.analysis.summary.summary import compiling_time, unattributed_on_cpu
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question
+from opscope.core.question.report import Report
+from opscope.core.question.words import columns
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """Device time without an op: one row per reason, from a closed list, by time."""
+    summary = profile.summary()
+    if profile.cpu_only:
+        trace = profile.attribution.trace  # with steps that were inferred
+        compiling = compiling_time(trace, lambda: profile.of(op_rows))
+        return unattributed_on_cpu(summary, compiling)
+    sums = unattributed_sums(profile.of(kernel_executions), profile.of(copy_executions))
+    return unattributed(sums, int(summary["device_time"].item() or 0))
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "unattributed()",
+            "one row per reason why device time has no op",
+            columns(
+                "reason kernels copies kernel_time time share",
+                kernel_time=("ns", "part of time spent in kernels"),
+                time=(
+                    "ns",
+                    "device time without an op; adds up to the summary's device_unattributed_time",
+                ),
+                share=("fraction", "time / all device time"),
+            ),
+        ),
+    ),
+    reports=(
+        Report(
+            name="unattributed",
+            title="Time without an op, by reason",
+            empty="none: all time has an op",
+            sums="time kernels copies",
+        ),
+    ),
+)
