@@ -1,4 +1,4 @@
-"""Profile: a trace that answers every question by a method, selects parts of itself, and saves what it knows."""
+"""Profile: a trace that answers each question by a method, selects parts of itself, and saves itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opscope.core.analysis.ops.executed import copy_executions, kernel_execution
 from opscope.core.analysis.ops.op_analyse import op_analyse
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.selection import Selection, select
-from opscope.core.analysis.ops.totals import summed_columns, summed_ops
+from opscope.core.analysis.ops.totals import distinct_texts, summed_columns
 from opscope.core.analysis.ops.windows import event_bounds
 from opscope.core.analysis.steps.detected_iterations import BY_KEY, by_key, iterated
 from opscope.core.analysis.steps.key_ops import Key, key_ops, unknown_key
@@ -172,7 +172,7 @@ class Profile(Answers):
 
     def distinct(self, column: str) -> list[str]:
         """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
-        return sorted(distinct_values(summed_ops(self)[column]).drop_nulls().cast(pl.String))
+        return distinct_texts(self, column)
 
     def op_analyse(self, op_name: str | Sequence[str], device_id: int = 0) -> str:
         """Return the times of operators by the shapes of their inputs, as JSON in MindSpore's form.

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import polars as pl
 
-from opscope.core.advice import ask
+from opscope.core.advice import advised, ask
 from opscope.core.advice.said import said_by
 from opscope.core.analysis.answers import Answers
-from opscope.core.question import parameters
+from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.record import Question
 from opscope.core.question.report import Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
-from opscope.reports import advised, units
 
 
 def answer(profile: Answers, detectors: Sequence[str] | None = None) -> pl.DataFrame:

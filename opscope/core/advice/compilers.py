@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.advice.finding import Answers
+from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.tables.columns import distinct_values
@@ -31,7 +32,9 @@ def compiled_by(answers: Answers) -> str | None:
     made = names.filter(names.str.contains(_GENERATED_KERNELS))
     if len(made):
         return f"{len(made):,} generated kernels, such as {made.sort()[0]}"
-    families = distinct_values(answers.op_columns("op_type")["op_type"]).cast(pl.String)
+    families = distinct_values(
+        summed_columns(answers, ("op_type",)).select("op_type")["op_type"]
+    ).cast(pl.String)
     if families.is_in(_FAMILIES).any():
         return "ops that XLA or another compiler fused"
     processes = answers.trace["processes"]

@@ -21,6 +21,7 @@ from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ranks import stragglers
 from opscope.core.analysis.steps.step_times import step_bounds
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question
@@ -28,7 +29,6 @@ from opscope.core.question.report import Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.gathered import one_piece
-from opscope.reports import units
 
 
 def facts(profile: Answers) -> Facts:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answers, Edit, Floats
 from opscope.core.advice.saying import ms, share
+from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import any_matches, compact
 from opscope.core.tables.intervals import Ints
@@ -123,7 +124,13 @@ def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
 
     It spares most profiles the frame of all ops, where a detector looks for a few.
     """
-    totals = answers.op_columns("op", "direction")
+    totals = summed_columns(
+        answers,
+        (
+            "op",
+            "direction",
+        ),
+    ).select("op", "direction")
     if direction is not None:
         totals = totals.filter(pl.col("direction") == direction)
     return any_matches(totals["op"], pattern)

@@ -70,8 +70,8 @@ class Answers(Questions):
     def ask(self, question: Question | str, *given: Any, **named: Any) -> pl.DataFrame:
         """Return the answer to a question, its parameters given as to its method.
 
-        ``categories``: texts stay categories. Raises KeyError for an unknown name, TypeError for wrong arguments, and ValueError
-        (``WrongParameter``) for a wrong value.
+        ``categories``: texts stay categories. Raises KeyError for an unknown name, TypeError for wrong
+        arguments, and ValueError (``WrongParameter``) for a wrong value.
         """
         if isinstance(question, str):
             question = registry.question(question)

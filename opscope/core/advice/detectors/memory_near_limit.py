@@ -11,6 +11,7 @@ from opscope.core.advice import allocator_calls
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.tables.columns import any_matches
 
 #: The part of the device's memory: that of the PyTorch profiler's plug-in.
@@ -136,7 +137,13 @@ def _edit(calls: pl.DataFrame) -> Edit:
 
 def _recommendation(answers: Answers, kinds: list[str]) -> str:
     used = framework(answers)
-    ops = answers.op_columns("op", "direction")
+    ops = summed_columns(
+        answers,
+        (
+            "op",
+            "direction",
+        ),
+    ).select("op", "direction")
     if any_matches(ops["op"], "(?i)vllm"):
         return (
             "vLLM reserves the memory it is told to: LLM(…, gpu_memory_utilization=…) lower, if other work"

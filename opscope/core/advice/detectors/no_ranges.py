@@ -9,6 +9,7 @@ import polars as pl
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
+from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.tables.columns import distinct_values
 
 #: Families of ranges that are no ops of a framework.
@@ -35,7 +36,7 @@ def find(answers: Answers) -> Answer:
             else "no kernels were recorded"
         )
     summary = answers.summary()
-    families = distinct_values(answers.op_columns("op_type")["op_type"])
+    families = distinct_values(summed_columns(answers, ("op_type",)).select("op_type")["op_type"])
     families = families.cast(pl.String).drop_nulls()
     if summary["attributed_time"].item() or not families.is_in(_NO_OPS).all():
         return []

@@ -10,6 +10,7 @@ from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
+from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ranks.splits import record, split
 from opscope.core.tables.columns import any_matches, matching
 
@@ -26,7 +27,13 @@ def find(answers: Answers) -> Answer:
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
         return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
-    names = answers.op_columns("op", "layer")
+    names = summed_columns(
+        answers,
+        (
+            "op",
+            "layer",
+        ),
+    ).select("op", "layer")
     named = any(
         any_matches(column, _EXPERTS) for column in (names["op"], names["layer"], ranges["text"])
     )
@@ -39,7 +46,18 @@ def find(answers: Answers) -> Answer:
             )
         return []
     splits, cut = _splits(answers)
-    layers = _layers(answers.op_columns("op", "layer", "device_time", "self_time", "flops"))
+    layers = _layers(
+        summed_columns(
+            answers,
+            (
+                "op",
+                "layer",
+                "device_time",
+                "self_time",
+                "flops",
+            ),
+        ).select("op", "layer", "device_time", "self_time", "flops")
+    )
     if splits.is_empty() and layers.is_empty():
         return CannotTell(
             "the profile has experts, but neither the splits of all-to-alls nor a layer for each expert: how"

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.question.layout import Table
-
-from .report import Report, View
-from .tables import listed
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
 
 EMPTY: Final = "nothing in this profile has times"
 _PREFIX: Final = "critical path: "
 
 
-def with_notes(report: Report, profile: Profile, view: View) -> Table:
+def with_notes(report: Report, profile: Answers, view: View) -> Table:
     """Return the report's table with the notes on what was inferred below it."""
     frame = report.frame(profile)
     table = listed(report, frame, view)
     return replace(table, footnotes=[*table.footnotes, *notes(profile)])
 
 
-def notes(profile: Profile) -> list[str]:
+def notes(profile: Answers) -> list[str]:
     """Return what the profile's critical path infers or lacks, a sentence each, with how many times."""
     return [
         f"{what.removeprefix(_PREFIX)} ({many:,})"

@@ -27,7 +27,7 @@ from opscope.core.analysis.ops.executed import uses_tensor_cores
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import bounds, captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
-from opscope.core.question import lacking, parameters
+from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.record import Question, Rows
@@ -38,7 +38,6 @@ from opscope.core.tables.columns import gather, pieces
 from opscope.core.tables.intervals import NONE, Ints, in_order, intersect, merge
 from opscope.core.tables.lanes import numbered_by, rows_of
 from opscope.core.tables.trace import Trace
-from opscope.reports import units
 
 #: The columns of ``kernels`` that are needed.
 NEEDED: Final = ("process", "device", "start", "end", "call_start", "tensor_core")

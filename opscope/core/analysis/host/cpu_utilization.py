@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.host.input_waits import ended
 from opscope.core.analysis.ops.op_frame import op_rows
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question
@@ -32,7 +32,6 @@ from opscope.core.schema import (
 )
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
-from opscope.reports import units
 
 #: Fewest samples from which an op's mean is given.
 LEAST: Final = 3
@@ -438,8 +437,8 @@ QUESTION = (
                 empty=(
                     "the processors were not sampled: opscope samples them from 0.2 s of a recording "
                     "on, unless psutil"
-                )
-                " is missing or --samples 0 says not to",
+                    " is missing or --samples 0 says not to"
+                ),
                 forms=[Column("cores", "cores", units.ratio)],
                 sums="",
                 written=False,
@@ -511,8 +510,8 @@ QUESTION = (
                 empty=(
                     "the processors were not sampled: opscope samples them from 0.2 s of a recording "
                     "on, unless psutil"
-                )
-                " is missing or --samples 0 says not to",
+                    " is missing or --samples 0 says not to"
+                ),
                 forms=[Column("cores", "cores", units.ratio)],
             ),
         ),

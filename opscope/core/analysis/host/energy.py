@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.host.input_waits import ended
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question
@@ -18,7 +18,6 @@ from opscope.core.question.report import Report
 from opscope.core.question.words import columns
 from opscope.core.schema import GPU_ENERGY, GPU_POWER
 from opscope.core.tables.trace import Trace
-from opscope.reports import units
 
 ENERGY: Final = {
     "process": pl.Int32,

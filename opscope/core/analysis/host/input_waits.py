@@ -565,8 +565,8 @@ QUESTION = (
                 empty=(
                     "no data loader was seen: opscope sees PyTorch's DataLoader, tf.data, "
                     "MindSpore's dataset, Hugging"
-                )
-                " Face's datasets and Grain; put other input in: with opscope.annotate('input', 'phase')",
+                    " Face's datasets and Grain; put other input in: with opscope.annotate('input', 'phase')"
+                ),
                 shown=[
                     "process",
                     "share",

@@ -11,7 +11,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question, Rows
@@ -21,7 +21,6 @@ from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import Trace
-from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 #: Reasons why memory in use at the peak has no op.

@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.memory.memory_blocks import ordered
-from opscope.core.question import lacking, parameters
+from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question
@@ -19,7 +19,6 @@ from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
-from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 CURVE: Final = {

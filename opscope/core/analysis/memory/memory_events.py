@@ -13,7 +13,7 @@ from opscope.core.analysis.memory.memory import of_memory
 from opscope.core.analysis.memory.memory_blocks import blocks
 from opscope.core.analysis.memory.memory_kinds import BEFORE, RULES, UNKNOWN, UNTOLD, block_rules
 from opscope.core.analysis.ops.ops import Ops
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question
@@ -22,7 +22,6 @@ from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.reports import units
 
 _PLACE: Final = ("process", "device")
 EVENTS: Final = {

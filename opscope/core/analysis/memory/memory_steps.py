@@ -12,14 +12,13 @@ from opscope.core.analysis.memory.memory import of_memory
 from opscope.core.analysis.memory.memory_blocks import blocks
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.summary.summary import ended_steps
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question
 from opscope.core.question.report import Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather
-from opscope.reports import units
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 STEPS: Final = {

@@ -23,6 +23,7 @@ from opscope.core.analysis.ops.totals import (
     kinds_of_ops,
 )
 from opscope.core.analysis.summary.grouped_table import EMPTY
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns
@@ -32,7 +33,6 @@ from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import combinations, compact, hand_back, pieces
 from opscope.core.tables.intervals import Ints
-from opscope.reports import units
 
 #: Rows made at a time: 120 bytes each, and as many again while they are added up.
 _ROWS: Final = 125_000

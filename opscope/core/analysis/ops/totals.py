@@ -22,7 +22,7 @@ from opscope.core.question.record import Question
 from opscope.core.question.report import Report, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import gather, known_sum, pieces
+from opscope.core.tables.columns import distinct_values, gather, known_sum, pieces
 from opscope.core.tables.intervals import Ints
 
 #: Two op instances are the same op in a table of totals if these columns are equal.
@@ -218,6 +218,11 @@ def summed_ops(profile: Answers) -> pl.DataFrame:
     if profile.is_at_hand("op_totals"):
         return profile.ask("op_totals", categories=True)
     return distinct_op_sums(profile)
+
+
+def distinct_texts(profile: Answers, column: str) -> list[str]:
+    """Return the distinct texts of a column of ``op_totals()`` (``layer``, ``direction`` …), sorted."""
+    return sorted(distinct_values(summed_ops(profile)[column]).drop_nulls().cast(pl.String))
 
 
 def summed_columns(profile: Answers, columns: Collection[str]) -> pl.DataFrame:

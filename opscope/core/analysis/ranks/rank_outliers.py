@@ -9,12 +9,12 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.job.exchanges import communicating
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question
 from opscope.core.question.report import Report
 from opscope.core.question.words import columns
-from opscope.reports import units
 
 #: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …
 SCORE: Final = 3.5

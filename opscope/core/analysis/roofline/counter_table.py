@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.roofline.roofs import about
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
-
-from .report import Report, View
-from .roofs import about
-from .tables import listed
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
 
 EMPTY: Final = (
     "no hardware counters in this profile: measure them with ncu, or with opscope run --counters"
@@ -75,7 +72,7 @@ FORMS: Final = (
 )
 
 
-def beside_the_model(report: Report, profile: Profile, view: View) -> Table:
+def beside_the_model(report: Report, profile: Answers, view: View) -> Table:
     """Return the rows with the device's peaks below."""
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from opscope.core.analysis.answers import Answers
 from opscope.core.question import units
 from opscope.core.question.layout import Table
-
-from .report import Report, View
-from .tables import listed
+from opscope.core.question.report import Report, View
+from opscope.core.question.tables import listed
 
 if TYPE_CHECKING:
     import polars as pl
 
     from opscope.core.perf.devices.peaks import Device
-    from opscope.profile import Profile
 
 #: The columns shown; the files also have the sums of FLOPs and bytes.
 SHOWN: Final = (
@@ -35,7 +34,7 @@ EMPTY: Final = "no op that launched work has known FLOPs or bytes; the trace may
 _DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f6", "f4", "i8")
 
 
-def roofline_table(report: Report, profile: Profile, view: View) -> Table:
+def roofline_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the rows by time (steps in their order), with the device's peaks and doubts below."""
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"

@@ -19,13 +19,13 @@ from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.roofline.efficiency import replays
 from opscope.core.analysis.summary.summary import FREE, ended_steps
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.record import Question, Rows
 from opscope.core.question.report import Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
-from opscope.reports import units
 
 #: Forward ops that are part of no backward: if one runs in backward, it recomputes an activation.
 RECOMPUTED: Final = (

@@ -19,7 +19,7 @@ from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.analysis.steps.steps import slow_ones
 from opscope.core.analysis.steps.warm_up import LEAST_ABOVE, warm_up
 from opscope.core.attribution.known import Launched
-from opscope.core.question import lacking
+from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question
@@ -28,7 +28,6 @@ from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, nest
-from opscope.reports import units
 
 #: Part of its usual number of ops by which a stable iteration may differ.
 SAME_WORK: Final = 0.1

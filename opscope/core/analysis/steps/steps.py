@@ -19,13 +19,13 @@ from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
 from opscope.core.analysis.steps.step_phases import OUTSIDE, SHOWN, Phases, phases_of_steps
 from opscope.core.analysis.steps.step_times import NAMES, OTHER, PARTS, happened, split_of
 from opscope.core.analysis.steps.warm_up import warm_up
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
 from opscope.core.question.record import Question, Rows
 from opscope.core.question.report import Report
 from opscope.core.question.tables import with_step_notes
 from opscope.core.question.words import columns
-from opscope.reports import units
 
 #: How far above the median a slow step must be at least.
 LEAST_ABOVE: Final = 0.05

@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.totals import summed_ops
 from opscope.core.analysis.summary.grouped_table import EMPTY, WORTH, and_others, grouped
-from opscope.core.question import parameters
+from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
@@ -18,7 +18,6 @@ from opscope.core.question.record import Question
 from opscope.core.question.report import Report, View
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum, renamed
-from opscope.reports import units
 
 #: The words by which totals can be added up, each with its columns of ``totals.op_totals``.
 BY: Final = {

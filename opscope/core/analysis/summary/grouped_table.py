@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.question import units
 from opscope.core.question.forms import columns
 from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns, short_source
-
-from .report import Report, View
-
-if TYPE_CHECKING:
-    from opscope.profile import Profile
+from opscope.core.question.report import Report, View
 
 #: The column that counts the distinct values of each of these in a row.
 _COUNTED: Final = {"inputs": "shapes", "layer": "layers", "source": "sources", "op": "ops"}
@@ -32,14 +30,14 @@ WORTH: Final = 0.05
 EMPTY: Final = "no ops in this profile: the program was not annotated (opscope doctor FILE)"
 
 
-def grouped(report: Report, profile: Profile, view: View) -> Table:
+def grouped(report: Report, profile: Answers, view: View) -> Table:
     """Return the largest rows by time, each with the share of all rows up to it.
 
     If ``view.enough``, the table ends once its rows make up 99 % of the time. Layers that differ only in
     a number, such as the blocks of a transformer, share one row.
     """
     by, top, key = str(report.by), view.top, report.holds.columns[0].name
-    patterns = layer_patterns(profile.distinct("layer"))
+    patterns = layer_patterns(distinct_texts(profile, "layer"))
     sizes: dict[str, int] = {}
     for pattern in patterns.values():
         sizes[pattern] = sizes.get(pattern, 0) + 1

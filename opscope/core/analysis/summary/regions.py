@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.record import Question
@@ -20,7 +21,6 @@ from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.reports import units
 
 SCHEMA: Final = {
     "region": pl.Categorical,

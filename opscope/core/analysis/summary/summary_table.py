@@ -8,11 +8,12 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.totals import distinct_texts
+from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.step_notes import source_of_steps
 from opscope.core.schema import COMPILE
 from opscope.core.tables.recorded_by import recorded_by
-from opscope.reports import units
 
 
 def summary_table(profile: Answers) -> Table:
@@ -104,7 +105,7 @@ def _stepless(profile: Answers, row: Mapping[str, Any]) -> list[str]:
     if row.get("steps"):
         return []
     ours = any(one.startswith("opscope.") for one in profile.domains)
-    if not ours or {"backward", "optimizer"}.isdisjoint(profile.distinct("direction")):
+    if not ours or {"backward", "optimizer"}.isdisjoint(distinct_texts(profile, "direction")):
         return []
     return [
         "no steps were recorded: call opscope.step() at the beginning of each iteration; opscope iterations"
