@@ -26,6 +26,7 @@ from opscope.core.attribution.found import NAMES as LINKED
 from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of, notes_table
 from opscope.core.attribution.inferred_steps import SCHEMA
 from opscope.core.attribution.replaced_steps import replaced_steps
+from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.schema import TABLES
@@ -83,8 +84,6 @@ _KEY: Final = "key"
 #: How many selections, and how many profiles by a key, a profile keeps: each has tables of its own.
 PARTS_KEPT: Final = 8
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_Asked = TypeVar("_Asked")
-_Part = TypeVar("_Part")
 
 
 def selectable(method: _Method) -> _Method:
@@ -98,15 +97,6 @@ def selectable(method: _Method) -> _Method:
     return cast(_Method, of_selected)
 
 
-def _kept(held: dict[_Asked, _Part], asked: _Asked, make: Callable[[], _Part]) -> _Part:
-    """Return the part that is asked for, made if ``held`` has none; of many the one used longest ago goes."""
-    found = held.pop(asked, None)
-    held[asked] = make() if found is None else found  # the last one is the one used last
-    while len(held) > PARTS_KEPT:
-        del held[next(iter(held))]
-    return held[asked]
-
-
 class Base:
     """The trace, its attribution and the frames made so far; the methods are in the classes on top of it."""
 
@@ -117,8 +107,8 @@ class Base:
         self._path: str | None = None
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
-        self._selections: dict[Selection, Self] = {}
-        self._keys: dict[str, Self] = {}
+        self._selections: LRUCache[Self] = LRUCache(PARTS_KEPT)
+        self._keys: LRUCache[Self] = LRUCache(PARTS_KEPT)
         #: Why results are computed anew whenever the profile is opened; None: they are not.
         self._anew: str | None = None
         #: What the critical path takes for granted, and how often; None: the path was not made yet.
@@ -246,7 +236,7 @@ class Base:
         if not wanted:
             return self
         with lock_of(self, "selections"):
-            return _kept(self._selections, wanted, lambda: self._selected(wanted))
+            return self._selections.get(wanted, lambda: self._selected(wanted))
 
     def _give_up(self) -> None:
         """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
@@ -254,8 +244,7 @@ class Base:
             return
         whole = self._part_of[0]
         with lock_of(whole, "selections"):
-            for key in [key for key, held in whole._selections.items() if held is self]:
-                del whole._selections[key]
+            whole._selections.forget(self)
 
     def _selected(self, wanted: Selection) -> Self:
         ops, kernels, memops = select(self._ops, wanted)
@@ -270,7 +259,7 @@ class Base:
     def _by_key(self, key: str) -> Self:
         """Return the profile whose steps are the iterations that the key node ends."""
         with lock_of(self, "keys"):
-            return _kept(self._keys, key, lambda: self._made_by_key(key))
+            return self._keys.get(key, lambda: self._made_by_key(key))
 
     def _made_by_key(self, key: str) -> Self:
         found = key_ops(self._ops, key) or self._key_by_id(key)
