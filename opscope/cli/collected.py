@@ -151,7 +151,7 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
     from opscope.reports import console
     from opscope.reports.layout import write
 
-    rows = (common.TOP if top is None else top) or None
+    rows = common.rows(top)
     if sys.stderr is None:
         return
     try:

@@ -28,6 +28,7 @@ from . import (
     launch,
     nsight,
     nsight_run,
+    options,
     progress_bar,
     run_counters,
     simple,
@@ -61,9 +62,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
-    ] = False,
+    force: options.Force = False,
     steps: Annotated[
         str | None, typer.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5.")
     ] = None,
@@ -194,11 +193,9 @@ def run(
             help="With --last: also write a profile at this signal, where the program does not handle it.",
         ),
     ] = None,
-    report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
-    ] = True,
-    top: common.Top = None,
-    width: common.Width = None,
+    report: options.Report = True,
+    top: options.Top = None,
+    width: options.Width = None,
 ) -> None:
     """Run COMMAND and profile each of its Python processes.
 
