@@ -31,58 +31,55 @@ def _gates(incomplete: str) -> list[str]:
     return [name for name in ("saving>5%", *detectors()) if name.startswith(incomplete)]
 
 
-Detectors = Annotated[
-    str | None,
-    typer.Option(
-        "--detectors",
-        help="Ask these detectors alone, comma-separated; docs/advice.md lists them.",
-        metavar="NAMES",
-        show_default=False,
-        autocompletion=_detectors,
-    ),
-]
-FailOn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-on",
-        help="End with status 1 if this detector has a finding, or if all findings together, or any one,"
-        " save more than this: 'saving>5%' of the window's wall time, 'saving>20ms'; 'DETECTOR>5%' for"
-        " the findings of one detector. May be given again.",
-        metavar="GATE",
-        show_default=False,
-        autocompletion=_gates,
-    ),
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object: advice, advice_combined, advice_evidence."),
-]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")]
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Fail if one of several files cannot be read, and if a --fail-on cannot be judged.",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user asks for."""
 
     file: options.Files
-    detectors: Detectors = None
-    fail_on: FailOn = None
+    detectors: Annotated[
+        str | None,
+        typer.Option(
+            "--detectors",
+            help="Ask these detectors alone, comma-separated; docs/advice.md lists them.",
+            metavar="NAMES",
+            show_default=False,
+            autocompletion=_detectors,
+        ),
+    ] = None
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            help="End with status 1 if this detector has a finding, or if all findings together, or any one,"
+            " save more than this: 'saving>5%' of the window's wall time, 'saving>20ms'; 'DETECTOR>5%' for"
+            " the findings of one detector. May be given again.",
+            metavar="GATE",
+            show_default=False,
+            autocompletion=_gates,
+        ),
+    ] = None
     csv: options.Csv = False
-    json: Json = False
-    markdown: Markdown = False
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object: advice, advice_combined, advice_evidence."
+        ),
+    ] = False
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")
+    ] = False
     top: options.Top = None
     where: options.Where
     counters: options.CountersFile = None
     gpu: options.Gpu = None
     model: options.Model = None
-    strict: Strict = False
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Fail if one of several files cannot be read, and if a --fail-on cannot be judged.",
+        ),
+    ] = False
     width: options.Width = None
 
 

@@ -17,57 +17,51 @@ if TYPE_CHECKING:
     from opscope.core.analysis.diff.tables import Difference
     from opscope.profile import Profile
 
-A = Annotated[
-    str, typer.Argument(metavar="A", help="The first run: a profile or trace.", show_default=False)
-]
-B = Annotated[
-    str, typer.Argument(metavar="B", help="The second run, of any format.", show_default=False)
-]
-FailOn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-on",
-        "--fail_on",
-        metavar="LIMIT",
-        help="Exit with 1 if B is slower by more, beyond the noise: 'step>3%', 'step>2ms',"
-        " 'op:aten::mm>5%' (* stands for any text), 'part:data loader>1ms'. May be given several times.",
-        show_default=False,
-    ),
-]
-Table = Annotated[
-    str | None,
-    typer.Option(
-        "--table",
-        metavar="TABLE",
-        help="Only this table: run, part, cause, op, kernel; of jobs of several ranks also rank and"
-        " rank_step; of merged jobs op_total and kernel_total.  [CSV: cause]",
-        show_default=False,
-    ),
-]
-Markdown = Annotated[
-    bool, typer.Option("--markdown", help="Print Markdown, such as for a pull request.")
-]
-Force = Annotated[
-    bool, typer.Option("-f", "--force", help="With --html: replace a file that exists.")
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user asks for."""
 
-    a: A
-    b: B
-    fail_on: FailOn = None
-    table: Table = None
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="The first run: a profile or trace.", show_default=False),
+    ]
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The second run, of any format.", show_default=False)
+    ]
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            "--fail_on",
+            metavar="LIMIT",
+            help="Exit with 1 if B is slower by more, beyond the noise: 'step>3%', 'step>2ms',"
+            " 'op:aten::mm>5%' (* stands for any text), 'part:data loader>1ms'. May be given several times.",
+            show_default=False,
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE",
+            help="Only this table: run, part, cause, op, kernel; of jobs of several ranks also rank and"
+            " rank_step; of merged jobs op_total and kernel_total.  [CSV: cause]",
+            show_default=False,
+        ),
+    ] = None
     top: options.Top = None
     csv: options.Csv = False
     json: options.Json = False
-    markdown: Markdown = False
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, such as for a pull request.")
+    ] = False
     html: html_file.Html = None
     embed_source: html_file.EmbedSource = False
     source_root: html_file.SourceRoot = None
-    force: Force = False
+    force: Annotated[
+        bool, typer.Option("-f", "--force", help="With --html: replace a file that exists.")
+    ] = False
     iter_start: options.IterStart = None
     iter_stop: options.IterStop = None
     device: options.DeviceNumber = None

@@ -17,46 +17,42 @@ if TYPE_CHECKING:
 _HTML: Final = "html"
 
 
-To = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus,"
-        " or html (the pages of opscope view).",
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        help="The file to write, at a path or URL.  [the trace's name]",
-        show_default=False,
-    ),
-]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
-        show_default="op",
-    ),
-]
-Force = Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it exists.")]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user asks for."""
 
     file: options.Files
-    to: To
-    output: Output = None
-    by: By = None
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus,"
+            " or html (the pages of opscope view).",
+            show_default=False,
+        ),
+    ]
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The file to write, at a path or URL.  [the trace's name]",
+            show_default=False,
+        ),
+    ] = None
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
+            show_default="op",
+        ),
+    ] = None
     embed_source: html_file.EmbedSource = False
     source_root: html_file.SourceRoot = None
-    force: Force = False
+    force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it exists.")] = (
+        False
+    )
     where: options.Where
     reading: options.Reading
 

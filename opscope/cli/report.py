@@ -35,65 +35,63 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-Reports = Annotated[str | None, typer.Option("--reports", help="Reports to give, comma-separated.")]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by", help="Give the summary, and divide the time.", metavar="WHAT", show_default=False
-    ),
-]
-Formats = Annotated[
-    str | None,
-    typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
-]
-OutputPath = Annotated[
-    str | None,
-    typer.Option(
-        "--output-path",
-        "--output_path",
-        help="Folder for the files, at a path or URL.",
-        metavar="DIR",
-    ),
-]
-BaseName = Annotated[
-    str | None,
-    typer.Option("--base-name", "--base_name", help="First part of each file's name."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with a key per report.")]
-Style = Annotated[
-    str, typer.Option("--style", help="Whose reports: opscope or dlprof.", metavar="TOOL")
-]
-Domains = Annotated[
-    str | None,
-    typer.Option(
-        "--domains",
-        help="With --style dlprof: NVTX domains that get files of their own, comma-separated.",
-        show_default=False,
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option("-f", "--force", help="With --html and --style dlprof: replace files that exist."),
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user asks for."""
 
     file: options.Files
-    reports: Reports = None
-    by: By = None
-    formats: Formats = None
-    output_path: OutputPath = None
-    base_name: BaseName = None
-    json: Json = False
-    style: Style = "opscope"
-    domains: Domains = None
+    reports: Annotated[
+        str | None, typer.Option("--reports", help="Reports to give, comma-separated.")
+    ] = None
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="Give the summary, and divide the time.",
+            metavar="WHAT",
+            show_default=False,
+        ),
+    ] = None
+    formats: Annotated[
+        str | None,
+        typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
+    ] = None
+    output_path: Annotated[
+        str | None,
+        typer.Option(
+            "--output-path",
+            "--output_path",
+            help="Folder for the files, at a path or URL.",
+            metavar="DIR",
+        ),
+    ] = None
+    base_name: Annotated[
+        str | None,
+        typer.Option("--base-name", "--base_name", help="First part of each file's name."),
+    ] = None
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with a key per report.")
+    ] = False
+    style: Annotated[
+        str, typer.Option("--style", help="Whose reports: opscope or dlprof.", metavar="TOOL")
+    ] = "opscope"
+    domains: Annotated[
+        str | None,
+        typer.Option(
+            "--domains",
+            help="With --style dlprof: NVTX domains that get files of their own, comma-separated.",
+            show_default=False,
+        ),
+    ] = None
     html: html_file.Html = None
     embed_source: html_file.EmbedSource = False
     source_root: html_file.SourceRoot = None
-    force: Force = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "-f", "--force", help="With --html and --style dlprof: replace files that exist."
+        ),
+    ] = False
     counters: options.CountersFile = None
     top: options.Top = None
     where: options.Where

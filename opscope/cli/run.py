@@ -12,194 +12,175 @@ from opscope.adapters import modes
 
 from . import options
 
-Command = Annotated[
-    list[str],
-    typer.Argument(metavar="[--] COMMAND [ARGS]...", help="The command, as you usually type it."),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        help="The profile to write.  [the script's name, with a number if it exists]",
-        show_default=False,
-    ),
-]
-Steps = Annotated[
-    str | None, typer.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5.")
-]
-Delay = Annotated[
-    float, typer.Option("--delay", min=0, help="Start recording after this many seconds.")
-]
-Duration = Annotated[
-    float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
-]
-Whole = Annotated[
-    bool,
-    typer.Option(
-        "--whole",
-        help="Record kernels of the whole run, not of a window; the program keeps them in memory until "
-        "it ends.",
-    ),
-]
-Backend = Annotated[
-    str,
-    typer.Option(
-        "--backend",
-        help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
-        "mindspore (MindSpore's profiler), xplane (JAX's profiler), nsys (Nsight Systems), or emit (an "
-        "NVTX tool around opscope records).",
-    ),
-]
-Mode = Annotated[
-    str,
-    typer.Option(
-        "--mode",
-        help="Which frameworks to observe: auto (all), simple (none: only steps, ranges and kernels, of "
-        "any program), pytorch, tensorflow2, jax, or another that `opscope doctor` lists.",
-    ),
-]
-Memory = Annotated[
-    bool,
-    typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
-]
-Counters = Annotated[
-    str | None,
-    typer.Option(
-        "--counters",
-        help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' times"
-        " (NVIDIA's GPUs): CUPTI's names (also with *), or flops, tensor, dram.",
-        metavar="NAMES",
-        show_default=False,
-    ),
-]
-CountersBy = Annotated[
-    str | None,
-    typer.Option(
-        "--counters-by",
-        help="How to measure them: ranges (CUPTI, CUDA 12.6 or later), torch (PyTorch's profiler, CUDA 12 at"
-        " most), sampling (CUPTI, whole devices by time); auto takes the first that can begin.",
-        metavar="WAY",
-        show_default=False,
-    ),
-]
-Samples = Annotated[
-    float | None,
-    typer.Option(
-        "--samples",
-        min=0,
-        max=1000,
-        help="Sample the processors this often in a second (default: 10; 0: never).",
-    ),
-]
-Light = Annotated[
-    bool,
-    typer.Option(
-        "--light",
-        help="Measure steps and their phases, for a whole training, and record no ops; slow spells are "
-        "recorded in full.",
-    ),
-]
-Spells = Annotated[
-    bool,
-    typer.Option(
-        "--spells/--no-spells",
-        help="With --light: whether a slow spell is recorded in full, for a few steps, three times an "
-        "hour at most.",
-    ),
-]
-Private = Annotated[
-    bool,
-    typer.Option("--private", help="Record no arguments, no host name and no folders of paths."),
-]
-Trace = Annotated[
-    str | None,
-    typer.Option(
-        "--trace",
-        help="With nsys: more calls to record in its report, as in osrt,cublas,cudnn,mpi.",
-        show_default=False,
-    ),
-]
-RangeEnd = Annotated[
-    str | None,
-    typer.Option(
-        "--capture-range-end",
-        help="With nsys: record only what callbacks of opscope and opscope.capture mark: stop (the first "
-        "range), repeat (all, a profile each) or repeat:N.",
-        show_default=False,
-    ),
-]
-CudaGraphTrace = Annotated[
-    str | None,
-    typer.Option(
-        "--cuda-graph-trace",
-        metavar="node|graph",
-        help="With cupti and nsys: record each kernel of a CUDA graph (node, the default), or each "
-        "launch of one as a whole, at less cost (graph).",
-        show_default=False,
-    ),
-]
-Attachable = Annotated[
-    bool,
-    typer.Option(
-        "--attachable",
-        help="Let `opscope attach PID` record the program while it runs; record nothing else by itself.",
-    ),
-]
-Last = Annotated[
-    str | None,
-    typer.Option(
-        "--last",
-        metavar="60s|20 steps",
-        help="Keep only the last seconds or steps, however long the program runs; with kernels where "
-        "CUPTI can be used.",
-    ),
-]
-Slow = Annotated[
-    float | None,
-    typer.Option(
-        "--slow",
-        metavar="K",
-        help="With --last: also write a profile when a step takes K times the median.",
-    ),
-]
-LastSignal = Annotated[
-    str | None,
-    typer.Option(
-        "--last-signal",
-        metavar="USR2",
-        help="With --last: also write a profile at this signal, where the program does not handle it.",
-    ),
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user asks for."""
 
-    command: Command
-    output: Output = None
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[--] COMMAND [ARGS]...", help="The command, as you usually type it."
+        ),
+    ]
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The profile to write.  [the script's name, with a number if it exists]",
+            show_default=False,
+        ),
+    ] = None
     force: options.Force = False
-    steps: Steps = None
-    delay: Delay = 0
-    duration: Duration = None
-    whole: Whole = False
-    backend: Backend = "auto"
-    mode: Mode = modes.AUTO
-    memory: Memory = False
-    counters: Counters = None
-    counters_by: CountersBy = None
-    samples: Samples = None
-    light: Light = False
-    spells: Spells = True
-    private: Private = False
-    trace: Trace = None
-    range_end: RangeEnd = None
-    cuda_graph_trace: CudaGraphTrace = None
-    attachable: Attachable = False
-    last: Last = None
-    slow: Slow = None
-    last_signal: LastSignal = None
+    steps: Annotated[
+        str | None, typer.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5.")
+    ] = None
+    delay: Annotated[
+        float, typer.Option("--delay", min=0, help="Start recording after this many seconds.")
+    ] = 0
+    duration: Annotated[
+        float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
+    ] = None
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Record kernels of the whole run, not of a window; the program keeps them in memory until "
+            "it ends.",
+        ),
+    ] = False
+    backend: Annotated[
+        str,
+        typer.Option(
+            "--backend",
+            help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
+            "mindspore (MindSpore's profiler), xplane (JAX's profiler), nsys (Nsight Systems), or emit (an "
+            "NVTX tool around opscope records).",
+        ),
+    ] = "auto"
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            help="Which frameworks to observe: auto (all), simple (none: only steps, ranges and kernels, of "
+            "any program), pytorch, tensorflow2, jax, or another that `opscope doctor` lists.",
+        ),
+    ] = modes.AUTO
+    memory: Annotated[
+        bool,
+        typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
+    ] = False
+    counters: Annotated[
+        str | None,
+        typer.Option(
+            "--counters",
+            help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' "
+            "times (NVIDIA's GPUs): CUPTI's names (also with *), or flops, tensor, dram.",
+            metavar="NAMES",
+            show_default=False,
+        ),
+    ] = None
+    counters_by: Annotated[
+        str | None,
+        typer.Option(
+            "--counters-by",
+            help="How to measure them: ranges (CUPTI, CUDA 12.6 or later), torch (PyTorch's profiler, CUDA "
+            "12 at most), sampling (CUPTI, whole devices by time); auto takes the first that can begin.",
+            metavar="WAY",
+            show_default=False,
+        ),
+    ] = None
+    samples: Annotated[
+        float | None,
+        typer.Option(
+            "--samples",
+            min=0,
+            max=1000,
+            help="Sample the processors this often in a second (default: 10; 0: never).",
+        ),
+    ] = None
+    light: Annotated[
+        bool,
+        typer.Option(
+            "--light",
+            help="Measure steps and their phases, for a whole training, and record no ops; slow spells are "
+            "recorded in full.",
+        ),
+    ] = False
+    spells: Annotated[
+        bool,
+        typer.Option(
+            "--spells/--no-spells",
+            help="With --light: whether a slow spell is recorded in full, for a few steps, three times an "
+            "hour at most.",
+        ),
+    ] = True
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private", help="Record no arguments, no host name and no folders of paths."
+        ),
+    ] = False
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace",
+            help="With nsys: more calls to record in its report, as in osrt,cublas,cudnn,mpi.",
+            show_default=False,
+        ),
+    ] = None
+    range_end: Annotated[
+        str | None,
+        typer.Option(
+            "--capture-range-end",
+            help="With nsys: record only what callbacks of opscope and opscope.capture mark: stop (the first "
+            "range), repeat (all, a profile each) or repeat:N.",
+            show_default=False,
+        ),
+    ] = None
+    cuda_graph_trace: Annotated[
+        str | None,
+        typer.Option(
+            "--cuda-graph-trace",
+            metavar="node|graph",
+            help="With cupti and nsys: record each kernel of a CUDA graph (node, the default), or each "
+            "launch of one as a whole, at less cost (graph).",
+            show_default=False,
+        ),
+    ] = None
+    attachable: Annotated[
+        bool,
+        typer.Option(
+            "--attachable",
+            help="Let `opscope attach PID` record the program while it runs; record nothing else by itself.",
+        ),
+    ] = False
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            metavar="60s|20 steps",
+            help="Keep only the last seconds or steps, however long the program runs; with kernels where "
+            "CUPTI can be used.",
+        ),
+    ] = None
+    slow: Annotated[
+        float | None,
+        typer.Option(
+            "--slow",
+            metavar="K",
+            help="With --last: also write a profile when a step takes K times the median.",
+        ),
+    ] = None
+    last_signal: Annotated[
+        str | None,
+        typer.Option(
+            "--last-signal",
+            metavar="USR2",
+            help="With --last: also write a profile at this signal, where the program does not handle it.",
+        ),
+    ] = None
     report: options.Report = True
     top: options.Top = None
     width: options.Width = None
