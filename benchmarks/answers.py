@@ -25,7 +25,7 @@ QUESTIONS = 300
 
 def names() -> list[str]:
     """Return the reports of steps, operators, the device's use, memory, idle time, critical path and host."""
-    from opscope.reports.registry import reports
+    from opscope.core.question.registry import reports
 
     return [one.name for one in reports().values() if one.order >= QUESTIONS]
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 def main():
     from opscope.cli import main as opscope
-    from opscope.cli import run
+    from opscope.cli import run_record
 
     keep = Path(sys.argv.pop(1))
-    collect = run.collect_profile
+    collect = run_record.collect_profile
 
     def keeping(task, *args, **kwargs):
         shutil.rmtree(keep, ignore_errors=True)
         shutil.copytree(task.parts, keep)
         return collect(task, *args, **kwargs)
 
-    run.collect_profile = keeping
+    run_record.collect_profile = keeping
     opscope()
 
 

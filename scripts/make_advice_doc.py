@@ -136,7 +136,7 @@ def said(name: str, shared: Path) -> str | None:
     Raises LookupError if the detector has no example, or finds nothing in it.
     """
     import opscope
-    from opscope.reports import advised
+    from opscope.core.advice import advised
 
     found = example(name)
     if found is None:

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 import opscope
 from opscope.core.attribution.found import NAMES as LINKED
 from opscope.profile import Profile, base, saved
-from opscope.profile.base import STORED
+from opscope.profile.stored import STORED
 
 #: Methods whose frames are stored; what reading alone is asked of them too.
 FRAMES = [name for name in STORED if name not in ("op_sums", "linking_notes", "detected_steps")]

@@ -79,7 +79,7 @@ def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Pat
     path = tmp_path / "p.opscope"
     profile.summary()
     profile.save(path)
-    monkeypatch.setattr(opscope.profile.saved, "ANALYSIS", 999)
+    monkeypatch.setattr(opscope.profile.profile, "ANALYSIS", 999)
     again = opscope.load(path)
     assert not again._stored
     assert_frame_equal(again.summary(), profile.summary())
@@ -94,7 +94,7 @@ def test_a_profile_saved_while_graph_zero_was_taken_for_a_graph_is_read_right(
     zero = profile.trace["kernels"].with_columns(graph=0, graph_node=0)
     with monkeypatch.context() as older:
         older.setattr(trace, "_ZERO_IS_NONE", {})
-        older.setattr(opscope.profile.saved, "ANALYSIS", opscope.profile.saved.ANALYSIS - 1)
+        older.setattr(opscope.profile.profile, "ANALYSIS", opscope.profile.profile.ANALYSIS - 1)
         Profile(profile.trace.replace(kernels=zero)).save(path)
     again = opscope.load(path)
     assert again.kernels()["op"].to_list() == profile.kernels()["op"].to_list()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
     from .gates import Gate
 
 
@@ -26,8 +31,11 @@ def _gates(incomplete: str) -> list[str]:
     return [name for name in ("saving>5%", *detectors()) if name.startswith(incomplete)]
 
 
-def advise(
-    file: common.Files,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asks for."""
+
+    file: options.Files
     detectors: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +45,7 @@ def advise(
             show_default=False,
             autocompletion=_detectors,
         ),
-    ] = None,
+    ] = None
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,78 +57,93 @@ def advise(
             show_default=False,
             autocompletion=_gates,
         ),
-    ] = None,
-    csv: common.Csv = False,
+    ] = None
+    csv: options.Csv = False
     json: Annotated[
         bool,
         typer.Option(
             "--json", help="Print one JSON object: advice, advice_combined, advice_evidence."
         ),
-    ] = False,
+    ] = False
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")
-    ] = False,
-    top: common.Top = None,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    counters: common.CountersFile = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
+    ] = False
+    top: options.Top = None
+    where: options.Where
+    counters: options.CountersFile = None
+    gpu: options.Gpu = None
+    model: options.Model = None
     strict: Annotated[
         bool,
         typer.Option(
             "--strict",
             help="Fail if one of several files cannot be read, and if a --fail-on cannot be judged.",
         ),
-    ] = False,
-    width: common.Width = None,
-) -> None:
+    ] = False
+    width: options.Width = None
+
+
+@options.spread
+def advise(asked: Options) -> None:
     """Say what to change in the program, and what that would save, the most first.
 
     Savings overlap: beneath the findings stands what all of them together save, by a replay of the trace.
     """
+    if asked.csv + asked.json + asked.markdown > 1:
+        common.fail("--csv, --json and --markdown cannot be combined: choose one")
+    names, gates = _asked(asked.detectors, asked.fail_on)
+    reading = options.Reading(asked.gpu, asked.model, asked.strict)
+    profile = asked.where.select(reading.load(asked.file, counters=asked.counters))
+    advice, combined = profile.advice(names), profile.advice_combined(names)
+    _show(asked, profile, names, advice, combined)
+    _judge(gates, advice, combined, asked.strict)
+
+
+def _show(
+    asked: Options,
+    profile: Profile,
+    names: list[str] | None,
+    advice: pl.DataFrame,
+    combined: pl.DataFrame,
+) -> None:
+    """Print the advice of the detectors ``names``, in the form that the options choose."""
     from opscope.reports import files, registry
 
-    if csv + json + markdown > 1:
-        common.fail("--csv, --json and --markdown cannot be combined: choose one")
-    names, gates = _asked(detectors, fail_on)
-    profile = common.load(file, gpu, strict, model=model, counters=counters)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
-    frame, combined = profile.advice(names), profile.advice_combined(names)
-    if csv:
-        common.raw(frame, True, top)
-    elif json:
+    top = asked.top
+    if asked.csv:
+        common.raw(advice, True, top)
+    elif asked.json:
         rows = profile.advice_evidence(names)
         if top:
             rows = rows.filter(rows["number"] <= top)
-        made = {"advice": frame.head(top) if top else frame, "advice_combined": combined}
+        made = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
         common.emit(files.as_json({**made, "advice_evidence": rows}))
-    elif markdown:
-        from opscope.reports.advised import markdown as as_markdown
+    elif asked.markdown:
+        from opscope.core.advice.advised import markdown
 
-        common.emit(as_markdown(frame, combined, top or None))
+        common.emit(markdown(advice, combined, top or None))
     else:
         from opscope.reports.catalogue.advice import table_of
-        from opscope.reports.report import View
+        from opscope.core.question.report import View
         from opscope.reports.vendor_words import told, vendor
 
-        many = (common.TOP if top is None else top) or None
-        table = table_of(registry.reports()["advice"], frame, combined, View(many))
-        common.show([told(table, vendor(profile))], width)
-    if gates:
-        from .gates import lines
+        view = View(common.rows(top))
+        table = table_of(registry.reports()["advice"], advice, combined, view)
+        common.show([told(table, vendor(profile))], asked.width)
 
-        failed = False
-        for fails, line in lines(gates, frame.to_dicts(), combined.row(0, named=True), strict):
-            common.say(line)
-            failed |= fails
-        if failed:
-            raise typer.Exit(1)
+
+def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, strict: bool) -> None:
+    """Say what each gate comes to; ends the command with status 1 if one fails."""
+    if not gates:
+        return
+    from .gates import lines
+
+    failed = False
+    for fails, line in lines(gates, advice.to_dicts(), combined.row(0, named=True), strict):
+        common.say(line)
+        failed |= fails
+    if failed:
+        raise typer.Exit(1)
 
 
 def _asked(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:

@@ -17,7 +17,7 @@ from opscope.core.capture.attach_place import Place
 from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
 from opscope.core.capture.attach_server import ask
 
-from . import common, inject, progress_bar
+from . import common, inject, options, progress_bar
 
 #: Steps that are recorded unless told otherwise, and the seconds after which a program without steps is
 #: let go.
@@ -28,58 +28,61 @@ _LOOK_S: Final = 0.2
 _START_S: Final = 300.0
 
 
+Pid = Annotated[
+    int | None,
+    typer.Argument(
+        help="The program's process, or its launcher's (torchrun). Without: list the programs.",
+        show_default=False,
+    ),
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", min=1, help=f"Record this many whole steps.  [{STEPS}]")
+]
+Duration = Annotated[
+    float | None,
+    typer.Option("--duration", min=0.001, max=MOST_SECONDS, help="Record this many seconds."),
+]
+Dump = Annotated[
+    bool,
+    typer.Option("--dump", help="Write what the program keeps (opscope run --last), and go on."),
+]
+Status = Annotated[
+    bool, typer.Option("--status", help="Print what the program is doing, and do nothing.")
+]
+Stop = Annotated[
+    bool, typer.Option("--stop", help="End a recording that another opscope attach began.")
+]
+Inject = Annotated[
+    bool,
+    typer.Option(
+        "--inject",
+        help="Make a program attachable that was not started so: Python 3.14 runs opscope.init in it.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="The profile to write.  [beside the program's recording]",
+        show_default=False,
+    ),
+]
+
+
 def attach(
-    pid: Annotated[
-        int | None,
-        typer.Argument(
-            help="The program's process, or its launcher's (torchrun). Without: list the programs.",
-            show_default=False,
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option("--steps", min=1, help=f"Record this many whole steps.  [{STEPS}]"),
-    ] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option("--duration", min=0.001, max=MOST_SECONDS, help="Record this many seconds."),
-    ] = None,
-    dump: Annotated[
-        bool,
-        typer.Option(
-            "--dump", help="Write what the program keeps (opscope run --last), and go on."
-        ),
-    ] = False,
-    status: Annotated[
-        bool, typer.Option("--status", help="Print what the program is doing, and do nothing.")
-    ] = False,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="End a recording that another opscope attach began.")
-    ] = False,
-    inject_it: Annotated[
-        bool,
-        typer.Option(
-            "--inject",
-            help="Make a program attachable that was not started so: Python 3.14 runs opscope.init in it.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The profile to write.  [beside the program's recording]",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
-    ] = False,
-    report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
-    ] = True,
-    top: common.Top = None,
-    width: common.Width = None,
+    pid: Pid = None,
+    steps: Steps = None,
+    duration: Duration = None,
+    dump: Dump = False,
+    status: Status = False,
+    stop: Stop = False,
+    inject_it: Inject = False,
+    output: Output = None,
+    force: options.Force = False,
+    report: options.Report = True,
+    top: options.Top = None,
+    width: options.Width = None,
 ) -> None:
     """Record some steps of the running program PID, and print the report. The program goes on.
 

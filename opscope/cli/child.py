@@ -128,14 +128,8 @@ def start(env: Mapping[str, str]) -> None:
 
     cupti.attend(env)
     plan = Plan.from_environment(env)
-    if env.get(LIGHT):
-        from opscope.backends import light
-
-        if light.wanted():
-            light.into(env[FOLDER], light.spells_wanted())
-            opscope.init(spells=light.spells_wanted())
-            _finish_at_quick_exits()
-            return
+    if env.get(LIGHT) and _light(env[FOLDER]):
+        return
     machine = backends.here(env, simple=modes.is_simple(env))
     if plan.backend == "auto":
         # which framework the program uses is known only later
@@ -174,6 +168,19 @@ def start(env: Mapping[str, str]) -> None:
             os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
     if machine.is_unheard:
         backends.warn_unheard()
+
+
+def _light(folder: str) -> bool:
+    """Begin light mode if the environment wants it; whether it does."""
+    import opscope
+    from opscope.backends import light
+
+    if not light.wanted():
+        return False
+    light.into(folder, light.spells_wanted())
+    opscope.init(spells=light.spells_wanted())
+    _finish_at_quick_exits()
+    return True
 
 
 def _under_tool(plan: Plan, env: Mapping[str, str]) -> None:

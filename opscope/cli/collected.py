@@ -151,7 +151,7 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
     from opscope.core.question.layout import write
     from opscope.reports import console
 
-    rows = (common.TOP if top is None else top) or None
+    rows = common.rows(top)
     if sys.stderr is None:
         return
     try:

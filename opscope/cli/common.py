@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
@@ -19,132 +19,6 @@ if TYPE_CHECKING:
 
     from opscope.core.question.layout import Table
     from opscope.profile import Profile
-
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE",
-        help="A profile or a trace of any supported format; several files are the parts of one job.",
-        show_default=False,
-    ),
-]
-Top = Annotated[
-    int | None,
-    typer.Option(
-        "--top",
-        min=0,
-        help="Give at most this many rows; 0 gives all.  [tables: 20, CSV and JSON: all]",
-        show_default=False,
-    ),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Fail if one of several files cannot be read.")
-]
-Width = Annotated[
-    int | None,
-    typer.Option(
-        "-w",
-        "--width",
-        min=0,
-        help="Width of the tables in characters; 0 for no limit.",
-        show_default=False,
-    ),
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option(
-        "--gpu",
-        help="Name of the GPU (or CPU), such as 'H100 SXM', if the trace does not name it.",
-        show_default=False,
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info"
-        " of a TensorRT engine beside a trace of Nsight Systems.",
-        metavar="FILE",
-        show_default=False,
-    ),
-]
-CountersFile = Annotated[
-    str | None,
-    typer.Option(
-        "--counters",
-        help="Hardware counters of another run of the same program: ncu's CSV or report (.ncu-rep), joined to"
-        " the kernels by name and order.",
-        metavar="FILE",
-        show_default=False,
-    ),
-]
-IterStart = Annotated[
-    int | None,
-    typer.Option(
-        "--iter-start",
-        "--iter_start",
-        help="Only iterations (steps) from this number on; opscope iterations lists them.",
-        show_default=False,
-    ),
-]
-IterStop = Annotated[
-    int | None,
-    typer.Option(
-        "--iter-stop",
-        "--iter_stop",
-        help="Only iterations (steps) up to this number.",
-        show_default=False,
-    ),
-]
-KeyNode = Annotated[
-    str | None,
-    typer.Option(
-        "--key-node",
-        "--key_node",
-        "--key-op",
-        "--key_op",
-        help="The op that runs once in each iteration, by its name or op_id: iterations end where it ends.",
-        metavar="OP",
-        show_default=False,
-    ),
-]
-DeviceNumber = Annotated[
-    list[int] | None,
-    typer.Option("--device", help="Only this device; may be given again.", show_default=False),
-]
-Rank = Annotated[
-    list[int] | None,
-    typer.Option("--rank", help="Only this rank; may be given again.", show_default=False),
-]
-Layer = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--layer",
-        help="Only this layer with all inside it, or a pattern: 'encoder.*.attention'; may be given again.",
-        show_default=False,
-    ),
-]
-Range = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--range",
-        help="Only this user range, or a pattern; may be given again.",
-        show_default=False,
-    ),
-]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
-Chosen = Annotated[
-    str | None,
-    typer.Option("-c", "--columns", help="Comma-separated columns to give, in this order."),
-]
-Sort = Annotated[
-    str, typer.Option("--sort", help="Column to sort by: numbers largest first, text by alphabet.")
-]
-Each = Annotated[
-    bool, typer.Option("--each", help="One row per execution, not per distinct op or kernel.")
-]
-
 
 #: The lines that ``say`` keeps instead of printing them; None while it prints.
 _held: list[str] | None = None
@@ -291,26 +165,6 @@ def say_left_out(profile: Profile) -> None:
         say(f"only {whole - len(failed)} of {whole} files were read; --strict makes this an error")
 
 
-def select(
-    profile: Profile,
-    iter_start: int | None,
-    iter_stop: int | None,
-    device: list[int] | None,
-    rank: list[int] | None,
-    layer: list[str] | None,
-    range_: list[str] | None,
-    key: str | None = None,
-) -> Profile:
-    """Return the part of the profile that the options select; ends the command if there is none."""
-    steps = None if iter_start is None and iter_stop is None else (iter_start, iter_stop)
-    try:
-        return profile.select(
-            steps=steps, device=device, rank=rank, layer=layer, range=range_, key=key
-        )
-    except ValueError as error:
-        fail(str(error))
-
-
 def show(tables: list[Table], width: int | None) -> None:
     """Print the tables on stdout."""
     from opscope.core.question.layout import write
@@ -320,6 +174,11 @@ def show(tables: list[Table], width: int | None) -> None:
 
 #: Rows of a table without ``--top``.
 TOP = 20
+
+
+def rows(top: int | None) -> int | None:
+    """Return how many rows of a table ``--top`` means; None: all."""
+    return (TOP if top is None else top) or None
 
 
 def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.DataFrame, list[str]]:
@@ -359,11 +218,10 @@ class Listing:
         if csv or json:
             raw(ordered.select(keys), csv, top)
             return
-        from opscope.reports.tables import totals
+        from opscope.core.question.tables import totals
 
-        rows = (TOP if top is None else top) or None
         keys = keys if chosen else self.shown.split(",")
-        show([totals(self.title, ordered, keys, rows, self.empty)], width)
+        show([totals(self.title, ordered, keys, rows(top), self.empty)], width)
 
 
 def split(text: str) -> list[str]:

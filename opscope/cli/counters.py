@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,29 +38,23 @@ Search = Annotated[
 ]
 
 
+@options.spread
 def counters(
-    file: common.Files,
-    ncu: common.CountersFile = None,
-    sort: common.Sort = "",
-    top: common.Top = None,
-    each: common.Each = False,
+    file: options.Files,
+    ncu: options.CountersFile = None,
+    sort: options.Sort = "",
+    top: options.Top = None,
+    each: options.Each = False,
     roofline: Roofline = False,
     hta: Hta = False,
     search: Search = None,
-    columns: common.Chosen = None,
-    csv: common.Csv = False,
-    json: common.Json = False,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    width: common.Width = None,
+    columns: options.Chosen = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    *,
+    where: options.Where,
+    reading: options.Reading,
+    width: options.Width = None,
 ) -> None:
     """List hardware counters by kernel and op, in the order of the first launch.
 
@@ -71,12 +65,11 @@ def counters(
         common.fail("--hta needs --each: Holistic Trace Analysis has one row per kernel execution")
     if roofline and (each or search):
         common.fail("--roofline cannot be combined with --each or --search")
-    profile = common.load(file, gpu, strict, model=model, counters=ncu)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+    profile = where.select(reading.load(file, counters=ncu))
     if roofline and not (csv or json or columns or sort):
         from opscope.reports import console
 
-        rows = (common.TOP if top is None else top) or None
+        rows = common.rows(top)
         common.show(console.tables(profile, ["counter_roofline"], rows), width)
         return
     frame, shown, title = _frame(profile, each, roofline, hta, search)
@@ -124,8 +117,8 @@ def _write(
     import polars as pl
 
     from opscope.core.question.layout import Column
-    from opscope.reports.counters import EMPTY, FORMS, value
-    from opscope.reports.tables import totals
+    from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS, value
+    from opscope.core.question.tables import totals
 
     keys = common.split(columns) if columns else (frame.columns if csv or json else shown)
     for key in (*([sort] if sort else []), *keys):
@@ -143,5 +136,5 @@ def _write(
     formed = {form.key for form in FORMS}
     forms = [*FORMS, *(Column(key, key.removesuffix(".sum"), value) for key in keys
              if key not in formed and frame.schema[key] == pl.Float64)]  # fmt: skip
-    rows = (common.TOP if top is None else top) or None
+    rows = common.rows(top)
     common.show([totals(title, frame, keys, rows, EMPTY, forms=forms)], width)

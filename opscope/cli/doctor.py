@@ -10,14 +10,19 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from json import dumps, loads
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import opscope
 
-from . import common, gaps
+from . import common, gaps, options
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+    from opscope.core.question.layout import Table
 
 #: Packages without an adapter of opscope's own, which users may look for here.
 _WITHOUT_ADAPTER = ("cupy", "numba", "paddle")
@@ -29,6 +34,21 @@ _INSTALL = {
 }
 
 
+TestedBackend = Annotated[
+    str,
+    typer.Option(
+        "--backend", help="Which backend to test: auto (the one that it takes), or its name."
+    ),
+]
+SelfTest = Annotated[
+    bool,
+    typer.Option(
+        "--self-test/--no-self-test",
+        help="Record a small program with the backend, and read the recording: at most five seconds "
+        "after the program's start, or a minute for a backend named with --backend. For the start, which "
+        "loads the framework and the device's libraries, it waits two minutes.",
+    ),
+]
 #: The reports that show what a profile lacks.
 _EXPLAINING = ("unattributed", "missing", "notes")
 
@@ -43,6 +63,7 @@ class Check:
     advice: str = ""
 
 
+@options.spread
 def doctor(
     file: Annotated[
         list[str] | None,
@@ -51,99 +72,78 @@ def doctor(
     ops: Annotated[
         bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
     ] = False,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    backend: Annotated[
-        str,
-        typer.Option(
-            "--backend", help="Which backend to test: auto (the one that it takes), or its name."
-        ),
-    ] = "auto",
-    test: Annotated[
-        bool,
-        typer.Option(
-            "--self-test/--no-self-test",
-            help="Record a small program with the backend, and read the recording: at most five seconds "
-            "after the program's start, or a minute for a backend named with --backend. For the start, which "
-            "loads the framework and the device's libraries, it waits two minutes.",
-        ),
-    ] = True,
+    *,
+    reading: options.Reading,
+    backend: TestedBackend = "auto",
+    test: SelfTest = True,
     json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
-    width: common.Width = None,
+    width: options.Width = None,
 ) -> None:
     """Show what works on this machine, or what a FILE lacks.
 
     For what does not work or is missing, it says why and how to get it.
     """
+    if ops:
+        from .doctor_ops import models, table
+
+        rows = models()
+        _show(rows, [table(rows)], json, width)
+    elif file:
+        _show_lacking(file, reading.load(file), json, width)
+    else:
+        _show_machine(backend, test, json, width)
+
+
+def _show_lacking(files: list[str], profile: Profile, json: bool, width: int | None) -> None:
+    """Print what the profile of the files has, what it lacks, and how to get that."""
+    from opscope.reports import console, registry, vendor_words
+    from opscope.core.question.forms import columns
+    from opscope.reports.files import as_json
+    from opscope.core.question.layout import Table
+
+    tables, closing = gaps.tables(profile), gaps.advice(profile)
+    if json:
+        reports = loads(as_json(registry.frames(profile, _EXPLAINING)))
+        common.emit(dumps({"tables": tables, "advice": closing, **reports}, indent=2))
+        return
+    more = console.tables(profile, _EXPLAINING, None)
+    of = vendor_words.vendor(profile)
+    lines = [f"{vendor_words.said(str(row['reason']), of)}: {row['advice']}" for row in closing]
+    more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
+    contents = Table(f"Contents of {', '.join(files)}", columns(["table", "rows", "means"]), tables)
+    common.show([contents, *more], width)
+
+
+def _show_machine(backend: str, test: bool, json: bool, width: int | None) -> None:
+    """Print what works here, the backends, and the self-test of one."""
     from opscope.core.question.forms import columns
     from opscope.core.question.layout import Table
-    from opscope.reports import console, vendor_words
 
-    if ops:
-        rows: Sequence[Mapping[str, object]] = _models()
-        many = sum(not str(row["source"]).startswith("null: ") for row in rows)
-        title = f"{many} ops with a cost model"
-        if many < len(rows):
-            title += f", {len(rows) - many} whose cost cannot be computed from a call"
-        tables = [Table(title, columns(["name", "family", "source"]), rows)]
-    elif file:
-        profile = common.load(file, gpu, strict, model=model)
-        held, closing = gaps.tables(profile), gaps.advice(profile)
-        if not json:
-            more = console.tables(profile, _EXPLAINING, None)
-            of = vendor_words.vendor(profile)
-            lines = [
-                f"{vendor_words.said(str(row['reason']), of)}: {row['advice']}" for row in closing
-            ]
-            more[0] = replace(more[0], footnotes=(*more[0].footnotes, *lines))
-            common.show(
-                [
-                    Table(
-                        f"Contents of {', '.join(file)}",
-                        columns(["table", "rows", "means"]),
-                        held,
-                    ),
-                    *more,
-                ],
-                width,
-            )
-            return
-        import json as encoder
+    checked = [
+        {
+            "state": "ok" if check.works else "--",
+            "what": check.what,
+            "found": check.found,
+            "advice": "" if check.works else check.advice,
+        }
+        for check in checks()
+    ]
+    ways, last = _backends(backend, test)
+    results = [f"{row['what']}: {row['found']}" for row in last]
+    title = "Backends: the ways to record a program"
+    shown = columns(["state", "what", "gives", "found"])
+    tables = [
+        Table("This machine", columns(["state", "what", "found"]), checked, _advice(checked)),
+        Table(title, shown, ways, [*results, *_advice([*ways, *last])]),
+    ]
+    _show([*checked, *ways, *last], tables, json, width)
 
-        from opscope.reports import files, registry
 
-        reports = registry.frames(profile, _EXPLAINING)
-        common.emit(
-            encoder.dumps(
-                {"tables": held, "advice": closing, **encoder.loads(files.as_json(reports))},
-                indent=2,
-            )
-        )
-        return
-    else:
-        rows = checked = [
-            {
-                "state": "ok" if check.works else "--",
-                "what": check.what,
-                "found": check.found,
-                "advice": "" if check.works else check.advice,
-            }
-            for check in checks()
-        ]
-        tables = [
-            Table("This machine", columns(["state", "what", "found"]), checked, _advice(checked))
-        ]
-        ways, last = _backends(backend, test)
-        results = [f"{row['what']}: {row['found']}" for row in last]
-        title = "Backends: the ways to record a program"
-        shown = columns(["state", "what", "gives", "found"])
-        tables.append(Table(title, shown, ways, [*results, *_advice([*ways, *last])]))
-        rows = [*rows, *ways, *last]
+def _show(
+    rows: Sequence[Mapping[str, object]], tables: list[Table], json: bool, width: int | None
+) -> None:
     if json:
-        import json as encoder
-
-        common.emit(encoder.dumps(rows, indent=2))
+        common.emit(dumps(rows, indent=2))
     else:
         common.show(tables, width)
 
@@ -450,23 +450,3 @@ def _compiled(
         return Check(what, False, f"not built: no {language} compiler was found", advice)
     advice = f"it is built at {when}; to build it now: opscope build {build}"
     return Check(what, False, f"not built yet; {compiler} can build it", advice)
-
-
-def _models() -> list[dict[str, object]]:
-    from opscope.core.perf.registry import entries
-
-    _register_models()
-    return [
-        {"name": entry.name, "family": entry.family, "source": " ".join(entry.source.split())}
-        for entry in sorted(entries().values(), key=lambda e: (e.family, e.name))
-    ]
-
-
-def _register_models() -> None:
-    """Import every module of cost models; importing one registers its models."""
-    import pkgutil
-
-    import opscope.core.perf as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from . import common, html_file, outputs
+from . import common, html_file, options, outputs
+
+if TYPE_CHECKING:
+    from opscope.exports.formats import Format
+    from opscope.profile import Profile
 
 #: The viewer's pages in one file; they are no format of ``exports``, which the viewer stands beside.
 _HTML: Final = "html"
 
 
-def export(
-    file: common.Files,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asks for."""
+
+    file: options.Files
     to: Annotated[
         str,
         typer.Option(
@@ -22,7 +30,7 @@ def export(
             " or html (the pages of opscope view).",
             show_default=False,
         ),
-    ],
+    ]
     output: Annotated[
         str | None,
         typer.Option(
@@ -31,7 +39,7 @@ def export(
             help="The file to write, at a path or URL.  [the trace's name]",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     by: Annotated[
         str | None,
         typer.Option(
@@ -39,68 +47,81 @@ def export(
             help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
             show_default="op",
         ),
-    ] = None,
-    embed_source: html_file.EmbedSource = False,
-    source_root: html_file.SourceRoot = None,
-    force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the file if it exists.")
-    ] = False,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-) -> None:
+    ] = None
+    embed_source: html_file.EmbedSource = False
+    source_root: html_file.SourceRoot = None
+    force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it exists.")] = (
+        False
+    )
+    where: options.Where
+    reading: options.Reading
+
+    def load(self) -> Profile:
+        """Return the part of the profile that is exported."""
+        return self.where.select(self.reading.load(self.file))
+
+
+@options.spread
+def export(asked: Options) -> None:
     """Write the profile for another tool: a viewer of timelines or flame graphs, or a metrics system.
 
     A timeline has every op, layer, step and user range by thread, the CUDA calls, and what ran on each
     stream, with arrows from call to kernel; and counters for what was sampled.
     """
-    from opscope.core.question.suggest import unknown
-    from opscope.exports.flamegraph import BY
+    if asked.to == _HTML:
+        _html(asked)
+    else:
+        _other(asked)
+
+
+def _html(asked: Options) -> None:
+    if asked.by is not None:
+        common.fail(f"--by is for --to flamegraph, not {asked.to}")
+    below = html_file.embedded_folder(asked.embed_source, asked.source_root)
+    target = asked.output or f"{common.stem(asked.file[0])}.html"
+    with html_file.placed(target, asked.force) as page:
+        profile = asked.load()
+        html_file.write(page, profile, asked.file, sources=asked.embed_source, source_root=below)
+
+
+def _other(asked: Options) -> None:
     from opscope.exports.formats import FORMATS
     from opscope.exports.formats import export as write
+    from opscope.core.question.suggest import unknown
 
-    if to == _HTML:
-        if by is not None:
-            common.fail(f"--by is for --to flamegraph, not {to}")
-        below = html_file.embedded_folder(embed_source, source_root)
-        with html_file.placed(output or f"{common.stem(file[0])}.html", force) as page:
-            profile = common.load(file, gpu, strict, model=model)
-            profile = common.select(
-                profile, iter_start, iter_stop, device, rank, layer, range_, key
-            )
-            html_file.write(page, profile, file, sources=embed_source, source_root=below)
-        return
-    if embed_source or source_root is not None:
+    if asked.embed_source or asked.source_root is not None:
         common.fail("--embed-source and --source-root are options of --to html")
-    if to not in FORMATS:
-        common.fail(unknown("format", to, [*FORMATS, _HTML]))
-    wanted = FORMATS[to]
-    options: dict[str, Any] = {}
-    if by is not None:
-        if "by" not in wanted.options:
-            common.fail(f"--by is for --to flamegraph, not {to}")
-        if by not in BY:
-            common.fail(unknown("--by", by, BY))
-        options["by"] = by
-    with outputs.file(output or common.stem(file[0]) + wanted.suffix, force) as target:
+    if asked.to not in FORMATS:
+        common.fail(unknown("format", asked.to, [*FORMATS, _HTML]))
+    wanted = FORMATS[asked.to]
+    more = _more(asked, wanted)
+    with outputs.file(
+        asked.output or common.stem(asked.file[0]) + wanted.suffix, asked.force
+    ) as target:
         if target.path.is_dir() and not wanted.folder:
             common.fail(f"{target.path} is a folder")
-        if target.path.exists() and not force:
+        if target.path.exists() and not asked.force:
             common.fail(f"{target.path} exists; --force replaces it")
-        profile = common.load(file, gpu, strict, model=model)
-        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        profile = asked.load()
         try:
-            counts = write(profile, to, target.path, **options)
+            counts = write(profile, asked.to, target.path, **more)
         except OSError as error:
             common.fail(f"{target.named()} was not written: {error.strerror or error}")
         except ImportError as error:  # a package that the format needs
             common.fail(str(error))
     said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
     common.say(f"wrote {target.named()}: {said}")
+
+
+def _more(asked: Options, wanted: Format) -> dict[str, Any]:
+    """Return the options of the format; ends the command if it has them not."""
+    from opscope.exports.flamegraph import BY
+    from opscope.core.question.suggest import unknown
+
+    if asked.by is None:
+        return {}
+    if "by" not in wanted.options:
+        common.fail(f"--by is for --to flamegraph, not {asked.to}")
+    if asked.by not in BY:
+        common.fail(unknown("--by", asked.by, BY))
+    return {"by": asked.by}

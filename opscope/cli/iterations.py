@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from . import common
+from . import common, options
 
 
+@options.spread
 def iterations(
-    file: common.Files,
-    key: common.KeyNode = None,
-    top: common.Top = None,
-    columns: common.Chosen = None,
-    csv: common.Csv = False,
-    json: common.Json = False,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    width: common.Width = None,
+    file: options.Files,
+    key: options.KeyNode = None,
+    top: options.Top = None,
+    columns: options.Chosen = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    iter_start: options.IterStart = None,
+    iter_stop: options.IterStop = None,
+    device: options.DeviceNumber = None,
+    rank: options.Rank = None,
+    *,
+    reading: options.Reading,
+    width: options.Width = None,
 ) -> None:
     """List the iterations in order: when each ran, what was in it, whether it was warm-up.
 
@@ -27,16 +27,17 @@ def iterations(
     how sure that is. Below the table stands the range that is stable, and why.
     """
     from opscope.reports import registry
-    from opscope.reports.report import View
-    from opscope.reports.tables import table, totals
+    from opscope.core.question.report import View
+    from opscope.core.question.tables import totals
+    from opscope.reports.tables import table
 
     common.one_form(csv, json)
-    profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, None, None, key)
+    where = options.Where(iter_start, iter_stop, key, device, rank)
+    profile = where.select(reading.load(file))
     report = registry.reports()["iterations"]
     frame = profile.iterations()
     keys = common.arrange(frame, "iteration", columns)[1] if columns else frame.columns
-    rows = (common.TOP if top is None else top) or None
+    rows = common.rows(top)
     if csv or json:
         common.raw(frame.select(keys), csv, top)
     elif columns:

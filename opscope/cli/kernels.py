@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 _SHOWN = "share,total,calls,mean,min,max,name,op,tensor_core,flops,bytes"
 _EACH = "start,duration,device,stream,name,op,direction,layer,flops,bytes,reason,inputs,source"
@@ -33,27 +33,21 @@ Style = Annotated[
 ]
 
 
+@options.spread
 def kernels(
     context: typer.Context,
     file: Files = None,
     style: Style = "opscope",
-    sort: common.Sort = "",
-    top: common.Top = None,
-    each: common.Each = False,
-    columns: common.Chosen = None,
-    csv: common.Csv = False,
-    json: common.Json = False,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    width: common.Width = None,
+    sort: options.Sort = "",
+    top: options.Top = None,
+    each: options.Each = False,
+    columns: options.Chosen = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    *,
+    where: options.Where,
+    reading: options.Reading,
+    width: options.Width = None,
 ) -> None:
     """List the GPU kernels by time, the longest first.
 
@@ -75,8 +69,7 @@ def kernels(
     with spooled(file) as files:
         if as_pyprof:
             pyprof_kernels.refuse_dictionary(files)
-        profile = common.load(files, gpu, strict, model=model)
-        profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+        profile = where.select(reading.load(files))
         if as_pyprof:
             pyprof_kernels.write(profile, columns, sort, top, csv, json, width, _EMPTY)
             return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 if TYPE_CHECKING:
     from opscope.profile import Merged, Profile
@@ -14,86 +14,97 @@ if TYPE_CHECKING:
 _FLEET = "Fleet"
 
 
+Parts = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PARTS",
+        help="Folder (path or URL) of partials, or the partials themselves; with --fleet folders of"
+        " partials, profiles and traces, each of a job.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="JOB.opscope",
+        help="Where the profile goes (path or URL).",
+        show_default=False,
+    ),
+]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks",
+        min=1,
+        show_default=False,
+        help="How many ranks the job has, if its traces do not say.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing profile.")]
+Fleet = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="FLEET",
+        help="Dataset (folder or URL) to which what each job cost is added, by job and day.",
+        rich_help_panel=_FLEET,
+    ),
+]
+Job = Annotated[
+    str | None,
+    typer.Option(
+        "--job",
+        metavar="NAME",
+        help="Name of the job in the fleet.  [name of the file or folder]",
+        rich_help_panel=_FLEET,
+        show_default=False,
+    ),
+]
+Day = Annotated[
+    str | None,
+    typer.Option(
+        "--day",
+        metavar="YYYY-MM-DD",
+        help="Its day in the fleet (UTC).  [that of its first event]",
+        rich_help_panel=_FLEET,
+        show_default=False,
+    ),
+]
+Label = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        help="A label of the job in the fleet (model=llama-7b); may be repeated.",
+        rich_help_panel=_FLEET,
+    ),
+]
+GpuHours = Annotated[
+    float | None,
+    typer.Option(
+        "--gpu-hours",
+        min=0,
+        help="What the whole job took, GPUs times hours; the recorded time stands for it.  [that of the"
+        " recorded time alone]",
+        rich_help_panel=_FLEET,
+        show_default=False,
+    ),
+]
+
+
 def merge(
-    parts: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PARTS",
-            help="Folder (path or URL) of partials, or the partials themselves; with --fleet folders of"
-            " partials, profiles and traces, each of a job.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="JOB.opscope",
-            help="Where the profile goes (path or URL).",
-            show_default=False,
-        ),
-    ] = None,
-    expected: Annotated[
-        int | None,
-        typer.Option(
-            "--ranks",
-            min=1,
-            show_default=False,
-            help="How many ranks the job has, if its traces do not say.",
-        ),
-    ] = None,
-    strict: common.Strict = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing profile.")] = False,
-    fleet: Annotated[
-        str | None,
-        typer.Option(
-            "--fleet",
-            metavar="FLEET",
-            help="Dataset (folder or URL) to which what each job cost is added, by job and day.",
-            rich_help_panel=_FLEET,
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job",
-            metavar="NAME",
-            help="Name of the job in the fleet.  [name of the file or folder]",
-            rich_help_panel=_FLEET,
-            show_default=False,
-        ),
-    ] = None,
-    day: Annotated[
-        str | None,
-        typer.Option(
-            "--day",
-            metavar="YYYY-MM-DD",
-            help="Its day in the fleet (UTC).  [that of its first event]",
-            rich_help_panel=_FLEET,
-            show_default=False,
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="KEY=VALUE",
-            help="A label of the job in the fleet (model=llama-7b); may be repeated.",
-            rich_help_panel=_FLEET,
-        ),
-    ] = None,
-    gpu_hours: Annotated[
-        float | None,
-        typer.Option(
-            "--gpu-hours",
-            min=0,
-            help="What the whole job took, GPUs times hours; the recorded time stands for it.  [that of the"
-            " recorded time alone]",
-            rich_help_panel=_FLEET,
-            show_default=False,
-        ),
-    ] = None,
+    parts: Parts,
+    output: Output = None,
+    expected: Ranks = None,
+    strict: options.Strict = False,
+    force: Force = False,
+    fleet: Fleet = None,
+    job: Job = None,
+    day: Day = None,
+    label: Label = None,
+    gpu_hours: GpuHours = None,
 ) -> None:
     """Merge the partials of a job's ranks into one profile, which opscope report, diff and load open.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 _SHOWN = (
     "share,device_time,self_time,calls,op,direction,inputs,outputs,params,layer,flops,bytes,source"
@@ -26,34 +26,27 @@ _EACH = (
 )
 
 
+@options.spread
 def ops(
-    file: common.Files,
-    sort: common.Sort = "device_time",
-    top: common.Top = None,
-    each: common.Each = False,
+    file: options.Files,
+    sort: options.Sort = "device_time",
+    top: options.Top = None,
+    each: options.Each = False,
     search: Search = None,
-    columns: common.Chosen = None,
-    csv: common.Csv = False,
-    json: common.Json = False,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    width: common.Width = None,
+    columns: options.Chosen = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    *,
+    where: options.Where,
+    reading: options.Reading,
+    width: options.Width = None,
 ) -> None:
     """List the ops by time, the longest first.
 
     The time is the time on the device; in a profile without a GPU, the op's self time.
     """
     common.one_form(csv, json)
-    profile = common.load(file, gpu, strict, model=model)
-    profile = common.select(profile, iter_start, iter_stop, device, rank, layer, range_, key)
+    profile = where.select(reading.load(file))
     frame = profile.ops(categories=True) if each else profile.op_totals()
     title, shown = ("Ops", _EACH) if each else ("Distinct ops", _SHOWN)
     empty = "no ops in this profile"

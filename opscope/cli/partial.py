@@ -6,19 +6,21 @@ from typing import Annotated
 
 import typer
 
-from . import common
+from . import common, options
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="A profile or a trace of any supported format, by path, URL or pattern; each gets a partial"
+        " of its own.",
+        show_default=False,
+    ),
+]
 
 
 def partial(
-    file: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE",
-            help="A profile or a trace of any supported format, by path, URL or pattern; each gets a partial"
-            " of its own.",
-            show_default=False,
-        ),
-    ],
+    file: Files,
     output: Annotated[
         str,
         typer.Option(
@@ -29,8 +31,8 @@ def partial(
             show_default=False,
         ),
     ],
-    gpu: common.Gpu = None,
-    model: common.Model = None,
+    gpu: options.Gpu = None,
+    model: options.Model = None,
     advice: Annotated[
         bool,
         typer.Option(

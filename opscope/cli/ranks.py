@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, options
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -53,41 +54,51 @@ Parts = Annotated[
 ]
 
 
-def asked(jobs: int | None, dask: str | None, ray: str | None, parts: str | None) -> list[str]:
-    """Return the options that were given. Ends the command if two of them exclude each other."""
-    given = {"--jobs": jobs, "--dask": dask, "--ray": ray, "--parts": parts}
-    named = [name for name, value in given.items() if value is not None]
-    engines = [name for name in named if name != "--parts"]
-    if len(engines) > 1:
-        common.fail(f"{' and '.join(engines)} cannot be combined: one of them reads the ranks")
-    return named
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Who reads the ranks, and where their small files are kept."""
 
+    jobs: Jobs = None
+    dask: Dask = None
+    ray: Ray = None
+    parts: Parts = None
 
-def load(
-    paths: list[str],
-    jobs: int | None,
-    dask: str | None,
-    ray: str | None,
-    parts: str | None,
-    gpu: str | None = None,
-    strict: bool = False,
-    model: str | None = None,
-) -> Profile:
-    """Return the profile of the ranks in ``paths``, merged from their partials. Raises EngineError.
+    def given(self) -> list[str]:
+        """Return the options that were given. Ends the command if two of them exclude each other."""
+        values = {
+            "--jobs": self.jobs,
+            "--dask": self.dask,
+            "--ray": self.ray,
+            "--parts": self.parts,
+        }
+        named = [name for name, value in values.items() if value is not None]
+        engines = [name for name in named if name != "--parts"]
+        if len(engines) > 1:
+            common.fail(f"{' and '.join(engines)} cannot be combined: one of them reads the ranks")
+        return named
 
-    What cannot be read is named on stderr; with ``strict`` it is an error (BadInput). An unknown
-    ``gpu`` ends the command.
-    """
-    from opscope.core.perf.devices.unnamed import UnknownDevice
-    from opscope.scale.engines import opened
-    from opscope.scale.one_call import of_ranks
+    def load(self, paths: list[str], reading: options.Reading) -> Profile:
+        """Return the profile of the ranks in ``paths``, merged from their partials. Raises EngineError.
 
-    try:
-        with opened(jobs, dask, ray) as (executor, workers):
-            profile = of_ranks(
-                paths, executor, parts, workers=workers, gpu=gpu, strict=strict, model=model
-            )
-    except UnknownDevice as error:
-        common.fail(f"--gpu {error}")
-    common.say_left_out(profile)
-    return profile
+        What cannot be read is named on stderr; if ``reading`` is strict it is an error (BadInput). An unknown
+        GPU ends the command.
+        """
+        from opscope.core.perf.devices.unnamed import UnknownDevice
+        from opscope.scale.engines import opened
+        from opscope.scale.one_call import of_ranks
+
+        try:
+            with opened(self.jobs, self.dask, self.ray) as (executor, workers):
+                profile = of_ranks(
+                    paths,
+                    executor,
+                    self.parts,
+                    workers=workers,
+                    gpu=reading.gpu,
+                    strict=reading.strict,
+                    model=reading.model,
+                )
+        except UnknownDevice as error:
+            common.fail(f"--gpu {error}")
+        common.say_left_out(profile)
+        return profile

@@ -10,7 +10,7 @@ import typer
 from opscope.remote.errors import NotReached
 from opscope.remote.urls import is_url
 
-from . import common
+from . import common, options
 
 
 def redact(
@@ -31,9 +31,7 @@ def redact(
             help="Also remove arguments, host names, serial numbers and the folders of paths.",
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")
-    ] = False,
+    force: options.Force = False,
 ) -> None:
     """Write a copy of FILE without passwords, tokens and keys.
 

@@ -1,56 +1,30 @@
-"""``opscope report --style``: reports in the layout of another tool."""
+"""``opscope report --style dlprof``: reports in the layout of another tool."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from json import dumps
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from opscope.reports import dlprof as reports
 
 from . import common, outputs
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
+    from .report import Options
+
 STYLES: Final = ("opscope", "dlprof")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of ``opscope report`` that every style has."""
-
-    reports: str | None
-    formats: str | None
-    output_path: str | None
-    base_name: str | None
-    json: bool
-    top: int | None
-    width: int | None
-
-
-def refuse(style: str, options: Mapping[str, object]) -> None:
-    """End the command if there is no such style, or if the style has not these options."""
-    if style not in STYLES:
-        from opscope.core.question.suggest import unknown
-
-        common.fail(unknown("style", style, STYLES))
-    if style == "opscope":
-        given = next(name for name, value in options.items() if value)
-        common.fail(f"{given} is an option of --style dlprof")
-
-
-def dlprof(
-    profile: Profile,
-    asked: Asked,
-    key: str | None,
-    domains: str | None,
-    iter_start: int | None,
-    iter_stop: int | None,
-    force: bool,
-) -> None:
+def dlprof(asked: Options) -> None:
     """Print DLProf's reports, or write them to files."""
-    from opscope.reports import dlprof as reports
-
+    _refuse(asked)
+    profile = replace(
+        asked, where=replace(asked.where, iter_start=None, iter_stop=None, key=None)
+    ).load()
     names = common.split(asked.reports) if asked.reports is not None else None
     kinds = common.split(asked.formats or "")
     if asked.output_path is not None and not kinds:
@@ -60,53 +34,67 @@ def dlprof(
         if not chosen:
             common.fail("--reports names no report")
         if kinds:
-            with outputs.folder(asked.output_path, force) as place:
-                made = reports.write(
-                    profile,
-                    chosen,
-                    place.path,
-                    base_name=asked.base_name or "dlprof",
-                    formats=kinds,
-                    domains=None if domains is None else common.split(domains),
-                    key=key,
-                    iter_start=iter_start,
-                    iter_stop=iter_stop,
-                    force=force,
-                )
-            for path in made:
-                common.say(f"wrote {place.named(path)}")
-        each = [None] if not domains else common.split(domains)
+            _write(asked, profile, chosen, kinds)
         if asked.json:
-            found = {
-                domain: reports.as_json(
-                    profile,
-                    chosen,
-                    key=key,
-                    iter_start=iter_start,
-                    iter_stop=iter_stop,
-                    domain=domain,
-                )
-                for domain in each
-            }
-            if len(found) == 1:
-                common.emit(*found.values())
-            else:  # an object with a key per domain
-                texts = [f"{dumps(domain)}: {text}" for domain, text in found.items()]
-                common.emit("{" + ",\n".join(texts) + "}")
+            _print_json(asked, profile, chosen)
         elif not kinds:
-            top = (common.TOP if asked.top is None else asked.top) or None
-            for domain in each:
-                shown = reports.show(
-                    profile,
-                    chosen,
-                    top=top,
-                    key=key,
-                    iter_start=iter_start,
-                    iter_stop=iter_stop,
-                    domain=domain,
-                )
+            top = common.rows(asked.top)
+            for domain in _domains(asked):
+                shown = reports.show(profile, chosen, top=top, domain=domain, **_part(asked))
                 common.show(shown, asked.width)
     except reports.ReportError as error:
         common.fail(str(error))
     except OSError as error:
         common.fail(f"{asked.output_path or '.'}: {error.strerror or error}")
+
+
+def _refuse(asked: Options) -> None:
+    """End the command if there is no such style, or if the style has not the options."""
+    if asked.style not in STYLES:
+        from opscope.core.question.suggest import unknown
+
+        common.fail(unknown("style", asked.style, STYLES))
+    if asked.style == "opscope":
+        option = "--force" if asked.force and not asked.domains else "--domains"
+        common.fail(f"{option} is an option of --style dlprof")
+    if asked.by is not None or asked.counters is not None:
+        common.fail("--style dlprof cannot be combined with --by or --counters")
+
+
+def _write(asked: Options, profile: Profile, chosen: Sequence[str], kinds: list[str]) -> None:
+    with outputs.folder(asked.output_path, asked.force) as place:
+        paths = reports.write(
+            profile,
+            chosen,
+            place.path,
+            base_name=asked.base_name or "dlprof",
+            formats=kinds,
+            domains=None if asked.domains is None else common.split(asked.domains),
+            force=asked.force,
+            **_part(asked),
+        )
+    for path in paths:
+        common.say(f"wrote {place.named(path)}")
+
+
+def _print_json(asked: Options, profile: Profile, chosen: Sequence[str]) -> None:
+    """Print the JSON of the domain, or an object with a key for each of several."""
+    texts = {
+        domain: reports.as_json(profile, chosen, domain=domain, **_part(asked))
+        for domain in _domains(asked)
+    }
+    if len(texts) == 1:
+        common.emit(*texts.values())
+    else:
+        named = [f"{dumps(domain)}: {text}" for domain, text in texts.items()]
+        common.emit("{" + ",\n".join(named) + "}")
+
+
+def _domains(asked: Options) -> Sequence[str | None]:
+    return [None] if not asked.domains else common.split(asked.domains)
+
+
+def _part(asked: Options) -> dict[str, Any]:
+    """Return which iterations DLProf's reports aggregate; they select them by themselves."""
+    where = asked.where
+    return {"key": where.key, "iter_start": where.iter_start, "iter_stop": where.iter_stop}

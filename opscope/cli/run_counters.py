@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from opscope import backends
 from opscope.backends import kineto_counters
@@ -16,26 +14,6 @@ from . import common
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-Names = Annotated[
-    str | None,
-    typer.Option(
-        "--counters",
-        help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' times"
-        " (NVIDIA's GPUs): CUPTI's names (also with *), or flops, tensor, dram.",
-        metavar="NAMES",
-        show_default=False,
-    ),
-]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--counters-by",
-        help="How to measure them: ranges (CUPTI, CUDA 12.6 or later), torch (PyTorch's profiler, CUDA 12 at"
-        " most), sampling (CUPTI, whole devices by time); auto takes the first that can begin.",
-        metavar="WAY",
-        show_default=False,
-    ),
-]
 #: The backends that may be named beside --counters, and the way that each means.
 _BACKENDS = {"auto": ways.AUTO, "kineto": "torch", "cupti": "ranges"}
 

@@ -7,58 +7,61 @@ import shlex
 import shutil
 import sys
 import threading
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common, html_file, progress_bar
+from . import common, html_file, options, progress_bar
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+Compare = Annotated[
+    str | None,
+    typer.Option(
+        "--compare",
+        help="Another run to compare with; its difference has a page.",
+        metavar="OTHER",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=1, max=65_535, help="Port to listen at.  [a free one]", show_default=False
+    ),
+]
+Host = Annotated[
+    str, typer.Option("--host", help="127.0.0.1, localhost or ::1; others are refused.")
+]
+NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
+]
+Editor = Annotated[
+    str | None,
+    typer.Option(
+        "--editor",
+        help="Command with which a page may open a source line, such as 'code --goto {file}:{line}'.",
+        metavar="CMD",
+        show_default=False,
+    ),
+]
 
 
+@options.spread
 def view(
-    file: common.Files,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            "--compare",
-            help="Another run to compare with; its difference has a page.",
-            metavar="OTHER",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", min=1, max=65_535, help="Port to listen at.  [a free one]", show_default=False
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option("--host", help="127.0.0.1, localhost or ::1; others are refused."),
-    ] = "127.0.0.1",
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
-    ] = False,
+    file: options.Files,
+    compare: Compare = None,
+    port: Port = None,
+    host: Host = "127.0.0.1",
+    no_browser: NoBrowser = False,
     source_root: html_file.SourceRoot = None,
-    editor: Annotated[
-        str | None,
-        typer.Option(
-            "--editor",
-            help="Command with which a page may open a source line, such as 'code --goto {file}:{line}'.",
-            metavar="CMD",
-            show_default=False,
-        ),
-    ] = None,
-    counters: common.CountersFile = None,
-    iter_start: common.IterStart = None,
-    iter_stop: common.IterStop = None,
-    key: common.KeyNode = None,
-    device: common.DeviceNumber = None,
-    rank: common.Rank = None,
-    layer: common.Layer = None,
-    range_: common.Range = None,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
+    editor: Editor = None,
+    counters: options.CountersFile = None,
+    *,
+    where: options.Where,
+    reading: options.Reading,
 ) -> None:
     """Show a profile as pages in a browser, from a server that only this machine can reach.
 
@@ -83,13 +86,9 @@ def view(
     except (NotBuilt, serve.Taken) as error:
         common.fail(str(error))
     with listening:
-        where = (iter_start, iter_stop, device, rank, layer, range_)
         with progress_bar.bar():
-            profile = common.load(file, gpu, strict, model=model, counters=counters)
-            profile = common.select(profile, *where, key)
-            other = None
-            if compare is not None:
-                other = common.select(common.load([compare], gpu, strict), *where)
+            profile = where.select(reading.load(file, counters=counters))
+            other = None if compare is None else _other(compare, where, reading)
         viewed = Viewed(
             profile,
             tuple(map(common.base_name, file)),
@@ -102,6 +101,12 @@ def view(
     if any(thread.name == "opscope-answer" for thread in threading.enumerate()):
         sys.stdout.flush()
         os._exit(0)  # an answer that nobody waits for any more is still being made
+
+
+def _other(compare: str, where: options.Where, reading: options.Reading) -> Profile:
+    """Return the run to compare with: the key node and the model are those of the first run alone."""
+    profile = replace(reading, model=None).load([compare])
+    return replace(where, key=None).select(profile)
 
 
 def _check_editor(editor: str) -> None:

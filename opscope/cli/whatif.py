@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import common
+from . import common, options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from opscope.profile import Profile
+
+Op = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--op",
+        metavar="NAME=FACTOR",
+        help="Multiply the time of an op, on the host and of what it launches: 0 removes it, 0.5 makes it"
+        " twice as fast; * in NAME stands for any text. May be given several times.",
+    ),
+]
+Kernel = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel", metavar="NAME=FACTOR", help="Likewise for kernels, copies and sets by name."
+    ),
+]
+Launches = Annotated[
+    float,
+    typer.Option(help="Factor for the calls that launch work, and for the delay until it starts."),
+]
 
 
+@options.spread
 def whatif(
-    file: common.Files,
-    op: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--op",
-            metavar="NAME=FACTOR",
-            help="Multiply the time of an op, on the host and of what it launches: 0 removes it, 0.5 makes it"
-            " twice as fast; * in NAME stands for any text. May be given several times.",
-        ),
-    ] = None,
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kernel", metavar="NAME=FACTOR", help="Likewise for kernels, copies and sets by name."
-        ),
-    ] = None,
+    file: options.Files,
+    op: Op = None,
+    kernel: Kernel = None,
     copies: Annotated[float, typer.Option(help="Factor for all copies.")] = 1.0,
     communication: Annotated[float, typer.Option(help="Factor for all collectives.")] = 1.0,
-    launches: Annotated[
-        float,
-        typer.Option(
-            help="Factor for the calls that launch work, and for the delay until it starts."
-        ),
-    ] = 1.0,
+    launches: Launches = 1.0,
     host: Annotated[float, typer.Option(help="Factor for all host time that does not wait.")] = 1.0,
-    csv: common.Csv = False,
-    json: common.Json = False,
-    gpu: common.Gpu = None,
-    model: common.Model = None,
-    strict: common.Strict = False,
-    width: common.Width = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    *,
+    reading: options.Reading,
+    width: options.Width = None,
 ) -> None:
     """Say how long the run and each step would take if some work were faster, slower or gone.
 
     The trace is replayed with all its dependencies, so what waited for something else still waits.
     """
     from opscope.core.analysis.critical.what_if import Change, NothingSelected
-    from opscope.frames import FRAMES
-    from opscope.reports.critical import EMPTY, notes
-    from opscope.reports.report import Report, View
-    from opscope.reports.tables import listed
 
     common.one_form(csv, json)
     ops, kernels = _factors("--op", op), _factors("--kernel", kernel)
@@ -63,7 +66,7 @@ def whatif(
         common.fail(
             "nothing to change: give --op, --kernel, --copies, --communication, --launches or --host"
         )
-    profile = common.load(file, gpu, strict, model=model)
+    profile = reading.load(file)
     try:
         frame = profile.what_if(
             ops=ops,
@@ -77,7 +80,17 @@ def whatif(
         common.fail(str(error))
     if csv or json:
         common.raw(frame, csv, None)
-        return
+    else:
+        _show(profile, frame, width)
+
+
+def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
+    """Print the table of the frame, and what it takes for granted."""
+    from opscope.frames import FRAMES
+    from opscope.core.analysis.critical.critical_table import EMPTY, notes
+    from opscope.core.question.report import Report, View
+    from opscope.core.question.tables import listed
+
     report = Report(
         name="what_if",
         order=0,

@@ -1,5 +1,1 @@
-"""The schema, capture, attribution and analysis. Imports no framework, no adapter and no reader."""
 
-from .moved import install
-
-install()

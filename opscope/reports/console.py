@@ -9,10 +9,10 @@ from opscope.core.not_merged import NotMerged
 from opscope.core.question.layout import Column, Table
 
 from .next_steps import next_steps
-from .registry import reports
-from .report import Report, View
+from opscope.core.question.registry import reports
+from opscope.core.question.report import Report, View
 from .several import made
-from .tables import table, table_of
+from opscope.reports.tables import table, table_of
 
 if TYPE_CHECKING:
     from opscope.profile import Profile

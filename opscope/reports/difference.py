@@ -20,7 +20,7 @@ from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
 
-from .tables import totals
+from opscope.core.question.tables import totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.question.suggest import unknown
 
-from .registry import reports
+from opscope.core.question.registry import reports
 
 if TYPE_CHECKING:
     import polars as pl

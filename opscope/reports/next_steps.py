@@ -11,8 +11,8 @@ from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary import COMPILING
 from opscope.core.question import units
 
-from .grouped import WORTH
-from .registry import divisions
+from opscope.core.analysis.summary.grouped_table import WORTH
+from opscope.core.question.registry import divisions
 
 if TYPE_CHECKING:
     from opscope.profile import Profile

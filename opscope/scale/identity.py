@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from opscope.profile.saved import ANALYSIS
+from opscope.profile.profile import ANALYSIS
 from opscope.readers import at_urls
 from opscope.readers.errors import BadInput
 from opscope.remote.urls import is_pattern, is_url, shown

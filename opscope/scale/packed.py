@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.profile.saved import ANALYSIS
+from opscope.profile.profile import ANALYSIS
 from opscope.readers.errors import BadInput
 from opscope.version import __version__
 

@@ -96,7 +96,7 @@ def _within(path: str, folder: str) -> bool:
 
 def version() -> tuple[str, int, int]:
     """Return the version of opscope, of its analysis and of a partial's layout, which partials must share."""
-    from opscope.profile.saved import ANALYSIS  # lazy: it loads Polars
+    from opscope.profile.profile import ANALYSIS  # lazy: it loads Polars
     from opscope.version import __version__
 
     from .packed import LAYOUT  # lazy: it loads Polars

@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.core.question import units
 from opscope.reports import vendor_words
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 
 from .rows import plain
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .kept import Kept
+from opscope.core.lru_cache import LRUCache
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -33,7 +33,9 @@ class Viewed:
     other_names: tuple[str, ...] = ()
     source_root: Path | None = None
     editor: str | None = None
-    selections: Kept[Profile] = field(
-        default_factory=lambda: Kept(_SELECTIONS), compare=False, repr=False
+    selections: LRUCache[Profile] = field(
+        default_factory=lambda: LRUCache(_SELECTIONS), compare=False, repr=False
     )
-    tables: Kept[Any] = field(default_factory=lambda: Kept(_TABLES), compare=False, repr=False)
+    tables: LRUCache[Any] = field(
+        default_factory=lambda: LRUCache(_TABLES), compare=False, repr=False
+    )

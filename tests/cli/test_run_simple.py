@@ -18,8 +18,7 @@ import opscope
 from opscope import backends
 from opscope.adapters import modes
 from opscope.backends import Availability
-from opscope.cli import run as run_command
-from opscope.cli import simple
+from opscope.cli import run_settings, simple
 from opscope.core.tables.trace import Trace
 from tests.nvtx_tool import ROOT
 
@@ -234,7 +233,7 @@ def test_nsight_systems_records_the_kernels_where_it_is_and_there_is_a_gpu(
     (tmp_path / "nsys").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr("opscope.backends.choice.gpu_vendor", lambda *_: "nvidia")
-    assert run_command._backend(backend, mode, inside) == found
+    assert run_settings.backend_of(backend, mode, inside) == found
 
 
 def test_without_a_tool_for_any_program_it_is_said_that_kernels_are_missing(

@@ -10,7 +10,7 @@ from opscope.core.analysis.device.device_use import NO_GAPS
 from opscope.core.analysis.device.launches import NO_CONFIGURATION, NO_DEVICE
 from opscope.profile import Profile
 from opscope.reports.console import tables
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 
 NAMES = ("device_use", "device_curve", "occupancy", "kernel_launches", "kernel_lengths",
          "short_kernels", "fusable")  # fmt: skip

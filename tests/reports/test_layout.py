@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opscope.core.question import units
 from opscope.core.question.layout import PIPED_WIDTH, Column, Table, lines, write
-from opscope.reports.tables import totals
+from opscope.core.question.tables import totals
 
 COLUMNS = [
     Column("time", "time", units.time),

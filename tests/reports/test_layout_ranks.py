@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from opscope.core.question.layout import Column, lines
-from opscope.reports.tables import totals
+from opscope.core.question.tables import totals
 
 FRAME = pl.DataFrame(
     {"op": ["aten::mm"], "time": ["1 ms"], "source": ["train.py:1"], "mine": ["a value"], "rest": ["another"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.reports.report import Report
+from opscope.core.question.report import Report
 
 import opscope.cli.app as application
 from opscope.core.question.layout import lines
@@ -17,7 +17,7 @@ from opscope.frames import UNITS, Column, Frame
 from opscope.profile import Profile
 from opscope.reports import catalogue, registry
 from opscope.reports.console import first_screen, tables
-from opscope.reports.registry import divisions, reports
+from opscope.core.question.registry import divisions, reports
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_reports_doc.py"
 REPORT = '''"""The host's time by direction."""
@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.frames import Frame, columns
-from opscope.reports.report import Report
+from opscope.core.question.report import Report
 
 if TYPE_CHECKING:
     import polars as pl
@@ -254,7 +254,7 @@ def test_the_words_of_by_divide_the_time(saved):
 
 
 def test_a_column_of_its_own_is_shown_by_its_unit(saved):
-    from opscope.reports.report import View
+    from opscope.core.question.report import View
 
     from opscope.profile import load
     from opscope.reports.tables import table

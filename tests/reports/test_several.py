@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from opscope.profile import Profile, load
-from opscope.profile.base import STORED
+from opscope.profile.stored import STORED
 from opscope.reports import console, registry, several
 
 NAMES = [f"report {number}" for number in range(20)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 import pytest
-from opscope.reports.report import View
+from opscope.core.question.report import View
 
 from opscope.core.question.layout import write
 from opscope.profile import Profile
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 
 PLACE = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch"}
 

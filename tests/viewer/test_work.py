@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from opscope.core import progress
+from opscope.core.lru_cache import LRUCache
 from opscope.viewer import work
-from opscope.viewer.kept import Kept
 from opscope.viewer.work import Busy, Work
 
 
@@ -214,7 +214,7 @@ def test_what_is_being_done_is_said():
 
 def test_giving_up_is_no_fault_that_an_analysis_catches_and_nothing_half_made_is_kept():
     async def main():
-        doing, kept, slow = Work(patience=0.2), Kept(10), Slow(checks=True)
+        doing, kept, slow = Work(patience=0.2), LRUCache(10), Slow(checks=True)
 
         def careless():
             try:

@@ -9,7 +9,8 @@ from opscope import backends
 from opscope.adapters import modes
 from opscope.backends.nsys import NSYS, SUFFIX
 from opscope.backends.nsys.command import CUDA
-from opscope.cli import common, nsight_run, run
+from opscope.cli import common, nsight_run, run_record
+from opscope.cli.run import Options
 
 from . import written
 from .asked import Asked
@@ -61,18 +62,9 @@ def record(asked: Asked) -> int:
         for note in notes:
             common.say(note)
         try:
-            status = run.record(
-                asked.command,
-                output=asked.path,
-                force=asked.force,
-                delay=asked.delay,
-                duration=asked.duration,
-                backend=NSYS.name if found.works else "auto",
-                mode=asked.mode,
-                trace=",".join(asked.nsys.traces) or None if found.works else None,
-                range_end=_range_end(asked) if found.works else None,
-                report=asked.level >= (NORMAL if asked.mode == modes.SIMPLE else DETAILED),
-                wishes=_wishes(asked),
+            status = run_record.record(
+                _options(asked, found.works),
+                _wishes(asked),
                 # what the user asks of nsys itself, nothing else can do
                 instead=not asked.nsys.given,
                 ended=ended,
@@ -87,6 +79,22 @@ def record(asked: Asked) -> int:
     for line in faults:
         common.say(line)
     return status
+
+
+def _options(asked: Asked, by_nsys: bool) -> Options:
+    """Return the options of ``opscope run`` that DLProf's switches come to."""
+    return Options(
+        command=asked.command,
+        output=asked.path,
+        force=asked.force,
+        delay=asked.delay,
+        duration=asked.duration,
+        backend=NSYS.name if by_nsys else "auto",
+        mode=asked.mode,
+        trace=",".join(asked.nsys.traces) or None if by_nsys else None,
+        range_end=_range_end(asked) if by_nsys else None,
+        report=asked.level >= (NORMAL if asked.mode == modes.SIMPLE else DETAILED),
+    )
 
 
 def _wishes(asked: Asked) -> nsight_run.Wishes:

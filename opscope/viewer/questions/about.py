@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core.analysis.steps.step_times import steps_of
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 from opscope.version import __version__
 from opscope.viewer.question import Asked, Question, whole
 from opscope.viewer.rows import plain

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core import progress
-from opscope.reports import advised
-from opscope.reports.registry import reports
+from opscope.core.advice import advised
+from opscope.core.question.registry import reports
 from opscope.viewer.cards import cards
 from opscope.viewer.question import Asked, BadParameter, Question
 from opscope.viewer.rows import plain

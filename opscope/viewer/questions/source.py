@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 from opscope.viewer import source_text
 from opscope.viewer.lines import Line, Lines, lines_of
 from opscope.viewer.question import Asked, Question, Unanswered

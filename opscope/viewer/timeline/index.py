@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
 from opscope.core.tables.columns import hand_back
 from opscope.core.tables.intervals import Ints
@@ -127,16 +127,10 @@ class Timeline:
         return self._titles.get(process, f"process {process}")
 
 
-_timelines: OrderedDict[int, Timeline] = OrderedDict()
+_timelines: LRUCache[Timeline] = LRUCache(_KEPT)
 
 
 def timeline_of(profile: Profile) -> Timeline:
     """Return the timeline of a profile; those of the last few profiles are kept."""
-    with lock_of(timeline_of, "kept"):
-        held = _timelines.get(id(profile))
-        if held is None:  # a timeline holds its profile, so no other has the same id
-            _timelines[id(profile)] = held = Timeline(profile)
-        _timelines.move_to_end(id(profile))
-        while len(_timelines) > _KEPT:
-            _timelines.popitem(last=False)
-        return held
+    # a timeline holds its profile, so no other has the same id
+    return _timelines.get(id(profile), lambda: Timeline(profile))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.profile.base import PARTS_KEPT
+from opscope.profile.profile import PARTS_KEPT
 from tests.core.analysis.test_diff import LONG, run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 
 NUMBER = re.compile(r"[-−+]?[\d,]+(\.\d+)?(e[-+]?\d+)?")
 #: Reads every grid of the page: its table, its headings, and of each drawn row the texts and their hover texts.

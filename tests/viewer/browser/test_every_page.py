@@ -15,7 +15,7 @@ import pytest
 
 import opscope
 from opscope.reports import files
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.made_ranks import rank_files

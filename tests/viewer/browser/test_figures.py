@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from opscope.reports.registry import reports
+from opscope.core.question.registry import reports
 from tests.viewer.browser import figures
 from tests.viewer.browser.figures import READ, check, number, units
 from tests.viewer.browser.looking import PAGES

@@ -1,0 +1,238 @@
+"""The options that commands share, each declared once, and records that hold several of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from . import common
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="A profile or a trace of any supported format; several files are the parts of one job.",
+        show_default=False,
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=0,
+        help="Give at most this many rows; 0 gives all.  [tables: 20, CSV and JSON: all]",
+        show_default=False,
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail if one of several files cannot be read.")
+]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        "-w",
+        "--width",
+        min=0,
+        help="Width of the tables in characters; 0 for no limit.",
+        show_default=False,
+    ),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Name of the GPU (or CPU), such as 'H100 SXM', if the trace does not name it.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info"
+        " of a TensorRT engine beside a trace of Nsight Systems.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+CountersFile = Annotated[
+    str | None,
+    typer.Option(
+        "--counters",
+        help="Hardware counters of another run of the same program: ncu's CSV or report (.ncu-rep), joined to"
+        " the kernels by name and order.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+IterStart = Annotated[
+    int | None,
+    typer.Option(
+        "--iter-start",
+        "--iter_start",
+        help="Only iterations (steps) from this number on; opscope iterations lists them.",
+        show_default=False,
+    ),
+]
+IterStop = Annotated[
+    int | None,
+    typer.Option(
+        "--iter-stop",
+        "--iter_stop",
+        help="Only iterations (steps) up to this number.",
+        show_default=False,
+    ),
+]
+KeyNode = Annotated[
+    str | None,
+    typer.Option(
+        "--key-node",
+        "--key_node",
+        "--key-op",
+        "--key_op",
+        help="The op that runs once in each iteration, by its name or op_id: iterations end where it ends.",
+        metavar="OP",
+        show_default=False,
+    ),
+]
+DeviceNumber = Annotated[
+    list[int] | None,
+    typer.Option("--device", help="Only this device; may be given again.", show_default=False),
+]
+Rank = Annotated[
+    list[int] | None,
+    typer.Option("--rank", help="Only this rank; may be given again.", show_default=False),
+]
+Layer = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        help="Only this layer with all inside it, or a pattern: 'encoder.*.attention'; may be given again.",
+        show_default=False,
+    ),
+]
+Range = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        help="Only this user range, or a pattern; may be given again.",
+        show_default=False,
+    ),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
+Chosen = Annotated[
+    str | None,
+    typer.Option("-c", "--columns", help="Comma-separated columns to give, in this order."),
+]
+Sort = Annotated[
+    str, typer.Option("--sort", help="Column to sort by: numbers largest first, text by alphabet.")
+]
+Each = Annotated[
+    bool, typer.Option("--each", help="One row per execution, not per distinct op or kernel.")
+]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")]
+Report = Annotated[
+    bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The part of a profile that the user selects."""
+
+    iter_start: IterStart = None
+    iter_stop: IterStop = None
+    key: KeyNode = None
+    device: DeviceNumber = None
+    rank: Rank = None
+    layer: Layer = None
+    range_: Range = None
+
+    def select(self, profile: Profile) -> Profile:
+        """Return that part of the profile; ends the command if there is none."""
+        bounds = self.iter_start, self.iter_stop
+        try:
+            return profile.select(
+                steps=None if bounds == (None, None) else bounds,
+                device=self.device,
+                rank=self.rank,
+                layer=self.layer,
+                range=self.range_,
+                key=self.key,
+            )
+        except ValueError as error:
+            common.fail(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are read."""
+
+    gpu: Gpu = None
+    model: Model = None
+    strict: Strict = False
+
+    def load(self, paths: list[str], lean: bool = False, counters: str | None = None) -> Profile:
+        """Return the profile in ``paths``, as ``common.load``."""
+        return common.load(paths, self.gpu, self.strict, lean, self.model, counters)
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of the records that it takes: Typer reads the signature."""
+    takes = inspect.signature(command, eval_str=True).parameters.values()
+    records = {each.name: each.annotation for each in takes if is_dataclass(each.annotation)}
+    flat: list[inspect.Parameter] = []
+    for each in takes:
+        flat += _options(records[each.name]) if each.name in records else [each]
+    flat = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in flat]
+
+    @wraps(command)
+    def gathered(**given: Any) -> None:
+        made = {name: _record(record, given) for name, record in records.items()}
+        command(**given, **made)
+
+    gathered.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    gathered.__annotations__ = {each.name: each.annotation for each in flat}
+    return gathered
+
+
+def _options(record: Any) -> list[inspect.Parameter]:
+    """Return a parameter for each field of a record, and of the records in it, in their order."""
+    options: list[inspect.Parameter] = []
+    for name, hint, default in _fields(record):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        option = inspect.Parameter(name, kind, default=default, annotation=hint)
+        options += _options(hint) if is_dataclass(hint) else [option]
+    return options
+
+
+def _record(record: Any, given: dict[str, Any]) -> Any:
+    """Return the record with the values of its options, which it takes out of ``given``."""
+    values = {
+        name: _record(hint, given) if is_dataclass(hint) else given.pop(name)
+        for name, hint, _ in _fields(record)
+    }
+    return record(**values)
+
+
+@cache  # every start builds every command, and nine of them have ``Where``
+def _fields(record: Any) -> list[tuple[str, Any, Any]]:
+    """Return the name, the type and the default of each field."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        (
+            each.name,
+            hints[each.name],
+            inspect.Parameter.empty if each.default is MISSING else each.default,
+        )
+        for each in fields(record)
+    ]

@@ -1,0 +1,106 @@
+"""``opscope report``: opscope's own reports as tables, as JSON, or in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opscope.reports import console, files, registry
+
+from . import common, outputs
+
+if TYPE_CHECKING:
+    from opscope.profile import Profile
+
+    from .report import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The reports to give and the formats of files; ``default``: the user named no report."""
+
+    names: list[str]
+    kinds: list[str]
+    default: bool
+
+
+def tables(asked: Options) -> None:
+    """Give the reports: in files of each format, as one JSON object, or as tables."""
+    choice = _choice(asked)
+    profile = asked.load(_is_lean(asked, choice))
+    if choice.kinds:
+        _write(asked, choice, profile)
+    if asked.json:
+        frames = registry.frames(profile, choice.names, asked.top or None)
+        _say_lacking(choice.names, frames)
+        common.emit(files.as_json(frames))
+    elif not choice.kinds:
+        rows = common.rows(asked.top)
+        if choice.default:
+            shown = console.first_screen(profile, rows, enough=asked.top is None)
+        else:
+            shown = console.tables(profile, choice.names, rows)
+        common.show(shown, asked.width)
+
+
+def _choice(asked: Options) -> Choice:
+    """Return what the options choose; ends the command if there is no such report or format."""
+    if asked.by is not None and asked.reports is not None:
+        common.fail("--by and --reports cannot be combined: each chooses the reports")
+    try:
+        if asked.by is not None:
+            names = registry.resolve(["summary", *registry.divided(asked.by)])
+        elif asked.reports is not None:
+            names = registry.resolve(common.split(asked.reports))
+        else:  # as tables, the first screen is shown instead
+            names = [report.name for report in registry.reports().values() if report.written]
+        kinds = files.resolve(common.split(asked.formats or ""))
+    except (registry.UnknownReport, files.UnknownFormat) as error:
+        common.fail(str(error))
+    if not names:
+        common.fail("--reports names no report")
+    if asked.output_path is not None and not kinds:
+        kinds = ["csv"]
+    return Choice(names, kinds, asked.reports is None and asked.by is None)
+
+
+def _is_lean(asked: Options, choice: Choice) -> bool:
+    """Whether the reports need only columns of which totals are made."""
+    reports = registry.reports()
+    wanted = choice.names
+    if choice.default and not (asked.json or choice.kinds):
+        wanted = [report.name for report in reports.values() if report.first]
+    return asked.counters is None and all(reports[name].lean for name in wanted)
+
+
+def _write(asked: Options, choice: Choice, profile: Profile) -> None:
+    """Write a file for each report and format; without names none for an empty report."""
+    base = asked.base_name or os.path.splitext(common.base_name(asked.file[0]))[0]
+    frames = registry.frames(profile, choice.names, asked.top or None)
+    _say_lacking(choice.names, frames)
+    if choice.default:
+        empty = [name for name, frame in frames.items() if frame.is_empty()]
+        frames = {name: frame for name, frame in frames.items() if name not in empty}
+        if empty:
+            common.say(f"empty, so not written: {', '.join(empty)} (--reports NAME writes them)")
+    if "csv" in choice.kinds:
+        common.warn_of_formulas(*frames.values())
+    try:
+        with outputs.folder(asked.output_path) as place:
+            paths = files.write(frames, choice.kinds, place.path, os.path.basename(base))
+    except OSError as error:
+        common.fail(f"{asked.output_path or '.'}: {error.strerror or error}")
+    for path in paths:
+        common.say(f"wrote {place.named(path)}")
+
+
+def _say_lacking(names: Iterable[str], frames: Collection[str]) -> None:
+    """Name the reports that a profile made from partials lacks, and why; end the command if it lacks all."""
+    lacking = [name for name in names if name not in frames]
+    if not lacking:
+        return
+    from opscope.reports import not_merged  # lazy: as others of that room
+
+    (common.say if frames else common.fail)(not_merged.told(lacking))
