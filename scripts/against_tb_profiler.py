@@ -21,6 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.ops import op_index
+
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # opscope, if it is not installed
 
 #: The plug-in's names of the parts, in the order of its ``ProfileRole``.
@@ -82,7 +85,7 @@ def ours(trace: str, windows: list[list[float]], first: float) -> tuple[dict[str
     table = profile.steps()
     own = {role: float(table[name].sum()) / 1e3 for role, name in OURS.items()}
     process = table["process"][0]
-    did = happened(profile._ops, lambda: profile._exchanged)[process]
+    did = happened(profile.of(op_index), lambda: profile.of(exchanges))[process]
     base = table["start"][0]
     bounds = np.array(
         [[base + round((edge - first) * 1e3) for edge in one] for one in windows], np.int64

@@ -80,9 +80,9 @@ def _ask(file: Path, dice: random.Random) -> None:
     import opscope
     from opscope.backends.recording_folder import parts
     from opscope.core.not_merged import NotMerged
+    from opscope.core.question import layout
     from opscope.profile import Profile
     from opscope.readers.recording.reader import collect
-    from opscope.core.question import layout
     from opscope.reports import console
     from opscope.scale.merge import merge
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from opscope.frames import FRAMES, UNITS, Frame
+
 import opscope
 from opscope import errors
-from opscope.frames import FRAMES, UNITS, Frame
 from opscope.profile import Profile
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"

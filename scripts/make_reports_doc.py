@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from opscope.frames import WORDS, Column
+
 from opscope.core.question.registry import divisions, reports
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reports.md"

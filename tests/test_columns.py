@@ -10,10 +10,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from opscope.frames import FRAMES, UNITS, WORDS, columns, describe
 
 import opscope
 from opscope import errors
-from opscope.frames import FRAMES, UNITS, WORDS, columns, describe
 from opscope.profile import Profile, load
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -123,8 +123,8 @@ def _show(
 
         common.emit(markdown(advice, combined, top or None))
     else:
-        from opscope.reports.catalogue.advice import table_of
         from opscope.core.question.report import View
+        from opscope.reports.catalogue.advice import table_of
         from opscope.reports.vendor_words import told, vendor
 
         view = View(common.rows(top))

@@ -116,8 +116,8 @@ def _write(
 ) -> None:
     import polars as pl
 
-    from opscope.core.question.layout import Column
     from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS, value
+    from opscope.core.question.layout import Column
     from opscope.core.question.tables import totals
 
     keys = common.split(columns) if columns else (frame.columns if csv or json else shown)

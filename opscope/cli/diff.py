@@ -119,8 +119,8 @@ def _html(asked: Options, html: str) -> None:
 def _tables(asked: Options) -> None:
     """Compare the runs, print the tables, and end with status 1 if a limit is exceeded."""
     from opscope.core.analysis.diff.gate import BadLimit, held, parse
-    from opscope.reports import difference as shown
     from opscope.core.question.suggest import unknown
+    from opscope.reports import difference as shown
 
     if asked.embed_source or asked.source_root is not None or asked.force:
         common.fail("--embed-source, --source-root and --force are options of --html")

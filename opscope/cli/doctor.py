@@ -21,8 +21,8 @@ import opscope
 from . import common, gaps, options
 
 if TYPE_CHECKING:
-    from opscope.profile import Profile
     from opscope.core.question.layout import Table
+    from opscope.profile import Profile
 
 #: Packages without an adapter of opscope's own, which users may look for here.
 _WITHOUT_ADAPTER = ("cupy", "numba", "paddle")
@@ -96,10 +96,10 @@ def doctor(
 
 def _show_lacking(files: list[str], profile: Profile, json: bool, width: int | None) -> None:
     """Print what the profile of the files has, what it lacks, and how to get that."""
-    from opscope.reports import console, registry, vendor_words
     from opscope.core.question.forms import columns
-    from opscope.reports.files import as_json
     from opscope.core.question.layout import Table
+    from opscope.reports import console, registry, vendor_words
+    from opscope.reports.files import as_json
 
     tables, closing = gaps.tables(profile), gaps.advice(profile)
     if json:

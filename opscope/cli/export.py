@@ -85,9 +85,9 @@ def _html(asked: Options) -> None:
 
 
 def _other(asked: Options) -> None:
+    from opscope.core.question.suggest import unknown
     from opscope.exports.formats import FORMATS
     from opscope.exports.formats import export as write
-    from opscope.core.question.suggest import unknown
 
     if asked.embed_source or asked.source_root is not None:
         common.fail("--embed-source and --source-root are options of --to html")
@@ -115,8 +115,8 @@ def _other(asked: Options) -> None:
 
 def _more(asked: Options, wanted: Format) -> dict[str, Any]:
     """Return the options of the format; ends the command if it has them not."""
-    from opscope.exports.flamegraph import BY
     from opscope.core.question.suggest import unknown
+    from opscope.exports.flamegraph import BY
 
     if asked.by is None:
         return {}

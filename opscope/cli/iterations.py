@@ -26,9 +26,9 @@ def iterations(
     They are the steps that the program marks; else what a key node ends (--key-node); else what repeats, with
     how sure that is. Below the table stands the range that is stable, and why.
     """
-    from opscope.reports import registry
     from opscope.core.question.report import View
     from opscope.core.question.tables import totals
+    from opscope.reports import registry
     from opscope.reports.tables import table
 
     common.one_form(csv, json)

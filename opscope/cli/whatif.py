@@ -86,10 +86,10 @@ def whatif(
 
 def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
     """Print the table of the frame, and what it takes for granted."""
-    from opscope.frames import FRAMES
     from opscope.core.analysis.critical.critical_table import EMPTY, notes
     from opscope.core.question.report import Report, View
     from opscope.core.question.tables import listed
+    from opscope.frames import FRAMES
 
     report = Report(
         name="what_if",

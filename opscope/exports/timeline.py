@@ -13,7 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops.call_tree import named_frame
+from opscope.core.analysis.ops.kernels import told_of
 from opscope.core.analysis.ops.op_frame import costs_of
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import compact, distinct_values, least, numbers_of, pieces
 from opscope.core.tables.intervals import NONE, Ints, in_order, windows
@@ -273,7 +275,7 @@ class Timeline:
         frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
         known = np.array([one is not None for one in frames], bool)
         reading = meaning.reading.astype(np.int32, copy=False)
-        ops, is_op = self._profile._ops, attribution.is_op
+        ops, is_op = self._profile.of(op_index), attribution.is_op
 
         def tell(rows: Ints) -> Details:
             found = Details({"text": Words(reading[rows], list(meaning.texts))})
@@ -335,7 +337,7 @@ class Timeline:
             if frame.is_empty():
                 continue
             kind = "kernel" if table == "kernels" else "copy"
-            told = profile._told_of(table)
+            told = told_of(profile, table)
             made = _Table(
                 frame["start"].fill_null(0).to_numpy(),
                 frame["end"].fill_null(0).to_numpy(),

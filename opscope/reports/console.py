@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.core.not_merged import NotMerged
 from opscope.core.question.layout import Column, Table
-
-from .next_steps import next_steps
 from opscope.core.question.registry import reports
 from opscope.core.question.report import Report, View
-from .several import made
 from opscope.reports.tables import table, table_of
+
+from .next_steps import next_steps
+from .several import made
 
 if TYPE_CHECKING:
     from opscope.profile import Profile

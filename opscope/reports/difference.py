@@ -19,7 +19,6 @@ from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
-
 from opscope.core.question.tables import totals
 
 if TYPE_CHECKING:

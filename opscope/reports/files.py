@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from opscope.core.question.suggest import unknown
-
 from opscope.core.question.registry import reports
+from opscope.core.question.suggest import unknown
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core.analysis.roofline.engines import has_engines
+from opscope.core.analysis.summary.grouped_table import WORTH
 from opscope.core.analysis.summary.summary import COMPILING
 from opscope.core.question import units
-
-from opscope.core.analysis.summary.grouped_table import WORTH
 from opscope.core.question.registry import divisions
 
 if TYPE_CHECKING:

@@ -13,11 +13,18 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.device.short_kernels import length_sums
+from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
+from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.totals import kernel_sums, unattributed_sums
 from opscope.core.analysis.ops.windows import bounds
-from opscope.core.analysis.ranks.arrivals import ARRIVALS
+from opscope.core.analysis.ranks.arrivals import ARRIVALS, arrival_table
+from opscope.core.analysis.ranks.collective_faults import collective_calls
 from opscope.core.analysis.ranks.distributed import own_communication
+from opscope.core.analysis.ranks.rank_outliers import sample_medians, speeds_of_kernels
+from opscope.core.analysis.ranks.rank_pairs import messages
 from opscope.core.analysis.roofline.coverage import missing_sums
+from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.analysis.summary.by_range import range_sums
 from opscope.core.analysis.summary.gaps import gap_sums, gap_sums_on_cpu
 from opscope.core.analysis.summary.kinds import kinds_of_kernels
@@ -27,6 +34,7 @@ from opscope.core.job.exchanges import exchanges
 from opscope.core.tables.ranks import groups, meshes
 from opscope.profile import Profile
 from opscope.profile.merged import HELD
+from opscope.profile.stored import stored_frame
 
 #: Frames whose rows are each of one process, by the names under which a profile keeps them.
 LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
@@ -53,30 +61,30 @@ def statistics(
     """
     trace = profile.attribution.trace
     on_cpu = profile.cpu_only
-    frame = profile._ops_frame if on_cpu else None
-    executed, memops = profile._executed, profile._executed_memops
+    frame = profile.of(op_rows) if on_cpu else None
+    executed, memops = profile.of(kernel_executions), profile.of(copy_executions)
     found = exchanges(profile.attribution)
-    missing, missing_of = missing_sums(profile._ops, executed, memops)
+    missing, missing_of = missing_sums(profile.of(op_index), executed, memops)
     tables = {
-        "op_totals": profile._cached("op_totals"),
+        "op_totals": stored_frame(profile, "op_totals"),
         "kernel_sums": kernel_sums(executed),
         "kernel_lengths": length_sums(executed),
-        "kinds_of_kernels": pl.DataFrame() if on_cpu else kinds_of_kernels(profile._ops),
+        "kinds_of_kernels": pl.DataFrame() if on_cpu else kinds_of_kernels(profile.of(op_index)),
         "unattributed": pl.DataFrame() if on_cpu else unattributed_sums(executed, memops),
-        "gaps": gap_sums_on_cpu(profile._ops, profile._ops_frame)
+        "gaps": gap_sums_on_cpu(profile.of(op_index), profile.of(op_rows))
         if on_cpu
-        else gap_sums(profile._ops),
-        "ranges": range_sums(profile._ops, executed, frame),
+        else gap_sums(profile.of(op_index)),
+        "ranges": range_sums(profile.of(op_index), executed, frame),
         "missing": missing,
-        "regions": region_sums(profile._ops),
+        "regions": region_sums(profile.of(op_index)),
         "exchanges": found.drop("op"),
-        "calls_made": profile._calls_made.drop("op"),
-        "arrivals": profile._arrived.select("process", *ARRIVALS),
-        "kernel_speeds": profile._kernel_speeds,
-        "medians_of_samples": profile._medians_of_samples,
-        "moved": profile._moved,
+        "calls_made": profile.of(collective_calls).drop("op"),
+        "arrivals": profile.of(arrival_table).select("process", *ARRIVALS),
+        "kernel_speeds": profile.of(speeds_of_kernels),
+        "medians_of_samples": profile.of(sample_medians),
+        "moved": profile.of(messages),
         "communication": own_communication(profile.attribution, found),
-        "step_table": profile._step_table,
+        "step_table": profile.of(table_of_steps),
         "groups": groups(trace),
         "meshes": meshes(trace),
         "bounds": bounds(trace),
@@ -93,7 +101,7 @@ def statistics(
         "calls": profile.call_names,
         "summary": summary_sums(trace, executed, memops, frame),
         "missing_of": missing_of,
-        "compiling": compiling_time(trace, lambda: profile._ops_frame) if on_cpu else 0,
+        "compiling": compiling_time(trace, lambda: profile.of(op_rows)) if on_cpu else 0,
     }
     if advice:
         tables["rank_advice"] = _advice(profile)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from opscope.core.question import units
-from opscope.reports import vendor_words
 from opscope.core.question.registry import reports
+from opscope.reports import vendor_words
 
 from .rows import plain
 

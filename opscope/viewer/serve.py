@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from opscope.profile.stored import schema_of
+
 from .bundle import static_files
 from .registry import questions
 from .server import make_app
@@ -101,7 +103,7 @@ def _prepare(viewed: Viewed) -> None:
     """Load what the first answers need while the browser starts, 0.3 s; what is large stays unread."""
     questions()
     if viewed.profile.merged_of is None:  # a merged profile has no kernels
-        viewed.profile._schema("kernels")
+        schema_of("kernels")
 
 
 def _show(url: str, say: Callable[[str], object], browse: bool) -> None:

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import opscope.cli.app as application
+from opscope.core.question.registry import reports
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
-from opscope.core.question.registry import reports
 
 TOTAL = 2 * (3_000 + 3_001 + 3_002) + 1_000
 

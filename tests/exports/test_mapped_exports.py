@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import opscope
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.tables import columns, intervals, mapped
@@ -130,7 +131,7 @@ def test_what_is_found_in_small_parts_is_what_is_found_at_once(monkeypatch, tabl
         lane = lanes(profile.trace["ranges"])
         return [
             launched.call, launched.op, profile.attribution.parent, lane.of, lane.keys,
-            profile._ops.direction(profile._ops.rows), profile._ops.forward_of(profile._ops.rows),
+            profile.of(op_index).direction(profile.of(op_index).rows), profile.of(op_index).forward_of(profile.of(op_index).rows),
             bounds(profile.trace).rows(), ended_steps(profile.attribution.trace["ranges"]).rows(),
         ]  # fmt: skip
 

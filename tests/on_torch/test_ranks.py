@@ -122,7 +122,7 @@ def within(profile, name):
     """The collectives of each rank in the user's range ``name``."""
     ranges = profile.trace["ranges"].with_columns(pl.col("text", "domain").cast(pl.String))
     spans = ranges.filter((pl.col("domain") == "opscope.user") & (pl.col("text") == name))
-    found = profile._exchanged.join(
+    found = profile.of(exchanges).join(
         spans.select("process", low="start", high="end"), on="process"
     ).filter((pl.col("called") >= pl.col("low")) & (pl.col("called") < pl.col("high")))
     return found.with_columns(pl.col("kind", "group", "members", "dtype").cast(pl.String))
@@ -262,7 +262,7 @@ def test_processes_of_mp_spawn_have_ranks_from_their_group(tmp_path):
     ranks = profile.trace["processes"].filter(pl.col("rank").is_not_null())
     assert sorted(ranks.select("rank", "world_size").rows()) == [(0, 2), (1, 2)]
     # seen from Python, calls have their group and size, but not when gloo ran them
-    found = profile._exchanged.filter(pl.col("kind").cast(pl.String) == "all_reduce")
+    found = profile.of(exchanges).filter(pl.col("kind").cast(pl.String) == "all_reduce")
     assert set(found["size"]) == {2}
     assert found["end"].null_count() == len(found) >= 2 * STEPS
     assert profile.communication()["communication_time"].to_list() == [None, None]

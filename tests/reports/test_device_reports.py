@@ -8,9 +8,9 @@ import pytest
 
 from opscope.core.analysis.device.device_use import NO_GAPS
 from opscope.core.analysis.device.launches import NO_CONFIGURATION, NO_DEVICE
+from opscope.core.question.registry import reports
 from opscope.profile import Profile
 from opscope.reports.console import tables
-from opscope.core.question.registry import reports
 
 NAMES = ("device_use", "device_curve", "occupancy", "kernel_launches", "kernel_lengths",
          "short_kernels", "fusable")  # fmt: skip

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.core.question.report import Report
+from opscope.frames import UNITS, Column, Frame
 
 import opscope.cli.app as application
 from opscope.core.question.layout import lines
-from opscope.frames import UNITS, Column, Frame
+from opscope.core.question.registry import divisions, reports
+from opscope.core.question.report import Report
 from opscope.profile import Profile
 from opscope.reports import catalogue, registry
 from opscope.reports.console import first_screen, tables
-from opscope.core.question.registry import divisions, reports
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_reports_doc.py"
 REPORT = '''"""The host's time by direction."""
@@ -255,7 +255,6 @@ def test_the_words_of_by_divide_the_time(saved):
 
 def test_a_column_of_its_own_is_shown_by_its_unit(saved):
     from opscope.core.question.report import View
-
     from opscope.profile import load
     from opscope.reports.tables import table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.perf.devices.unnamed import name_devices
+from opscope.core.question.registry import reports
 from opscope.profile import Profile
 from opscope.reports.console import tables
-from opscope.core.question.registry import reports
 
 PRODUCT = "aten::mm(f32[1024,1024], f32[1024,1024])"
 #: 2·1024³ FLOP on an A100's TF32 peak of 156 TFLOP/s (ns).

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 import pytest
-from opscope.core.question.report import View
 
 from opscope.core.question.layout import write
-from opscope.profile import Profile
 from opscope.core.question.registry import reports
+from opscope.core.question.report import View
+from opscope.profile import Profile
 
 PLACE = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch"}
 

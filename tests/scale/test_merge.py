@@ -12,9 +12,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.question.registry import reports
 from opscope.errors import BadInput, NotMerged
 from opscope.reports import console, not_merged
-from opscope.core.question.registry import reports
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opscope.viewer.additive import additive
 
 from opscope.reports import files, registry
 from opscope.viewer import rows, tables
-from opscope.viewer.additive import additive
 from opscope.viewer.order import order
 from opscope.viewer.viewed import Viewed
 from tests.viewer.traces import TRACES

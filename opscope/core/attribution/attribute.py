@@ -1,7 +1,7 @@
 """Attribute the kernels of a trace: kernel → launch → the op that launched it → the ops around that op.
 
-The rules are in ``attribution.order``, numbered as in ARCHITECTURE.md. Everything works on whole columns;
-the loops are over threads and over distinct texts.
+The rules are in ``attribution.order``, numbered as in docs/decisions/attribution.md. Everything works on
+whole columns; the loops are over threads and over distinct texts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The attribution rules in the order in which they are applied, and why each has its position.
 
 A rule takes what is known and returns what is known after it; only the fields in ``gives`` differ.
-``number`` is the rule's in ARCHITECTURE.md. What the rules that are ``stored`` find is stored with a profile,
-because they take most of the time; what the others find is found anew.
+``number`` is the rule's in docs/decisions/attribution.md. What the rules that are ``stored`` find is stored
+with a profile, because they take most of the time; what the others find is found anew.
 Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) need no kernels: analysis applies them
 to the ops that it shows.
 """

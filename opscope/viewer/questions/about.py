@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.steps.step_times import steps_of
+from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.steps.step_times import has_steps, steps_of
+from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.question.registry import reports
 from opscope.version import __version__
 from opscope.viewer.question import Asked, Question, whole
@@ -46,11 +48,11 @@ def _about(viewed: Viewed) -> dict[str, Any]:
 
 def _steps(profile: Profile) -> dict[str, Any] | None:
     """Return the steps that can be selected; not ``marked``: the iterations that were found."""
-    marked = profile.merged_of is not None or profile._has_steps
+    marked = profile.merged_of is not None or profile.of(has_steps)
     if profile.merged_of is not None:
-        numbers = profile._step_table["step"].drop_nulls().unique()
+        numbers = profile.of(table_of_steps)["step"].drop_nulls().unique()
     elif marked:
-        numbers = steps_of(profile._ops)["step"].drop_nulls().unique()
+        numbers = steps_of(profile.of(op_index))["step"].drop_nulls().unique()
     else:  # steps select the iterations that were found instead
         iterations = profile.iterations()
         numbers = iterations["iteration"].drop_nulls().unique()
@@ -69,7 +71,7 @@ def _devices(profile: Profile) -> list[dict[str, Any]]:
     if profile.merged_of is not None:  # nothing can be selected in it, by device neither
         return []
     seen = [
-        profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
+        profile.own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
         for name in ("kernels", "memops")
         if trace.has(name)
     ]
@@ -99,7 +101,7 @@ def _span(profile: Profile) -> dict[str, Any] | None:
         bounds.append((profile.spans["start"].min(), profile.spans["end"].max()))
     for name in () if bounds else ("ranges", "calls", "kernels", "memops", "syncs"):
         if profile.trace.has(name):
-            table = profile._own_columns(name, ["start", "end"])[0]
+            table = profile.own_columns(name, ["start", "end"])[0]
             bounds.append((table["start"].min(), table["end"].max()))
     starts = [low for low, _ in bounds if low is not None]
     ends = [high for _, high in bounds if high is not None]
@@ -114,7 +116,7 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     if profile.merged_of is not None:
         return _empty_of_merged(viewed, steps)
     many = {
-        name: profile._own_columns(name, [])[1] if trace.has(name) else 0
+        name: profile.own_columns(name, [])[1] if trace.has(name) else 0
         for name in ("ranges", "kernels", "memops", "allocations", "calls")
     }
     if not any(many.values()):

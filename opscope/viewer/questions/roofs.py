@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from opscope.core.analysis.roofline.roofs import about
 from opscope.core.perf.devices.peaks import Device
 from opscope.profile import Profile
-from opscope.core.analysis.roofline.roofs import about
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
@@ -21,7 +22,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     A row adds up to the ``caused_waiting`` of the report of stragglers, if no rank is left out.
     """
     profile = asked.profile
-    pairs = waits_for(profile._exchanged_in)
+    pairs = waits_for(profile.of(exchange_pieces))
     both = pl.concat(
         [pairs.select("waiting", process=pl.col(name)) for name in ("late", "process")]
     )

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops.op_frame import ops_frame
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.tables.trace import range_ids
 from opscope.viewer.question import BadParameter
 
@@ -97,7 +98,7 @@ def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any]
     process = lane.about.process
     ties: list[_Tie] = []
     if one["call_start"] is not None:
-        began = profile._own_columns(table, ["start"], place)[0]["start"][0]
+        began = profile.own_columns(table, ["start"], place)[0]["start"][0]
         told["launched_before"] = int(began) - int(one["call_start"])
         calls = profile.attribution.trace["calls"]
         rows = np.flatnonzero(
@@ -139,9 +140,9 @@ def _of_range(
         text = attribution.trace["ranges"]["text"][row]
         return ({} if text is None else {"text": _cut(text)}), []
     told: dict[str, Any] = {}
-    here = np.flatnonzero(profile._ops.rows == row)
+    here = np.flatnonzero(profile.of(op_index).rows == row)
     if len(here):
-        one = ops_frame(profile._ops, here).cast({pl.Categorical: pl.String}).to_dicts()[0]
+        one = ops_frame(profile.of(op_index), here).cast({pl.Categorical: pl.String}).to_dicts()[0]
         told = _told(one, _OF_OPS)
     # what the op and the ops inside it launched
     inside = [np.array([row])]
@@ -161,7 +162,7 @@ def _of_range(
 
 def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> pl.DataFrame:
     """Return columns of one row of the frame ``kernels`` or ``memops``; of a saved one only they are read."""
-    frame = profile._passing(table, wanted, place)
+    frame = profile.columns_of(table, wanted, place)
     return frame.select(one for one in wanted if one in frame.columns).cast(
         {pl.Categorical: pl.String}
     )

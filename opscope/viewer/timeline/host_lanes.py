@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.ops.call_tree import AFTER, named_frame
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.attribution.attribute import RUNTIME
 from opscope.core.perf import kinds
 from opscope.core.tables.amended import UNCLOSED_MARK
@@ -113,7 +114,7 @@ class _Told:
         attribution = profile.attribution
         ranges, meaning = attribution.trace["ranges"], attribution.meaning
         frames = [_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
-        family = dict(enumerate(profile._ops.readings["op_type"].cast(pl.String).to_list()))
+        family = dict(enumerate(profile.of(op_index).readings["op_type"].cast(pl.String).to_list()))
         kind = [
             0 if frame is None else _category(frame[1], reading, family.get(number))
             for number, (frame, reading) in enumerate(zip(frames, meaning.readings, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from opscope.core.analysis.device.device_work import work_on_devices
+
 TITLE = "idle time by stream"
 KINDS = ("host_wait", "kernel_wait", "other")
 
@@ -23,7 +25,7 @@ def _overlaps(profile):
     """Return by stream how long (µs) a kernel runs before the one that starts before it has ended."""
     import numpy as np
 
-    work, found = profile._device_work, {}
+    work, found = profile.of(work_on_devices), {}
     for lane, rows in work.lanes(work.stream):
         over = np.minimum(work.start[rows][1:] - work.end[rows][:-1], 0).sum()
         if over:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from opscope.core.analysis.device.device_work import work_on_devices
+
 TITLE = "launch statistics"
 #: The calls that HTA looks at.
 CALLS = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync")
@@ -13,7 +15,7 @@ def ours(profile):
 
     from opscope.core.analysis.device.launch_delays import launches_of
 
-    work = profile._device_work
+    work = profile.of(work_on_devices)
     found = launches_of(work, work.device)
     names = profile.trace["calls"]["name"].gather(found.call).cast(str)
     known = names.is_in(CALLS).to_numpy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from opscope.core.analysis.device.device_work import work_on_devices
+
 TITLE = "queue length"
 #: What HTA counts as launch calls.
 CALLS = (
@@ -33,7 +35,7 @@ def _others(profile):
     from opscope.core.analysis.device.launches import launches_of
     from opscope.core.analysis.device.queues import queue_of
 
-    work, found = profile._device_work, {}
+    work, found = profile.of(work_on_devices), {}
     launches = launches_of(work, work.stream)
     names = profile.trace["calls"]["name"].gather(launches.call).cast(str)
     other = ~names.is_in(CALLS).to_numpy()

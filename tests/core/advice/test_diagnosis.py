@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from opscope.core.advice import diagnosis_time
+from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from tests.device_traces import OP, Ran, profiled, works
@@ -119,9 +122,9 @@ def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
 @given(works(kinds=True))
 def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))
-    done = profile._device_work
-    host = diagnosis_time.host_of(profile._ops, profile._waits, cpu_only=False)
-    judged = diagnosis_time.steps_to_judge(profile._found_steps, profile.input_waits(), done, host)
+    done = profile.of(work_on_devices)
+    host = diagnosis_time.host_of(profile.of(op_index), profile._waits, cpu_only=False)
+    judged = diagnosis_time.steps_to_judge(profile.of(step_bounds), profile.input_waits(), done, host)
     for one in diagnosis_time.on_gpu(done, profile.attribution.trace, host, judged):
         assert sum(one.parts.values()) == one.time
         assert min(one.parts.values()) >= 0

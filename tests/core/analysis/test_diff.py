@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opscope.frames import FRAMES
 
 import opscope
 from opscope.core.analysis.diff.exclusive import Events, split
@@ -19,7 +20,6 @@ from opscope.core.analysis.diff.noise import TRIMMED, noise, quantile, typical
 from opscope.core.analysis.diff.reduced import NO_TIMES, PART_NAMES
 from opscope.core.analysis.diff.tables import means
 from opscope.core.analysis.steps.step_times import OTHER, PARTS
-from opscope.frames import FRAMES
 from opscope.profile import Profile
 from opscope.profile.difference import BY, difference_of
 from tests.slowed import slowed

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from opscope.core.job import timed
 from opscope.core.analysis.ranks import (
     collective_ends,
     collective_faults,
@@ -18,6 +17,7 @@ from opscope.core.analysis.ranks import (
     stragglers,
 )
 from opscope.core.analysis.ranks.arrivals import ARRIVALS, PARTS, arrived_apart
+from opscope.core.job import timed
 from opscope.core.job.exchanges import SCHEMA
 from opscope.core.job.numbering import matched
 from opscope.core.tables.gathered import Gathered, one_piece

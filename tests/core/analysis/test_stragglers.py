@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.profile import Profile
 
@@ -161,7 +162,7 @@ def test_who_waited_for_whom(trace_of):
     rows = [all_reduce(rank, (100 + first[rank]) * US, 200 * US) for rank in range(3)]
     rows += [all_reduce(rank, (300 + second[rank]) * US, 400 * US) for rank in range(3)]
     profile = job(trace_of, *rows, ranks=3)
-    pairs = {pair[:2]: pair[2] for pair in waits_for(profile._exchanged_in).rows()}
+    pairs = {pair[:2]: pair[2] for pair in waits_for(profile.of(exchange_pieces)).rows()}
     assert pairs == {(2, 0): 40 * US, (2, 1): 30 * US, (0, 1): 25 * US, (0, 2): 20 * US}
     caused = dict(profile.stragglers().select("process", "caused_waiting").rows())
     for late in (0, 2):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from opscope.reports.catalogue.summary import summary
 
 from opscope.core.perf import entries
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES, WITHOUT_PRODUCTS
 from opscope.profile import Profile
-from opscope.reports.catalogue.summary import summary
 
 MM, ADD = "aten::mm(f16[64,64], f16[64,64])", "aten::add(f16[64], f16[64])"
 SECRET, GEMM = "_fwd_kernel", "ampere_h16816gemm_128x128_nn"

@@ -265,7 +265,7 @@ def test_what_a_rule_needs_was_given_by_one_before():
 def test_every_rule_says_why_it_comes_where_it_does():
     assert all(rule.after and rule.finds and rule.number for rule in RULES)
     numbers = [rule.number for rule in RULES if rule.number[0].isdigit()]
-    documented = Path(__file__).parents[3] / "ARCHITECTURE.md"
+    documented = Path(__file__).parents[3] / "docs" / "decisions" / "attribution.md"
     rows = {
         line.split("|")[1].strip()
         for line in documented.read_text().splitlines()

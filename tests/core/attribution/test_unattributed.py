@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from opscope.reports.catalogue.summary import summary
 
 from opscope.profile import Profile
-from opscope.reports.catalogue.summary import summary
 
 COMPILING, REST = "inside steps, compiling a program", "inside steps, outside any op"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from opscope.reports.catalogue.summary import summary
 
 import opscope
 from opscope.core.schema import OpCall
 from opscope.profile import Profile
-from opscope.reports.catalogue.summary import summary
 
 
 class Sized:

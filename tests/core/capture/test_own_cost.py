@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opscope.reports.catalogue.summary import summary
 
 from opscope.backends.recorder import RecorderCapture
 from opscope.core.capture import own_cost, recorder_sink, session
@@ -16,7 +17,6 @@ from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
 from opscope.readers.recording.reader import collect
-from opscope.reports.catalogue.summary import summary
 
 
 def test_one_call_in_so_many_is_timed_and_stands_for_the_others(monkeypatch):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from opscope.reports.catalogue.summary import summary
 
 import opscope
-from opscope.reports.catalogue.summary import summary
 
 
 def event(cat, name, ts, dur, pid, tid, **args):

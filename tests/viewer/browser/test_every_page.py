@@ -14,8 +14,8 @@ import sys
 import pytest
 
 import opscope
-from opscope.reports import files
 from opscope.core.question.registry import reports
+from opscope.reports import files
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.made_ranks import rank_files
