@@ -125,9 +125,9 @@ def _tell_light(path: Any) -> None:
 
     if sys.stderr is None or os.environ.get("RANK", "0") != "0":
         return
+    from .core.question.layout import write
     from .profile import load as read
     from .reports import console
-    from .reports.layout import write
 
     sys.stderr.write(f"opscope: wrote {path}\n")
     write(console.light_screen(read(path)), sys.stderr, None)

@@ -107,7 +107,8 @@ def _show(
     combined: pl.DataFrame,
 ) -> None:
     """Print the advice of the detectors ``names``, in the form that the options choose."""
-    from opscope.reports import files, registry
+    from opscope.core.question.registry import reports
+    from opscope.reports import files
 
     top = asked.top
     if asked.csv:
@@ -123,12 +124,12 @@ def _show(
 
         common.emit(markdown(advice, combined, top or None))
     else:
+        from opscope.core.advice.advice import table_of
         from opscope.core.question.report import View
-        from opscope.reports.catalogue.advice import table_of
         from opscope.reports.vendor_words import told, vendor
 
         view = View(common.rows(top))
-        table = table_of(registry.reports()["advice"], advice, combined, view)
+        table = table_of(reports()["advice"], advice, combined, view)
         common.show([told(table, vendor(profile))], asked.width)
 
 

@@ -148,7 +148,7 @@ def _tables(asked: Options) -> None:
 def _compared(asked: Options) -> Difference:
     """Return the difference of the two runs."""
     from opscope.core.analysis.diff.tables import compare
-    from opscope.profile.difference import give_up
+    from opscope.profile.difference import give_up, prepare
 
     def begin(path: str, beside: list[Future[Profile]], how: str) -> Ending:
         profile = beside.pop().result() if beside else asked.load(path)
@@ -159,7 +159,7 @@ def _compared(asked: Options) -> Difference:
 
     with ThreadPoolExecutor(1) as beside:
         # the second is opened while the first is reduced, which alone leaves one of two processors half idle
-        second = [beside.submit(lambda: asked.load(asked.b)._begun())]
+        second = [beside.submit(lambda: prepare(asked.load(asked.b)))]
         return compare(partial(begin, asked.a, []), partial(begin, asked.b, second))
 
 

@@ -26,15 +26,15 @@ def iterations(
     They are the steps that the program marks; else what a key node ends (--key-node); else what repeats, with
     how sure that is. Below the table stands the range that is stable, and why.
     """
+    from opscope.core.question.registry import reports
     from opscope.core.question.report import View
     from opscope.core.question.tables import totals
-    from opscope.reports import registry
     from opscope.reports.tables import table
 
     common.one_form(csv, json)
     where = options.Where(iter_start, iter_stop, key, device, rank)
     profile = where.select(reading.load(file))
-    report = registry.reports()["iterations"]
+    report = reports()["iterations"]
     frame = profile.iterations()
     keys = common.arrange(frame, "iteration", columns)[1] if columns else frame.columns
     rows = common.rows(top)

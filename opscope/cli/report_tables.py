@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from opscope.core.question.parameters import WrongParameter
+from opscope.core.question.registry import UnknownReport, chosen, divided, first
+from opscope.core.question.registry import reports as all_reports
+from opscope.core.question.report import Report
 from opscope.reports import console, files, registry
 
 from . import common, outputs
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 class Choice:
     """The reports to give and the formats of files; ``default``: the user named no report."""
 
-    names: list[str]
+    reports: Mapping[str, Report]
     kinds: list[str]
     default: bool
 
@@ -33,15 +37,15 @@ def tables(asked: Options) -> None:
     if choice.kinds:
         _write(asked, choice, profile)
     if asked.json:
-        frames = registry.frames(profile, choice.names, asked.top or None)
-        _say_lacking(choice.names, frames)
+        frames = registry.frames(profile, choice.reports, asked.top or None)
+        _say_lacking(choice.reports, frames)
         common.emit(files.as_json(frames))
     elif not choice.kinds:
         rows = common.rows(asked.top)
         if choice.default:
             shown = console.first_screen(profile, rows, enough=asked.top is None)
         else:
-            shown = console.tables(profile, choice.names, rows)
+            shown = console.tables(profile, choice.reports, rows)
         common.show(shown, asked.width)
 
 
@@ -51,35 +55,34 @@ def _choice(asked: Options) -> Choice:
         common.fail("--by and --reports cannot be combined: each chooses the reports")
     try:
         if asked.by is not None:
-            names = registry.resolve(["summary", *registry.divided(asked.by)])
+            reports = chosen(["summary", *divided(asked.by)])
         elif asked.reports is not None:
-            names = registry.resolve(common.split(asked.reports))
-        else:  # as tables, the first screen is shown instead
-            names = [report.name for report in registry.reports().values() if report.written]
+            reports = chosen(common.split(asked.reports))
+        elif not (asked.json or asked.formats or asked.output_path is not None):
+            reports = first()
+        else:
+            every = all_reports()
+            reports = {name: every[name] for name in every if every[name].written}
         kinds = files.resolve(common.split(asked.formats or ""))
-    except (registry.UnknownReport, files.UnknownFormat) as error:
+    except (UnknownReport, WrongParameter, files.UnknownFormat) as error:
         common.fail(str(error))
-    if not names:
+    if not reports:
         common.fail("--reports names no report")
     if asked.output_path is not None and not kinds:
         kinds = ["csv"]
-    return Choice(names, kinds, asked.reports is None and asked.by is None)
+    return Choice(reports, kinds, asked.reports is None and asked.by is None)
 
 
 def _is_lean(asked: Options, choice: Choice) -> bool:
     """Whether the reports need only columns of which totals are made."""
-    reports = registry.reports()
-    wanted = choice.names
-    if choice.default and not (asked.json or choice.kinds):
-        wanted = [report.name for report in reports.values() if report.first]
-    return asked.counters is None and all(reports[name].lean for name in wanted)
+    return asked.counters is None and all(report.lean for report in choice.reports.values())
 
 
 def _write(asked: Options, choice: Choice, profile: Profile) -> None:
     """Write a file for each report and format; without names none for an empty report."""
     base = asked.base_name or os.path.splitext(common.base_name(asked.file[0]))[0]
-    frames = registry.frames(profile, choice.names, asked.top or None)
-    _say_lacking(choice.names, frames)
+    frames = registry.frames(profile, choice.reports, asked.top or None)
+    _say_lacking(choice.reports, frames)
     if choice.default:
         empty = [name for name, frame in frames.items() if frame.is_empty()]
         frames = {name: frame for name, frame in frames.items() if name not in empty}
@@ -96,11 +99,8 @@ def _write(asked: Options, choice: Choice, profile: Profile) -> None:
         common.say(f"wrote {place.named(path)}")
 
 
-def _say_lacking(names: Iterable[str], frames: Collection[str]) -> None:
+def _say_lacking(reports: Mapping[str, Report], frames: Collection[str]) -> None:
     """Name the reports that a profile made from partials lacks, and why; end the command if it lacks all."""
-    lacking = [name for name in names if name not in frames]
-    if not lacking:
-        return
-    from opscope.reports import not_merged  # lazy: as others of that room
-
-    (common.say if frames else common.fail)(not_merged.told(lacking))
+    lacking = {name: report for name, report in reports.items() if name not in frames}
+    if lacking:
+        (common.say if frames else common.fail)(registry.lacking(lacking))

@@ -87,19 +87,12 @@ def whatif(
 def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
     """Print the table of the frame, and what it takes for granted."""
     from opscope.core.analysis.critical.critical_table import EMPTY, notes
-    from opscope.core.question.report import Report, View
-    from opscope.core.question.tables import listed
-    from opscope.frames import FRAMES
+    from opscope.core.question.registry import question
+    from opscope.core.question.tables import totals
 
-    report = Report(
-        name="what_if",
-        order=0,
-        title="What if",
-        holds=FRAMES["what_if()"],
-        frame=lambda _: frame,
-        empty=EMPTY,
+    table = totals(
+        "What if", frame, frame.columns, None, EMPTY, question("what_if").frames[0].columns
     )
-    table = listed(report, frame, View(None))
     told = "the first row is the whole trace; no saving can be larger than removed_time"
     common.show([replace(table, footnotes=[*table.footnotes, told, *notes(profile)])], width)
 

@@ -31,7 +31,7 @@ from opscope.core.cells import replaces
 from opscope.core.dlprof.model import COSTS, Source
 from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
-from opscope.core.tables.columns import distinct_values, hand_back, pieces
+from opscope.core.tables.columns import hand_back, pieces
 from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.trace import Trace
 from opscope.profile_html import page
@@ -160,11 +160,6 @@ class Profile(Answers):
         names = self.trace["calls"]["name"].head(_CALLS).drop_nulls().cast(pl.String)
         return sorted(names.unique())
 
-    @property
-    def domains(self) -> list[str]:
-        """The domains of the trace's ranges, sorted."""
-        return sorted(distinct_values(self.trace["ranges"]["domain"]).drop_nulls().cast(pl.String))
-
     def op_columns(self, *columns: str) -> pl.DataFrame:
         """Columns of ``op_totals()`` in no order, with text as categories; of a saved profile only these are
         read, and not kept."""
@@ -250,14 +245,14 @@ class Profile(Answers):
     def _by_key(self, key: str) -> Self:
         """Return the profile whose steps are the iterations that the key node ends."""
 
-        def make() -> Self:
-            ops = self.of(op_index)
-            found = key_ops(ops, key) or self._key_by_id(key)
-            if found is None:
-                raise ValueError(unknown_key(ops, key))
-            return self.with_steps(by_key(ops, found), BY_KEY.format(name=found.name), False)
+        return self._keys.get(key, lambda: self._ended_by(key))
 
-        return self._keys.get(key, make)
+    def _ended_by(self, key: str) -> Self:
+        ops = self.of(op_index)
+        found = key_ops(ops, key) or self._key_by_id(key)
+        if found is None:
+            raise ValueError(unknown_key(ops, key))
+        return self.with_steps(by_key(ops, found), BY_KEY.format(name=found.name), False)
 
     def _key_by_id(self, key: str) -> Key | None:
         """Return the key node that has the id ``key`` in DLProf's reports."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.core.not_merged import NotMerged
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.registry import reports
+from opscope.core.question.registry import first, named, reports
 from opscope.core.question.report import Report, View
 from opscope.reports.tables import table, table_of
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 
-def tables(profile: Profile, names: Iterable[str], top: int | None = 20) -> list[Table]:
+def tables(
+    profile: Profile, names: Iterable[str] | Mapping[str, Report], top: int | None = 20
+) -> list[Table]:
     """Return the named reports as tables of at most ``top`` rows (None: all)."""
-    view = View(top)
-    return list(made(names, lambda name: table(reports()[name], profile, view)).values())
+    view, chosen = View(top), named(names)
+    return list(made(chosen, lambda name: table(chosen[name], profile, view)).values())
 
 
 def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
@@ -33,10 +35,10 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
         return light_screen(profile, top)
     profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
     view = View(top, first=True, enough=enough)
-    first = {one.name: one for one in _first(profile)}
+    screen = _first(profile)
     if profile.merged_of is not None:
-        return _merged_screen(profile, first, view)
-    shown = list(made(first, lambda name: table(first[name], profile, view)).values())
+        return _merged_screen(profile, screen, view)
+    shown = list(made(screen, lambda name: table(screen[name], profile, view)).values())
     steps = next_steps(profile)
     return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
 
@@ -74,11 +76,12 @@ def light_screen(profile: Profile, top: int | None = 20) -> list[Table]:
     return [one for one in shown if one.rows or one.footnotes]
 
 
-def _first(profile: Profile) -> list[Report]:
+def _first(profile: Profile) -> dict[str, Report]:
     """Return the reports of the first screen; without ops, those that stand in for reports of ops."""
-    found = [one for one in reports().values() if one.first]
+    screen = first()
     row = profile.summary().row(0, named=True)
     if profile.cpu_only or not row["kernel_time"] or row["device_attributed_time"]:
-        return found
-    standing_in = {one.without_ops: one for one in reports().values() if one.without_ops}
-    return [standing_in.get(one.name, one) for one in found]
+        return screen
+    instead = {report.without_ops: report for report in reports().values() if report.without_ops}
+    shown = [instead.get(name, report) for name, report in screen.items()]
+    return {report.name: report for report in shown}

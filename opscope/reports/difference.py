@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from opscope import frames
 from opscope.core.analysis.diff.about import runs
 from opscope.core.analysis.diff.gate import Held
 from opscope.core.analysis.diff.judged import FASTER, SAME, SLOWER, UNCLEAR
+from opscope.core.analysis.diff.question import QUESTION
 from opscope.core.analysis.diff.rankwise import CHANGES
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
@@ -55,7 +55,8 @@ SHOWN: Final = {
     "op_total": ("change", "ratio", "op", "direction", "a", "b", "total_calls_a", "total_calls_b", "reason"),
     "kernel_total": ("change", "ratio", "name", "a", "b", "total_calls_a", "total_calls_b"),
 }  # fmt: skip
-_RUN: Final = frames.FRAMES['diff(other, "run")']
+_FRAMES: Final = {frame.call: frame for frame in QUESTION.frames}
+_RUN: Final = _FRAMES['diff(other, "run")']
 
 
 def signed(write: Callable[[object], str]) -> Callable[[object], str]:
@@ -180,7 +181,7 @@ def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None)
     keys = [key for key in SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
     top = None if by in ("run", "part") else top  # these are short, and parts add up
-    made = totals(title, found, keys or SHOWN[by], top, empty, frames.FRAMES[call].columns, _FORMS)
+    made = totals(title, found, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(found)
     if by in ("op", "cause") and rest:
         made = replace(

@@ -10,8 +10,8 @@ import polars as pl
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.grouped_table import WORTH
 from opscope.core.analysis.summary.summary import COMPILING
-from opscope.core.question import units
-from opscope.core.question.registry import divisions
+from opscope.core.question import index, units
+from opscope.core.question.registry import divisions, reports
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -47,8 +47,8 @@ def next_steps(profile: Profile) -> list[str]:
         lines.append("--reports roofline: how near each op comes to the device's limits")
     more = [
         word
-        for word, report in divisions().items()
-        if not report.first and not (report.gpu_only and profile.cpu_only)
+        for word, name in divisions().items()
+        if name not in index.FIRST and not (profile.cpu_only and reports()[name].gpu_only)
     ]
     lines.append(f"--by {', '.join(more)}: the same time, divided by one of these")
     return lines

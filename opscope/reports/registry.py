@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opscope.core.not_merged import NotMerged
+from opscope.core.question.registry import named
 from opscope.core.question.report import Report
 
 from .several import made
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
 
 
 def frames(
-    profile: Profile, chosen: Mapping[str, Report], top: int | None = None
+    profile: Profile, names: Iterable[str] | Mapping[str, Report], top: int | None = None
 ) -> dict[str, pl.DataFrame]:
     """Return the first ``top`` rows (None: all) of each report's frame, in their order.
 
     Where reports of the critical path are among them, the notes have what it takes for granted. A report
     that a profile made from partials lacks is left out.
     """
+    chosen = named(names)
     of_path = profile.merged_of is None and any(name.startswith("critical_") for name in chosen)
 
     def frame(name: str) -> pl.DataFrame | None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from opscope.core.question import suggest
-from opscope.frames import FRAMES, Column, Frame
+from opscope.core.question import registry, suggest
+from opscope.core.question.column import Column, Frame
+from opscope.core.question.report import ADDITIVE
 from opscope.profile.difference import difference_of as differs
-from opscope.reports import difference, registry
+from opscope.reports import difference
 
 from .question import BadParameter
 
@@ -34,54 +35,64 @@ class Kind:
     empty: str
     shown: tuple[str, ...]
     frame: Callable[[Asked], pl.DataFrame]
+    #: The columns whose values add up over the rows.
+    sums: str = ADDITIVE
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The documented columns, in order."""
         return self.holds.columns
 
+    def additive(self, column: str) -> bool:
+        """Whether the values of ``column`` may be added up over the rows."""
+        return column in self.sums.split()
+
 
 def _of_profile(make: Callable[[Profile], pl.DataFrame]) -> Callable[[Asked], pl.DataFrame]:
     return lambda asked: make(asked.profile)
 
 
-def _each(name: str, title: str, call: str, empty: str, shown: str) -> Kind:
+def _each(name: str, title: str, method: str, empty: str, shown: str, sums: str = ADDITIVE) -> Kind:
     """A table with a row for each op, kernel or copy that ran."""
-    frame = FRAMES[call]
+    frame = registry.question(method).frames[0]
     return Kind(
         name,
         title,
         frame,
         empty,
         tuple(shown.split()),
-        _of_profile(lambda profile: getattr(profile, frame.method)()),
+        _of_profile(lambda profile: getattr(profile, method)()),
+        sums,
     )
 
 
-#: Rows that no report has, as there may be millions: pages ask for some of them.
-_EACH: Final = (
-    _each(
-        "each_op",
-        "Ops, each call",
-        "ops()",
-        "no ops were recorded",
-        "op direction device_time self_time cpu_time start layer inputs flops kernels source",
-    ),
-    _each(
-        "each_kernel",
-        "Kernels, each execution",
-        "kernels()",
-        "no kernels in this profile: no GPU was used, or kernels were not captured",
-        "name duration start stream op layer step direction flops bytes tensor_core reason",
-    ),
-    _each(
-        "each_copy",
-        "Copies and sets, each",
-        "memops()",
-        "no copies or sets in this profile",
-        "kind bytes duration start stream op layer step reason",
-    ),
-)
+@cache
+def _all_rows() -> tuple[Kind, ...]:
+    """The tables that no report has, as there may be millions of rows: pages ask for some of them."""
+    return (
+        _each(
+            "each_op",
+            "Ops, each call",
+            "ops",
+            "no ops were recorded",
+            "op direction device_time self_time cpu_time start layer inputs flops kernels source",
+            "self_time",
+        ),
+        _each(
+            "each_kernel",
+            "Kernels, each execution",
+            "kernels",
+            "no kernels in this profile: no GPU was used, or kernels were not captured",
+            "name duration start stream op layer step direction flops bytes tensor_core reason",
+        ),
+        _each(
+            "each_copy",
+            "Copies and sets, each",
+            "memops",
+            "no copies or sets in this profile",
+            "kind bytes duration start stream op layer step reason",
+        ),
+    )
 
 
 #: The tables of a difference that the pages show.
@@ -102,7 +113,8 @@ def difference_of(asked: Asked) -> Difference:
 
 
 def _differing(by: str) -> Kind:
-    frame = FRAMES["diff(other)" if by == "part" else f'diff(other, "{by}")']
+    call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
+    frame = next(frame for frame in registry.question("diff").frames if frame.call == call)
     return Kind(
         f"diff_{by}",
         difference.TITLES[by].format(unit="step"),
@@ -110,6 +122,7 @@ def _differing(by: str) -> Kind:
         "nothing that the profiles tell" if by == "run" else "nothing changed",
         tuple(difference.SHOWN[by]),
         lambda asked: difference.frame(difference_of(asked), by),
+        "a b change" if by in ("part", "cause") else "",
     )
 
 
@@ -118,16 +131,17 @@ def kinds() -> Mapping[str, Kind]:
     """Return every table by its name."""
     made = [
         Kind(
-            one.name,
-            one.title,
-            one.holds,
-            one.empty,
-            _known(one.shown, one.holds),
-            _of_profile(one.frame),
+            report.name,
+            report.heading,
+            report.holds,
+            report.empty,
+            _known(report.shown, report.holds),
+            _of_profile(report.frame),
+            ADDITIVE if report.sums is None else report.sums,
         )
-        for one in registry.reports().values()
+        for report in registry.reports().values()
     ]
-    made += [*_EACH, *map(_differing, _DIFFERENCES)]
+    made += [*_all_rows(), *map(_differing, _DIFFERENCES)]
     return MappingProxyType({one.name: one for one in made})
 
 

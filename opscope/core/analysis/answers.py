@@ -20,7 +20,7 @@ from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import registry
 from opscope.core.question.methods import Questions
 from opscope.core.question.record import CATEGORIES, Question
-from opscope.core.tables.columns import as_text, hand_back
+from opscope.core.tables.columns import as_text, distinct_values, hand_back
 from opscope.core.tables.trace import SELECTED, Trace
 
 if TYPE_CHECKING:
@@ -163,6 +163,11 @@ class Answers(Questions):
     def merged_of(self) -> str | None:
         """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
         return None
+
+    @property
+    def domains(self) -> list[str]:
+        """The domains of the trace's ranges, sorted."""
+        return sorted(distinct_values(self.trace["ranges"]["domain"]).drop_nulls().cast(pl.String))
 
     @property
     def cpu_only(self) -> bool:

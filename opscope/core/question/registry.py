@@ -8,6 +8,7 @@ from importlib import import_module
 
 from . import index
 from .column import Frame
+from .parameters import WrongParameter
 from .record import Question
 from .report import Report
 from .suggest import unknown
@@ -75,10 +76,44 @@ def divided(by: str) -> list[str]:
     return words
 
 
-def resolve(names: Iterable[str]) -> list[str]:
-    """Return the reports' own names for these names and aliases, in order of output. Raises UnknownReport."""
-    wanted = {own_name(name) for name in names}
-    return [name for name in index.REPORTS if name in wanted]
+def chosen(names: Iterable[str]) -> dict[str, Report]:
+    """Return the reports of these names and aliases, by their own names, in the order of output.
+
+    A name may have parameters (``short_kernels:below=5us``, ``idle:by=stream:kernel_wait=50us``). Raises
+    UnknownReport, and WrongParameter for a parameter that its question refuses.
+    """
+    wanted: dict[str, Report] = {}
+    for text in names:
+        name, *given = text.split(":")
+        own = own_name(name)
+        report = reports()[own]
+        if given:
+            report = report.asking(_given(own, given))
+        if wanted.setdefault(own, report) != report:
+            raise WrongParameter(f"{own} is asked for twice, with different parameters")
+    return {name: wanted[name] for name in index.REPORTS if name in wanted}
+
+
+def _given(name: str, texts: Iterable[str]) -> dict[str, str]:
+    given = {}
+    for text in texts:
+        parameter, equals, value = text.partition("=")
+        if not equals:
+            raise WrongParameter(f"{name}:{text}: a parameter is NAME=VALUE")
+        given[parameter.strip().replace("-", "_")] = value.strip()
+    return given
+
+
+def named(names: Iterable[str] | Mapping[str, Report]) -> Mapping[str, Report]:
+    """Return the reports with these own names; of a mapping, itself."""
+    if isinstance(names, Mapping):
+        return names
+    return {name: reports()[name] for name in names}
+
+
+def first() -> dict[str, Report]:
+    """Return the reports of the first screen."""
+    return {name: reports()[name] for name in index.FIRST}
 
 
 def own_name(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .column import Frame
@@ -65,7 +65,7 @@ class Report:
     #: Puts the rows of the answer in another order.
     arranged: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     #: The question; its record fills it in.
-    question: Question | None = None
+    question: Question | None = field(default=None, compare=False, repr=False)
 
     @property
     def of(self) -> Question:
@@ -85,6 +85,10 @@ class Report:
         given = self.asked.get(several, ()) if several else ()
         answer: pl.DataFrame = profile.ask(self.of, *given, **named)
         return answer if self.arranged is None else self.arranged(answer)
+
+    def asking(self, given: Mapping[str, str]) -> Report:
+        """Return the report with parameters that are given as text. Raises WrongParameter."""
+        return replace(self, asked={**self.asked, **self.of.from_text(given)})
 
     @property
     def heading(self) -> str:

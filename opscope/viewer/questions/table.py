@@ -18,7 +18,6 @@ from opscope.core import progress
 from opscope.core.not_merged import NotMerged
 from opscope.core.question import suggest
 from opscope.viewer import rows, tables
-from opscope.viewer.additive import additive
 from opscope.viewer.order import order
 from opscope.viewer.question import Asked, BadParameter, Question
 
@@ -49,7 +48,7 @@ def answer(asked: Asked) -> dict[str, Any]:
             raise BadParameter(suggest.unknown("column", name[:80], frame.columns))
     if column and frame.schema[column].is_nested():
         raise BadParameter(f"sort: {column} holds lists, which have no order")
-    summed = [name for name in frame.columns if additive(kind.name, name)]
+    summed = [name for name in frame.columns if kind.additive(name)]
 
     def find() -> rows.Found:
         conditions = rows.equal(frame, where)

@@ -374,10 +374,9 @@ def answer(profile: Answers, *, depth: int = DEPTH, nodes: int = NODES) -> pl.Da
 
     Folded stacks are the columns ``stack`` and ``device_self`` of the rows with a ``device_self``.
     """
-    outside = 0
-    if profile.cpu_only:
-        outside = profile.ask("unattributed", categories=True)["time"].sum()
-    return call_tree(profile.of(op_index), int(outside), depth, nodes)
+    without = profile.ask("unattributed", categories=True) if profile.cpu_only else None
+    outside = 0 if without is None else int(without["time"].sum())
+    return call_tree(profile.of(op_index), outside, depth, nodes)
 
 
 def call_tree_table(report: Report, profile: Answers, view: View) -> Table:

@@ -335,11 +335,9 @@ def answer(profile: Answers) -> pl.DataFrame:
     return engine_layers(specs, kernels, profile.of(op_rows), rated)
 
 
-def _by_time(profile: Answers) -> pl.DataFrame:
+def _by_time(layers: pl.DataFrame) -> pl.DataFrame:
     """The engine's order, the longest first where times are known."""
-    return profile.engine_layers().sort(
-        "mean", descending=True, nulls_last=True, maintain_order=True
-    )
+    return layers.sort("mean", descending=True, nulls_last=True, maintain_order=True)
 
 
 def answer_runs(profile: Answers) -> pl.DataFrame:

@@ -163,10 +163,10 @@ def _begin(ops: Ops, process: int) -> int:
 
 def detected_steps(profile: Answers) -> pl.DataFrame:
     """The iterations of processes that mark none."""
-    return profile.kept("detected_steps", lambda: _detected(profile))
+    return profile.kept("detected_steps", lambda: _detect(profile))
 
 
-def _detected(profile: Answers) -> pl.DataFrame:
+def _detect(profile: Answers) -> pl.DataFrame:
     return detected(profile.of(op_index), profile.of(stepping)[1])
 
 
@@ -176,7 +176,7 @@ def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]
     have, others = profile.of(stepping)
     iterations = detected_steps(profile)
     if not fits(iterations, others):  # a stored table of another hand
-        iterations = _detected(profile)
+        iterations = _detect(profile)
     doubtful = iterations.filter(pl.col("doubt").is_not_null()).unique(
         "process", maintain_order=True
     )
