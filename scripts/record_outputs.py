@@ -228,8 +228,8 @@ def record(input_: Input, store: Store, share: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="record-") as place:
         scratch = Path(place)
         if input_.diff:
-            add("json", ran(["diff", *input_.paths, "--json"], scratch))
-            add("text", ran(["diff", *input_.paths, "--width", "100"], scratch))
+            add("json", run_command(["diff", *input_.paths, "--json"], scratch))
+            add("text", run_command(["diff", *input_.paths, "--width", "100"], scratch))
             return
         if share:
             load_once()
@@ -237,11 +237,11 @@ def record(input_: Input, store: Store, share: bool) -> None:
         for name, args, file in commands(input_.paths, scratch):
             if refused and name not in REFUSED:
                 continue
-            output = ran(args, scratch)
+            output = run_command(args, scratch)
             add(name, output)
             refused = refused or (name == "report-100" and not output.startswith(READ))
             if file is not None and file.exists():
-                add(f"{name}.file", written(file))
+                add(f"{name}.file", read_written(file))
         add("frames", frames(input_.paths).encode())
 
 
@@ -288,7 +288,7 @@ def commands(paths: Sequence[str], scratch: Path) -> Iterator[tuple[str, list[st
         yield "report-merged", [*read, "--jobs", "1", "--json"], None
 
 
-def ran(args: list[str], scratch: Path) -> bytes:
+def run_command(args: list[str], scratch: Path) -> bytes:
     """Run the command in this process; return its exit status, and what it printed on stdout and stderr."""
     from opscope.cli import main
 
@@ -313,38 +313,42 @@ def ran(args: list[str], scratch: Path) -> bytes:
     return text.replace(os.fsencode(scratch), b"SCRATCH")
 
 
-def written(path: Path) -> bytes:
+def read_written(path: Path) -> bytes:
     """Return the bytes of a file that a command wrote, or of all files of a folder."""
     if path.is_file():
         return path.read_bytes()
     return b"".join(
         b"--- %s\n%s"
-        % (file.parent.relative_to(path).as_posix().encode(), events(file.read_bytes()))
+        % (file.parent.relative_to(path).as_posix().encode(), later_events(file.read_bytes()))
         for file in sorted(path.rglob("*"))
         if file.is_file()
     )
 
 
-def events(data: bytes) -> bytes:
+def later_events(data: bytes) -> bytes:
     """Return TensorBoard's event file without its first record, which has the time of writing."""
     return data[8 + 4 + struct.unpack("<Q", data[:8])[0] + 4 :] if len(data) > 8 else data
 
 
 def load_once() -> None:
     """Let all commands of this process share a load of the same files with the same options."""
+    import typer.main
+
     import opscope
 
     profile = importlib.import_module("opscope.profile")
+    # Typer builds every command anew at each call, which is two thirds of the time for a small trace
+    typer.main.get_command = functools.cache(typer.main.get_command)
     results: dict[str, Any] = {}
     for load in {opscope.load, profile.load}:
-        shared = sharing(load, results)
+        shared = share_results(load, results)
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == "opscope":
                 for attribute in [key for key, value in vars(module).items() if value is load]:
                     setattr(module, attribute, shared)
 
 
-def sharing(load: Callable[..., Any], results: dict[str, Any]) -> Callable[..., Any]:
+def share_results(load: Callable[..., Any], results: dict[str, Any]) -> Callable[..., Any]:
     """Return ``load`` so that it keeps what it returns or raises in ``results``."""
 
     @functools.wraps(load)
@@ -381,7 +385,10 @@ def frames(paths: Sequence[str]) -> str:
         ):
             continue
         _, *arguments = inspect.signature(method).parameters.values()
-        if any(one.default is one.empty and one.kind is not one.VAR_KEYWORD for one in arguments):
+        if any(
+            argument.default is argument.empty and argument.kind is not argument.VAR_KEYWORD
+            for argument in arguments
+        ):
             continue
         try:
             frame = getattr(profile, name)()
@@ -407,13 +414,13 @@ def facts() -> Iterator[tuple[str, str]]:
     yield (
         "opscope",
         "".join(
-            described(f"opscope.{key}", getattr(opscope, key)) for key in sorted(opscope.__all__)
+            describe(f"opscope.{key}", getattr(opscope, key)) for key in sorted(opscope.__all__)
         ),
     )
-    yield "errors", "".join(described(key, getattr(errors, key)) for key in sorted(errors.__all__))
+    yield "errors", "".join(describe(key, getattr(errors, key)) for key in sorted(errors.__all__))
     merged = next(kind for kind in descendants(profile.Profile) if kind.__name__ == "Merged")
     for kind in (profile.Profile, merged):
-        yield kind.__name__, "".join(described(name, value) for name, value in public(kind))
+        yield kind.__name__, "".join(describe(name, value) for name, value in public(kind))
     lines = []
     for report in reports().values():
         words = [word for word, other in divisions().items() if other.name == report.name]
@@ -443,24 +450,24 @@ def facts() -> Iterator[tuple[str, str]]:
             for name, value in sorted(values.items())
         ),
     )
-    top = ran(["--help"], Path("/nowhere")).decode()
+    top = run_command(["--help"], Path("/nowhere")).decode()
     yield "help", top
     _, _, listed = top.partition("Commands:\n")
     for line in listed.splitlines():
         if line.startswith("  ") and not line.startswith("   "):
             command = line.split()[0]
-            yield f"help-{command}", ran([command, "--help"], Path("/nowhere")).decode()
+            yield f"help-{command}", run_command([command, "--help"], Path("/nowhere")).decode()
 
 
 def columns_of_frames() -> str:
     """Return the columns that the documentation lists for each frame of a profile."""
     try:
-        described_frames = importlib.import_module("opscope.frames").FRAMES
+        all_frames = importlib.import_module("opscope.frames").FRAMES
     except (ImportError, AttributeError):  # docstrings have the same, and are recorded too
         return "opscope.frames.FRAMES is no more\n"
     return "".join(
         f"{frame.call}.{column.name} [{column.unit}]: {column.meaning}\n"
-        for frame in described_frames.values()
+        for frame in all_frames.values()
         for column in frame.columns
     )
 
@@ -478,7 +485,7 @@ def public(kind: type) -> list[tuple[str, Any]]:
     return [(name, inspect.getattr_static(kind, name)) for name in names]
 
 
-def described(name: str, value: Any) -> str:
+def describe(name: str, value: Any) -> str:
     """Return the name with its signature, and the docstring beneath."""
     function = getattr(value, "fget", None) or getattr(value, "func", None) or value
     try:
@@ -493,14 +500,14 @@ def described(name: str, value: Any) -> str:
 # The comparison.
 
 
-def compare(old: Store, new: Store, chosen: Callable[[str], bool], lines: int) -> int:
+def compare(old: Store, new: Store, fits: Callable[[str], bool], lines: int) -> int:
     """Print the differences of two recordings; return how many there are."""
     manifests = {path.name for store in (old, new) for path in store.folder.glob("*.txt")}
     by_output: Counter[str] = Counter()
     outputs = 0
     for manifest in sorted(manifests):
         input_ = manifest.removesuffix(".txt").replace("__", "/")
-        if not chosen(input_):
+        if not fits(input_):
             continue
         before, after = old.digests(manifest), new.digests(manifest)
         if not before or not after:
@@ -562,7 +569,7 @@ def record_all(store: Store, wanted: list[Input], jobs: int, limit: float, share
     store.folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
 
-    def one_input(input_: Input) -> str:
+    def record_input(input_: Input) -> str:
         args = [sys.executable, os.path.abspath(__file__), "-o", str(store.folder.resolve())]
         args += ["--input", input_.name, *(() if share else ("--fresh",))]
         environment = {name: value for name, value in os.environ.items() if name[:8] != "OPSCOPE_"}
@@ -577,7 +584,7 @@ def record_all(store: Store, wanted: list[Input], jobs: int, limit: float, share
         return f"{time.monotonic() - start:7.1f} s  {input_.name}"
 
     with ThreadPoolExecutor(jobs) as pool:
-        for line in pool.map(one_input, wanted):
+        for line in pool.map(record_input, wanted):
             print(line, flush=True)
     print(f"{time.monotonic() - begun:7.1f} s  {len(wanted)} inputs")
 
@@ -596,23 +603,23 @@ def main() -> int:
     parser.add_argument("--input", help=argparse.SUPPRESS)
     given = parser.parse_args()
 
-    def chosen(name: str) -> bool:
-        fits = given.only in name or fnmatch.fnmatch(name, given.only)
-        return fits and (not given.quick or name in QUICK)
+    def fits(name: str) -> bool:
+        named = given.only in name or fnmatch.fnmatch(name, given.only)
+        return named and (not given.quick or name in QUICK)
 
     if given.compare:
         for folder in given.compare:
             if not folder.is_dir():
                 parser.error(f"{folder}: there is no such folder")
         old, new = map(Store, given.compare)
-        return 1 if compare(old, new, chosen, given.lines) else 0
+        return 1 if compare(old, new, fits, given.lines) else 0
     if given.output is None:
         parser.error("-o FOLDER or --compare OLD NEW is needed")
     store = Store(given.output)
     if given.input is not None:
-        record(next(one for one in inputs() if one.name == given.input), store, not given.fresh)
+        record(next(each for each in inputs() if each.name == given.input), store, not given.fresh)
         return 0
-    wanted = [one for one in inputs() if chosen(one.name)]
+    wanted = [each for each in inputs() if fits(each.name)]
     if not wanted:
         parser.error(f"no input fits in {SHARED}")
     record_all(store, wanted, given.jobs, given.limit, not given.fresh)
