@@ -1,6 +1,6 @@
 """Record what opscope prints and writes for many traces, so that a refactoring can be shown to change no byte.
 
-Usage: PYTHONPATH=CHECKOUT python scripts/record_outputs.py -o FOLDER [--quick] [--only PATTERN] [--jobs N]
+Usage: PYTHONPATH=CHECKOUT python scripts/record_outputs.py -o FOLDER [--quick] [--only PATTERN] [--jobs N] [--resume]
        python scripts/record_outputs.py --compare OLD NEW [--quick] [--only PATTERN]
 
 FOLDER gets a manifest for each input (a line ``name  sha256  bytes`` for each output) and the outputs, each
@@ -20,6 +20,8 @@ import importlib.util
 import inspect
 import io
 import os
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -150,8 +152,13 @@ class Input:
 
     @property
     def manifest(self) -> str:
-        """The name of the manifest's file."""
+        """The name of the manifest's file, which is there when the input is done."""
         return self.name.replace("/", "__") + ".txt"
+
+    @property
+    def begun(self) -> str:
+        """The name of the manifest's file while the input is recorded."""
+        return self.name.replace("/", "__") + ".begun"
 
 
 def inputs() -> list[Input]:
@@ -187,7 +194,7 @@ class Store:
         return self.folder / "outputs" / digest[:2] / f"{digest}.gz"
 
     def add(self, input_: Input, name: str, data: bytes) -> None:
-        """Write the output, and its line at the end of the input's manifest."""
+        """Write the output, and its line at the end of the input's manifest that was begun."""
         digest = hashlib.sha256(data).hexdigest()
         path = self.path(digest)
         if not path.exists():
@@ -195,8 +202,12 @@ class Store:
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
                 file.write(gzip.compress(data, 3, mtime=0))
             os.replace(file.name, path)
-        with (self.folder / input_.manifest).open("a", encoding="utf-8") as manifest:
+        with (self.folder / input_.begun).open("a", encoding="utf-8") as manifest:
             manifest.write(f"{name}  {digest}  {len(data)}\n")
+
+    def end(self, input_: Input) -> None:
+        """Give the manifest its name."""
+        (self.folder / input_.begun).replace(self.folder / input_.manifest)
 
     def digests(self, manifest: str) -> dict[str, str]:
         """Return the SHA-256 of each output of a manifest by its name."""
@@ -219,7 +230,8 @@ def record(input_: Input, store: Store, share: bool) -> None:
 
     ``share``: load a file once for all commands, not once for each.
     """
-    (store.folder / input_.manifest).unlink(missing_ok=True)
+    for manifest in (input_.begun, input_.manifest):
+        (store.folder / manifest).unlink(missing_ok=True)
     add = functools.partial(store.add, input_)
     if not input_.paths:
         for name, text in facts():
@@ -564,23 +576,29 @@ def equal_at_first(old: Sequence[object], new: Sequence[object]) -> int:
 # The command line.
 
 
-def record_all(store: Store, wanted: list[Input], jobs: int, limit: float, share: bool) -> None:
-    """Record each input in a process of its own, which ends after ``limit`` seconds."""
+def record_all(store: Store, wanted: list[Input], jobs: int, limit: int, share: bool) -> None:
+    """Record each input in a process of its own, which ends after ``limit`` seconds of processor time."""
     store.folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
 
     def record_input(input_: Input) -> str:
         args = [sys.executable, os.path.abspath(__file__), "-o", str(store.folder.resolve())]
-        args += ["--input", input_.name, *(() if share else ("--fresh",))]
+        args += ["--limit", str(limit), "--input", input_.name, *(() if share else ("--fresh",))]
         environment = {name: value for name, value in os.environ.items() if name[:8] != "OPSCOPE_"}
         environment |= {**SETTINGS, "OPSCOPE_SHARED": str(SHARED.resolve())}
         start = time.monotonic()
         try:
-            done = subprocess.run(args, env=environment, cwd=SHARED, timeout=limit, check=False)
-            if done.returncode:
+            # by the clock ten times as long, so that a busy machine ends no recording
+            done = subprocess.run(
+                args, env=environment, cwd=SHARED, timeout=10 * limit, check=False
+            )
+            if done.returncode == -signal.SIGXCPU:
+                store.add(input_, "ended", b"timeout\n")
+            elif done.returncode:
                 store.add(input_, "ended", f"the recorder ended with {done.returncode}\n".encode())
         except subprocess.TimeoutExpired:
             store.add(input_, "ended", b"timeout\n")
+        store.end(input_)
         return f"{time.monotonic() - start:7.1f} s  {input_.name}"
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -598,7 +616,10 @@ def main() -> int:
     parser.add_argument("--only", default="*", help="only inputs whose name has this or fits it")
     parser.add_argument("--quick", action="store_true", help="a fixed subset of small inputs")
     parser.add_argument("--jobs", type=int, default=1, help="inputs at once")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for an input")
+    parser.add_argument(
+        "--limit", type=int, default=600, help="seconds of processor time for an input"
+    )
+    parser.add_argument("--resume", action="store_true", help="keep the inputs that are done")
     parser.add_argument("--fresh", action="store_true", help="load a file anew for each command")
     parser.add_argument("--input", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -617,11 +638,14 @@ def main() -> int:
         parser.error("-o FOLDER or --compare OLD NEW is needed")
     store = Store(given.output)
     if given.input is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (given.limit, given.limit + 5))
         record(next(each for each in inputs() if each.name == given.input), store, not given.fresh)
         return 0
     wanted = [each for each in inputs() if fits(each.name)]
     if not wanted:
         parser.error(f"no input fits in {SHARED}")
+    if given.resume:
+        wanted = [each for each in wanted if not (store.folder / each.manifest).exists()]
     record_all(store, wanted, given.jobs, given.limit, not given.fresh)
     return 0
 
