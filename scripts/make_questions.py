@@ -57,7 +57,9 @@ def records() -> dict[str, tuple[str, object]]:
         record = import_module(module).QUESTION
         for question in record if isinstance(record, tuple) else (record,):
             if found.setdefault(question.name, (module, question))[0] != module:
-                sys.exit(f"{question.name!r} is a question of {module} and {found[question.name][0]}")
+                sys.exit(
+                    f"{question.name!r} is a question of {module} and {found[question.name][0]}"
+                )
     return found
 
 
@@ -116,7 +118,9 @@ def stub() -> str:
             continue
         signature = written(inspect.signature(methods.method_of(question)))
         doc = inspect.cleandoc(question.answer.__doc__ or "").splitlines()
-        body = "\n".join([f'        """{doc[0]}', *(f"        {line}".rstrip() for line in doc[1:])])
+        body = "\n".join(
+            [f'        """{doc[0]}', *(f"        {line}".rstrip() for line in doc[1:])]
+        )
         end = '"""' if len(doc) == 1 else '\n        """'
         lines.append(f"    def {name}{signature}:\n{body}{end}\n")
     made = _HEAD + "\n".join(lines)

@@ -259,8 +259,7 @@ def record(input_: Input, store: Store, share: bool) -> None:
 
 def commands(paths: Sequence[str], scratch: Path) -> Iterator[tuple[str, list[str], Path | None]]:
     """Yield each command's name, its arguments, and what it writes."""
-    from opscope.reports.registry import reports
-
+    reports = catalogue().reports
     read = ["report", *paths]
     yield "report-100", [*read, "--width", "100"], None
     yield "report-0", [*read, "--width", "0"], None
@@ -420,8 +419,11 @@ def facts() -> Iterator[tuple[str, str]]:
     """Yield the name and text of each fact: public names, reports, options, columns, entry points."""
     import opscope
     from opscope import errors
-    from opscope.reports.registry import divisions, reports
 
+    registry = catalogue()
+    reports = registry.reports
+    by_name = {getattr(of, "name", of): word for word, of in registry.divisions().items()}
+    index = importlib.import_module("opscope.core.question.index")
     profile = importlib.import_module("opscope.profile")
     yield (
         "opscope",
@@ -435,10 +437,11 @@ def facts() -> Iterator[tuple[str, str]]:
         yield kind.__name__, "".join(describe(name, value) for name, value in public(kind))
     lines = []
     for report in reports().values():
-        words = [word for word, other in divisions().items() if other.name == report.name]
+        words = [by_name[report.name]] if report.name in by_name else []
+        first = report.name in index.FIRST
         lines.append(
             f"{report.name}: {report.title!r}, aliases {list(report.aliases)}, --by {words}, first"
-            f" {report.first}, written {report.written}, lean {report.lean}, single {report.single}\n"
+            f" {first}, written {report.written}, lean {report.lean}, single {report.single}\n"
         )
     yield "reports", "".join(lines)
     yield (
@@ -471,15 +474,16 @@ def facts() -> Iterator[tuple[str, str]]:
             yield f"help-{command}", run_command([command, "--help"], Path("/nowhere")).decode()
 
 
+def catalogue() -> Any:
+    """Return the module that finds the reports."""
+    return importlib.import_module("opscope.core.question.registry")
+
+
 def columns_of_frames() -> str:
     """Return the columns that the documentation lists for each frame of a profile."""
-    try:
-        all_frames = importlib.import_module("opscope.frames").FRAMES
-    except (ImportError, AttributeError):  # docstrings have the same, and are recorded too
-        return "opscope.frames.FRAMES is no more\n"
     return "".join(
         f"{frame.call}.{column.name} [{column.unit}]: {column.meaning}\n"
-        for frame in all_frames.values()
+        for frame in catalogue().frames()
         for column in frame.columns
     )
 
@@ -494,7 +498,11 @@ def descendants(kind: type) -> Iterator[type]:
 def public(kind: type) -> list[tuple[str, Any]]:
     """Return the public attributes of a class, by name, not bound."""
     names = [name for name in dir(kind) if not name.startswith("_")]
-    return [(name, inspect.getattr_static(kind, name)) for name in names]
+    made = {name: getattr(kind, name) for name in names}
+    return [
+        (name, made[name] if callable(made[name]) else inspect.getattr_static(kind, name))
+        for name in names
+    ]
 
 
 def describe(name: str, value: Any) -> str:

@@ -125,7 +125,7 @@ def _show(
         common.emit(markdown(advice, combined, top or None))
     else:
         from opscope.core.advice.advice import table_of
-        from opscope.core.question.report import View
+        from opscope.core.question.record import View
         from opscope.reports.vendor_words import told, vendor
 
         view = View(common.rows(top))

@@ -26,8 +26,8 @@ def iterations(
     They are the steps that the program marks; else what a key node ends (--key-node); else what repeats, with
     how sure that is. Below the table stands the range that is stable, and why.
     """
+    from opscope.core.question.record import View
     from opscope.core.question.registry import reports
-    from opscope.core.question.report import View
     from opscope.core.question.tables import totals
     from opscope.reports.tables import table
 

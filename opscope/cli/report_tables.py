@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opscope.core.question.parameters import WrongParameter
+from opscope.core.question.record import Report
 from opscope.core.question.registry import UnknownReport, chosen, divided, first
 from opscope.core.question.registry import reports as all_reports
-from opscope.core.question.report import Report
 from opscope.reports import console, files, registry
 
 from . import common, outputs

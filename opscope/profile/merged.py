@@ -88,7 +88,7 @@ class Merged(Profile):
         #: The frames as they were given: unlike those of a saved profile they cannot be made again.
         self._given_frames = self._stored
 
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         """Do nothing: what was merged cannot be made again."""
 
     def _note_linking(self) -> None:
@@ -180,7 +180,7 @@ class Merged(Profile):
 
     def given(self, name: str, what: str) -> pl.DataFrame:
         """Return a frame that was merged; ``what`` a profile without it lacks."""
-        return self.kept(name, lambda: _lacks(what))
+        return self._frame(name, lambda: _lacks(what))
 
     def _arrived_in(self) -> Iterator[pl.DataFrame]:
         parts = partial(self._frame_in, "arrivals", "collectives")
@@ -194,7 +194,7 @@ class Merged(Profile):
         ``process``, its ``devices`` and ``wall_time``. Raises NotMerged where the partials hold none."""
         return as_text(self.given("rank_advice", "advice"))
 
-    def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         stored = name.replace(" ", "_")
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
@@ -211,7 +211,7 @@ class Merged(Profile):
             return given.pieces(name)
         return iter((self.given(name, what),))
 
-    def columns_of(
+    def _columns_of(
         self, name: str, columns: Collection[str], row: int | None = None
     ) -> pl.DataFrame:
         frame = stored_frame(self, name)

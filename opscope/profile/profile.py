@@ -82,7 +82,7 @@ class Profile(Answers):
     with many millions of rows, ``categories=True`` gives Categorical text: 4 bytes a value instead of 16.
     """
 
-    part_of: Any
+    _part_of: Any
 
     def __init__(self, trace: Trace, stored: Mapping[str, pl.DataFrame] | None = None) -> None:
         """``stored``: frames that ``save`` wrote; they are used without being recomputed."""
@@ -190,7 +190,7 @@ class Profile(Answers):
     @once
     def dlprof(self) -> Source:
         """The source of DLProf's reports; ``opscope.reports.dlprof`` writes them."""
-        return Source(self.of(op_index), self.columns_of("kernels", COSTS), self.device[0])
+        return Source(self.of(op_index), self._columns_of("kernels", COSTS), self.device[0])
 
     def pyprof_pieces(self, columns: Collection[str]) -> Iterator[pl.DataFrame]:
         """Yield ``pyprof(columns)`` in pieces, at least one, so that it need not fit in memory."""
@@ -228,18 +228,18 @@ class Profile(Answers):
 
     def _give_up(self) -> None:
         """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
-        if self.part_of is not None:
-            self.part_of[0]._selections.forget(self)
+        if self._part_of is not None:
+            self._part_of[0]._selections.forget(self)
 
     def _selected(self, wanted: Selection) -> Self:
         ops, kernels, memops = select(self.of(op_index), wanted)
         part = type(self)(ops.attribution.trace)
         part.attribution = ops.attribution
-        part.give(op_index, ops)
-        part.give(kernel_executions, self.of(kernel_executions).filter(kernels))
-        part.part_of = self, kernels
+        part._give(op_index, ops)
+        part._give(kernel_executions, self.of(kernel_executions).filter(kernels))
+        part._part_of = self, kernels
         part._anew = self._anew
-        part.give(copy_executions, self.of(copy_executions).filter(memops))
+        part._give(copy_executions, self.of(copy_executions).filter(memops))
         return part
 
     def _by_key(self, key: str) -> Self:
@@ -252,15 +252,15 @@ class Profile(Answers):
         found = key_ops(ops, key) or self._key_by_id(key)
         if found is None:
             raise ValueError(unknown_key(ops, key))
-        return self.with_steps(by_key(ops, found), BY_KEY.format(name=found.name), False)
+        return self._with_steps(by_key(ops, found), BY_KEY.format(name=found.name), False)
 
     def _key_by_id(self, key: str) -> Key | None:
         """Return the key node that has the id ``key`` in DLProf's reports."""
         rows = self.dlprof.rows_of(key)
         return None if rows is None or not len(rows) else Key(rows, key)
 
-    def with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
-        part = super().with_steps(steps, note, keep)
+    def _with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
+        part = super()._with_steps(steps, note, keep)
         part._path, part._anew = self._path, self._anew
         return part
 
@@ -276,7 +276,7 @@ class Profile(Answers):
         take much memory; ``apart``: columns of integers that are kept beside the tables."""
         tables = self.trace.tables
         narrowed = tables.narrowed(only, mapped) if isinstance(tables, Tables) else None
-        if narrowed is None or self.part_of is not None or "attribution" in vars(self):
+        if narrowed is None or self._part_of is not None or "attribution" in vars(self):
             return self
         beside = {column: narrowed.numbers(*column) for column in apart}
         part = type(self)(
@@ -336,7 +336,7 @@ class Profile(Answers):
             return self._reading.of(part)
         return super()._make(part)
 
-    def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
                 stored = self._from_stored(name) if name in self._stored else None
@@ -346,7 +346,7 @@ class Profile(Answers):
                 hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
             return self._frames[name]
 
-    def columns_of(
+    def _columns_of(
         self, name: str, columns: Collection[str], row: int | None = None
     ) -> pl.DataFrame:
         if name not in self._frames and name in self._stored:
@@ -356,15 +356,15 @@ class Profile(Answers):
         frame = stored_frame(self, name)
         return frame if row is None else frame[row]
 
-    def own_columns(
+    def _own_columns(
         self, table: str, wanted: Sequence[str], row: int | None = None
     ) -> tuple[pl.DataFrame, int]:
         return columns_of_trace(self._whole.trace, table, wanted, row)
 
-    def is_at_hand(self, name: str) -> bool:
+    def _is_at_hand(self, name: str) -> bool:
         return name in self._frames or name in self._stored
 
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         """Forget the frames that are stored, and those that repeat a table of the trace.
 
         They are read or made again. Of a million kernels they take 0.35 GB, and half a second to read.
@@ -376,7 +376,7 @@ class Profile(Answers):
                 self._texts.pop(name, None)
         hand_back()
 
-    def all_notes(self) -> pl.DataFrame:
+    def _all_notes(self) -> pl.DataFrame:
         """The notes of reading, of linking kernels to ops, and of loading."""
         self._note_linking()
         noted = self.trace["notes"]

@@ -47,7 +47,7 @@ def linking_notes(profile: Answers) -> pl.DataFrame:
         linked = profile.attribution.found
         return notes_table(() if linked is None else linked.notes)
 
-    return profile.kept(NOTES, make)
+    return profile._frame(NOTES, make)
 
 
 #: The stored frames that are no question's answer.
@@ -98,7 +98,7 @@ def fitting(
     if table is not None:
         both = [column for column in schema if column in TABLES[table]]
         wanted = both if columns is None else [column for column in both if column in columns]
-        own, length = profile.own_columns(table, wanted, row)
+        own, length = profile._own_columns(table, wanted, row)
         if frame.width and rows is not None and rows != length:
             return None
         frame = pl.concat([own, frame.drop(both, strict=False)], how="horizontal")

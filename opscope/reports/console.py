@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.core.not_merged import NotMerged
 from opscope.core.question.layout import Column, Table
+from opscope.core.question.record import Report, View
 from opscope.core.question.registry import first, named, reports
-from opscope.core.question.report import Report, View
 from opscope.reports.tables import table, table_of
 
 from .next_steps import next_steps

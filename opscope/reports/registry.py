@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opscope.core.not_merged import NotMerged
+from opscope.core.question.record import Report
 from opscope.core.question.registry import named
-from opscope.core.question.report import Report
 
 from .several import made
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.not_merged import NotMerged
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.record import why_not_merged
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View, why_not_merged
 from opscope.core.question.tables import listed
 
 from . import vendor_words

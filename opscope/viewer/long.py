@@ -28,7 +28,7 @@ def read_into_files(profile: Profile) -> None:
     with lock_of(profile, "files"):
         if profile._reading is not None or not POSSIBLE:
             return
-        if sum(profile.own_columns(name, [])[1] for name in _TABLES[1:]) < LONG:
+        if sum(profile._own_columns(name, [])[1] for name in _TABLES[1:]) < LONG:
             return
         mapped = Mapped(Path(tempfile.gettempdir()), needed=False)
         made = profile._narrow({name: tuple(TABLES[name]) for name in _TABLES}, mapped)

@@ -12,7 +12,7 @@ import polars as pl
 
 from opscope.core.question import registry, suggest
 from opscope.core.question.column import Column, Frame
-from opscope.core.question.report import ADDITIVE
+from opscope.core.question.record import ADDITIVE
 from opscope.profile.difference import difference_of as differs
 from opscope.reports import difference
 

@@ -14,7 +14,7 @@ from opscope.frames import UNITS, Column, Frame
 import opscope.cli.app as application
 from opscope.core.question.layout import lines
 from opscope.core.question.registry import divisions, reports
-from opscope.core.question.report import Report
+from opscope.core.question.record import Report
 from opscope.profile import Profile
 from opscope.reports import catalogue, registry
 from opscope.reports.console import first_screen, tables
@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.frames import Frame, columns
-from opscope.core.question.report import Report
+from opscope.core.question.record import Report
 
 if TYPE_CHECKING:
     import polars as pl
@@ -254,7 +254,7 @@ def test_the_words_of_by_divide_the_time(saved):
 
 
 def test_a_column_of_its_own_is_shown_by_its_unit(saved):
-    from opscope.core.question.report import View
+    from opscope.core.question.record import View
     from opscope.profile import load
     from opscope.reports.tables import table
 

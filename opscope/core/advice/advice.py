@@ -13,8 +13,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 

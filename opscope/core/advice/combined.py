@@ -14,8 +14,7 @@ from opscope.core.advice.said import said_by, simulate
 from opscope.core.analysis.answers import Answers
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(

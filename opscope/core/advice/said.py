@@ -29,7 +29,7 @@ def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said
     with lock_of(profile, "what the detectors said"):
         said = profile.of(said_before)
         if names not in said:
-            fresh = not profile.made - {NOTES}
+            fresh = not profile._made - {NOTES}
             if "kernels" in profile.trace.tables:  # of a merged profile there are none
                 # read before kernels(), which then shares its columns: of a million they are 0.11 GB
                 profile.trace["kernels"]
@@ -41,7 +41,7 @@ def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said
 def _replayed(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:
     """Return the times with the edits. ``fresh``: give up first the frames that can be read again."""
     if fresh:
-        profile.give_back()
+        profile._give_back()
     return simulate(profile, edits)
 
 

@@ -41,7 +41,7 @@ class Answers(Questions):
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._parts: dict[Callable[[Any], Any], Any] = {}
         #: Of a selection: what it is a part of, and which of its kernels are kept.
-        self.part_of: tuple[Answers, NDArray[np.bool_]] | None = None
+        self._part_of: tuple[Answers, NDArray[np.bool_]] | None = None
 
     @once
     def attribution(self) -> Attribution:
@@ -59,11 +59,11 @@ class Answers(Questions):
     def _make(self, part: Callable[[Any], _Part]) -> _Part:
         return part(self)
 
-    def give(self, part: Callable[[Any], _Part], value: _Part) -> None:
+    def _give(self, part: Callable[[Any], _Part], value: _Part) -> None:
         """Let ``of(part)`` return ``value``."""
         self._parts[part] = value
 
-    def has(self, part: Callable[[Any], Any]) -> bool:
+    def _has(self, part: Callable[[Any], Any]) -> bool:
         """Whether ``of(part)`` was made or given."""
         return part in self._parts
 
@@ -81,14 +81,14 @@ class Answers(Questions):
             frame = self._answer(question, values)
             return as_text(frame) if question.as_text and not categories else frame
         name = " ".join([question.name, *_words(values)])
-        frame = self.kept(name, lambda: self._answer(question, values))
-        return self.texts(name, frame) if question.as_text and not categories else frame
+        frame = self._frame(name, lambda: self._answer(question, values))
+        return self._as_text(name, frame) if question.as_text and not categories else frame
 
     def _answer(self, question: Question, values: dict[str, Any]) -> pl.DataFrame:
         given = values.pop(question.several) if question.several else ()
         return question.answer(self, *given, **values)
 
-    def kept(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """Return the frame of this name, made once."""
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
@@ -96,7 +96,7 @@ class Answers(Questions):
                 hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
             return self._frames[name]
 
-    def texts(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    def _as_text(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the frame with its texts as String; the conversion is kept."""
         with lock_of(self, f"text of {name}"):
             cached = self._texts.get(name)
@@ -104,7 +104,7 @@ class Answers(Questions):
                 cached = self._texts[name] = frame, as_text(frame)
         return cached[1]
 
-    def columns_of(
+    def _columns_of(
         self, name: str, columns: Collection[str], row: int | None = None
     ) -> pl.DataFrame:
         """Return the frame kept as ``name`` with texts as categories, at least ``columns`` of it, of one
@@ -115,7 +115,7 @@ class Answers(Questions):
         frame = self._frames[name] if name in self._frames else self.ask(name, categories=True)
         return frame if row is None else frame[row]
 
-    def own_columns(
+    def _own_columns(
         self, table: str, wanted: Sequence[str], row: int | None = None
     ) -> tuple[pl.DataFrame, int]:
         """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of
@@ -124,7 +124,7 @@ class Answers(Questions):
         columns = rows.select(wanted)
         return columns if row is None else columns[row], len(rows)
 
-    def with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
+    def _with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
         """Return this profile with ``steps`` in place of its own; ``keep``: beside its own."""
         attribution = replaced_steps(self.attribution, steps, note, keep=keep)
         part = type(self)(attribution.trace)
@@ -132,19 +132,19 @@ class Answers(Questions):
         return part
 
     @property
-    def made(self) -> set[str]:
+    def _made(self) -> set[str]:
         """The names of the frames that were made so far."""
         return {*self._frames}
 
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         """Forget the frames that can be read again: of a profile that was saved, those that it stores."""
 
-    def all_notes(self) -> pl.DataFrame:
+    def _all_notes(self) -> pl.DataFrame:
         """The notes of reading, and of linking kernels to ops."""
         _ = self.attribution
         return self.trace["notes"]
 
-    def is_at_hand(self, name: str) -> bool:
+    def _is_at_hand(self, name: str) -> bool:
         """Whether the answer to a question without parameters was made, or was saved with the profile."""
         return name in self._frames
 

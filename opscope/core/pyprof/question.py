@@ -41,10 +41,10 @@ def _rows(profile: Answers) -> tuple[PyprofTable, Ints]:
 
     A kernel's number and forward kernel are those that it has in the whole profile.
     """
-    if profile.part_of is None:
+    if profile._part_of is None:
         table = profile.of(pyprof_table)
         return table, np.arange(len(table.order))
-    origin, kept = profile.part_of
+    origin, kept = profile._part_of
     table, rows = _rows(origin)
     return table, rows[kept[table.order[rows]]]
 

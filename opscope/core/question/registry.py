@@ -9,8 +9,7 @@ from importlib import import_module
 from . import index
 from .column import Frame
 from .parameters import WrongParameter
-from .record import Question
-from .report import Report
+from .record import Question, Report
 from .suggest import unknown
 
 

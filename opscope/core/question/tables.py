@@ -10,7 +10,7 @@ from . import units
 from .column import Column as Documented
 from .forms import columns
 from .layout import Column, Table
-from .report import Report, View
+from .record import Report, View
 from .step_notes import step_notes
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ def _devices(profile: Profile) -> list[dict[str, Any]]:
     if profile.merged_of is not None:  # nothing can be selected in it, by device neither
         return []
     seen = [
-        profile.own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
+        profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
         for name in ("kernels", "memops")
         if trace.has(name)
     ]
@@ -101,7 +101,7 @@ def _span(profile: Profile) -> dict[str, Any] | None:
         bounds.append((profile.spans["start"].min(), profile.spans["end"].max()))
     for name in () if bounds else ("ranges", "calls", "kernels", "memops", "syncs"):
         if profile.trace.has(name):
-            table = profile.own_columns(name, ["start", "end"])[0]
+            table = profile._own_columns(name, ["start", "end"])[0]
             bounds.append((table["start"].min(), table["end"].max()))
     starts = [low for low, _ in bounds if low is not None]
     ends = [high for _, high in bounds if high is not None]
@@ -116,7 +116,7 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     if profile.merged_of is not None:
         return _empty_of_merged(viewed, steps)
     many = {
-        name: profile.own_columns(name, [])[1] if trace.has(name) else 0
+        name: profile._own_columns(name, [])[1] if trace.has(name) else 0
         for name in ("ranges", "kernels", "memops", "allocations", "calls")
     }
     if not any(many.values()):

@@ -98,7 +98,7 @@ def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any]
     process = lane.about.process
     ties: list[_Tie] = []
     if one["call_start"] is not None:
-        began = profile.own_columns(table, ["start"], place)[0]["start"][0]
+        began = profile._own_columns(table, ["start"], place)[0]["start"][0]
         told["launched_before"] = int(began) - int(one["call_start"])
         calls = profile.attribution.trace["calls"]
         rows = np.flatnonzero(
@@ -162,7 +162,7 @@ def _of_range(
 
 def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> pl.DataFrame:
     """Return columns of one row of the frame ``kernels`` or ``memops``; of a saved one only they are read."""
-    frame = profile.columns_of(table, wanted, place)
+    frame = profile._columns_of(table, wanted, place)
     return frame.select(one for one in wanted if one in frame.columns).cast(
         {pl.Categorical: pl.String}
     )

@@ -43,7 +43,7 @@ def kept(profile: Profile) -> NDArray[np.uint8] | None:
     frame = profile._as_stored(NAME)
     if frame is None:
         return None
-    many = profile.own_columns("kernels", [])[1]
+    many = profile._own_columns("kernels", [])[1]
     try:
         data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
         held = msgspec.msgpack.decode(data, type=_Packed)

@@ -46,7 +46,7 @@ class Told(NamedTuple):
 
 def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame:
     """Return columns of a trace table; if a saved profile's table was not read yet, only these are read."""
-    return profile.own_columns(table, wanted)[0]
+    return profile._own_columns(table, wanted)[0]
 
 
 def soon_known(profile: Profile) -> Told:
@@ -58,7 +58,7 @@ def soon_known(profile: Profile) -> Told:
     if found is not None:
         return Told(True, _part_of(found))
     if _has_columns(profile):
-        many = profile.own_columns("kernels", [])[1]
+        many = profile._own_columns("kernels", [])[1]
         if "kernels" in profile._frames or many <= COLUMNS_AT_ONCE:
             return Told(True, _by_columns(profile))
         return Told(False, None)
@@ -72,7 +72,7 @@ def all_kinds(profile: Profile) -> _Categories | None:
     is kept for who opens the profile again."""
     if _has_columns(profile):
         told = _by_columns(profile)
-        found = None if told is None else told(0, profile.own_columns("kernels", [])[1])
+        found = None if told is None else told(0, profile._own_columns("kernels", [])[1])
     else:
         found = _of_kernels(profile)
     if found is not None:
@@ -86,12 +86,12 @@ def _has_columns(profile: Profile) -> bool:
 
 def _is_short(profile: Profile) -> bool:
     tables = ("kernels", "calls", "ranges")
-    return sum(profile.own_columns(name, [])[1] for name in tables) <= AT_ONCE
+    return sum(profile._own_columns(name, [])[1] for name in tables) <= AT_ONCE
 
 
 def _may_have_ops(profile: Profile) -> bool:
     """Whether any kernel may have an op: one that a call launched, or that names its op itself."""
-    if profile.own_columns("calls", [])[1]:
+    if profile._own_columns("calls", [])[1]:
         return True
     named = own_columns(profile, "kernels", ["op_key"])["op_key"]
     return named.null_count() < len(named)
@@ -215,7 +215,7 @@ def _categories(work: pl.DataFrame) -> _Categories:
 
 def _by_columns(profile: Profile) -> Kinds | None:
     """Return the categories from the table of kernels, of which the columns are read that tell it."""
-    frame = profile.columns_of("kernels", ("op_type", "direction"))
+    frame = profile._columns_of("kernels", ("op_type", "direction"))
     if frame["op_type"].null_count() == len(frame):
         return None
     columns = [frame[name].cast(pl.Categorical) for name in ("op_type", "direction")]
@@ -237,7 +237,7 @@ def _by_columns(profile: Profile) -> Kinds | None:
     rows = np.flatnonzero(special.fill_null(False).to_numpy())
     if not len(rows):
         return of_rows
-    by_call = _categories(profile.columns_of("kernels", _WORK).select(_WORK)[rows])
+    by_call = _categories(profile._columns_of("kernels", _WORK).select(_WORK)[rows])
 
     def with_calls(low: int, high: int) -> _Categories:
         found = of_rows(low, high)

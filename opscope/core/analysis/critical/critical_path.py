@@ -16,8 +16,7 @@ from opscope.core.analysis.critical.work import names
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints, nest
@@ -198,7 +197,7 @@ def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
     them.
     """
     # of a million kernels the graph takes 0.3 GB, so only what_if keeps it: it asks again and again
-    timeline = profile.of(full_graph) if profile.has(full_graph) else make_graph(profile)
+    timeline = profile.of(full_graph) if profile._has(full_graph) else make_graph(profile)
     return critical_path(profile.of(op_index), timeline)
 
 

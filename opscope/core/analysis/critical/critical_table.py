@@ -7,7 +7,7 @@ from typing import Final
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.question.layout import Table
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
 
 EMPTY: Final = "nothing in this profile has times"

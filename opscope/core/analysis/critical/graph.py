@@ -577,7 +577,7 @@ def _bind(made: Graph) -> None:
 def make_graph(profile: Answers) -> Graph | None:
     """Make the graph of the timeline anew, and note what it takes for granted."""
     timeline = graph(profile.attribution)
-    profile.give(assumptions, {} if timeline is None else dict(timeline.notes))
+    profile._give(assumptions, {} if timeline is None else dict(timeline.notes))
     return timeline
 
 
@@ -598,7 +598,7 @@ def replay_graph(profile: Answers) -> Graph | None:
     It is made as soon as a finding needs it, by the thread that asked for the finding, so that two threads
     are at work: in a third one the peak was a fifth higher.
     """
-    if profile.has(full_graph):
+    if profile._has(full_graph):
         return profile.of(full_graph)
     timeline = make_graph(profile)
     return None if timeline is None else for_replays(timeline)

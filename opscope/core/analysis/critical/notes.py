@@ -8,8 +8,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.graph import assumptions
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 
@@ -20,7 +19,7 @@ def answer(profile: Answers, *, critical_path: bool = False) -> pl.DataFrame:
     They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
     path takes for granted, which takes the time of the path.
     """
-    notes = profile.all_notes()
+    notes = profile._all_notes()
     if not critical_path:
         return notes
     assumed = profile.of(assumptions)

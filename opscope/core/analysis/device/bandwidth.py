@@ -12,8 +12,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.thinned import POINTS, thinned
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.intervals import Ints, union_length

@@ -30,8 +30,7 @@ from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, Rows, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, pieces
@@ -514,8 +513,8 @@ def _spans(trace: Trace) -> dict[int, tuple[int, int]]:
 
 def windowed_kernels(profile: Answers) -> pl.DataFrame:
     """The kernels with the columns that the use of devices needs."""
-    if profile.is_at_hand("kernels"):
-        return profile.columns_of("kernels", NEEDED)
+    if profile._is_at_hand("kernels"):
+        return profile._columns_of("kernels", NEEDED)
     return used_kernels(profile.of(op_index))
 
 

@@ -20,8 +20,7 @@ from opscope.core.perf import kinds
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, matching, pairs
@@ -290,7 +289,7 @@ def answer(profile: Answers, below: int = SHORT) -> pl.DataFrame:
     """
     device, _ = profile.device
     return fusable_kernels(
-        profile.columns_of("kernels", NEEDED),
+        profile._columns_of("kernels", NEEDED),
         profile.memops(categories=True),
         device.bandwidth if device is not None else None,
         below,

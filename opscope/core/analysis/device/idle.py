@@ -20,8 +20,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import NONE, Ints
 

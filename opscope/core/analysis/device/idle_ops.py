@@ -22,8 +22,7 @@ from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.interpret import ROLE

@@ -23,8 +23,7 @@ from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints

@@ -17,8 +17,7 @@ from opscope.core.analysis.device.device_work import COPY, DeviceWork, work_on_d
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pairs
 from opscope.core.tables.intervals import Ints

@@ -329,4 +329,4 @@ def _product(name: str) -> pl.Expr:
 
 def launch_configurations(profile: Answers) -> Launches:
     """How kernels were launched: each distinct configuration, and which each kernel has."""
-    return launches(profile.trace, profile.own_columns("kernels", NEEDED)[0])
+    return launches(profile.trace, profile._own_columns("kernels", NEEDED)[0])

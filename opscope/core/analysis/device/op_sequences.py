@@ -14,8 +14,7 @@ from opscope.core.analysis.device.sequences import JOINT, named_work, op_of
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints

@@ -18,8 +18,7 @@ from opscope.core.analysis.device.device_work import (
 )
 from opscope.core.analysis.device.idle import NOT_TIMED
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints
 

@@ -18,8 +18,7 @@ from opscope.core.analysis.device.launch_delays import Launches, launches_of
 from opscope.core.analysis.device.thinned import POINTS, thinned
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints

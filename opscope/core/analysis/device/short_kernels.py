@@ -15,8 +15,7 @@ from opscope.core.analysis.device.device_columns import FORMS
 from opscope.core.analysis.ops.executed import kernel_executions
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 #: Bounds of the lengths, ns: 1, 2, 5 times each power of ten from 1 µs to 100 ms.

@@ -19,8 +19,7 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.schema import (
     CHILDREN_CPU,

@@ -13,8 +13,7 @@ from opscope.core.analysis.host.input_waits import ended
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.schema import GPU_ENERGY, GPU_POWER
 from opscope.core.tables.trace import Trace

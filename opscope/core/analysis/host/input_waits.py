@@ -21,8 +21,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.dialects import Reading
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import INPUT_DOMAIN, OpCall

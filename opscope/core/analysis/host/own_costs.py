@@ -6,8 +6,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 

@@ -14,8 +14,7 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints, nest

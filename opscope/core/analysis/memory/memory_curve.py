@@ -13,8 +13,7 @@ from opscope.core.analysis.memory.memory_blocks import ordered
 from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints

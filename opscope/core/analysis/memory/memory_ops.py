@@ -13,8 +13,7 @@ from opscope.core.analysis.memory.memory import OUTSIDE, of_memory
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints, depth

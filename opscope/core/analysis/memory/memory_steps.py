@@ -15,8 +15,7 @@ from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather
 

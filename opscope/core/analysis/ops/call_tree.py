@@ -10,17 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.grouped_table import EMPTY
 from opscope.core.analysis.ops.op_times import self_time
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.trees import Shape, folded
-from opscope.core.analysis.summary.grouped_table import EMPTY
 from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
 from opscope.core.dialects import Reading
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, compact

@@ -18,8 +18,7 @@ from opscope.core.attribution.enclosing import Context
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.units import count, size
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum

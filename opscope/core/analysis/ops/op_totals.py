@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.grouped_table import EMPTY
 from opscope.core.analysis.ops.identities import Identities, identities
 from opscope.core.analysis.ops.op_frame import identity_of
 from opscope.core.analysis.ops.ops import Ops, op_index
@@ -22,13 +23,11 @@ from opscope.core.analysis.ops.totals import (
     distinct_op_sums,
     kinds_of_ops,
 )
-from opscope.core.analysis.summary.grouped_table import EMPTY
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import combinations, compact, hand_back, pieces
@@ -321,7 +320,7 @@ def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
     The time of nested ops is counted once. Calls outside the window in which kernels were captured are
     separate rows, with null as device time and the reason.
     """
-    if profile.selected is None and not profile.is_at_hand("op_sums"):
+    if profile.selected is None and not profile._is_at_hand("op_sums"):
         return pl.concat(pieces_of_ops(profile.of(op_index)))
     return op_totals(distinct_op_sums(profile))
 

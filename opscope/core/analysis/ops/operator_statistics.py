@@ -10,12 +10,11 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.analysis.ops.grouped_table import EMPTY
 from opscope.core.analysis.ops.totals import summed_columns
-from opscope.core.analysis.summary.grouped_table import EMPTY
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum, matching
 
@@ -133,7 +132,7 @@ def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> 
     op, family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError
     for any other ``by``.
     """
-    frame = profile.kept(
+    frame = profile._frame(
         f"operator_statistics {by}",
         lambda: operator_statistics(
             summed_columns(profile, NEEDED), profile.ask("unattributed", categories=True), by
@@ -154,7 +153,7 @@ def answer_kernels(profile: Answers, *, search: str | None = None) -> pl.DataFra
 
     ``search`` keeps the rows whose kernel or op has this text, in any case.
     """
-    frame = profile.kept(
+    frame = profile._frame(
         "kernel_activities", lambda: kernel_activities(profile.of(kernel_executions))
     )
     return frame if search is None else having(frame, search)

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
+from opscope.core.analysis.ops.grouped_table import EMPTY
 from opscope.core.analysis.ops.operator_columns import AFTER, BEFORE, FORMS, SHOWN
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.analysis.summary.grouped_table import EMPTY
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import combined, compact, gather
 from opscope.core.tables.forest import Forest

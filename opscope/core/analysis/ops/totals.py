@@ -18,8 +18,7 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import reasons
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import distinct_values, gather, known_sum, pieces
@@ -210,12 +209,12 @@ def unattributed(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
 
 def distinct_op_sums(profile: Answers) -> pl.DataFrame:
     """The rows of ``op_totals()``, in no order."""
-    return profile.kept("op_sums", lambda: op_sums(profile.of(op_index)))
+    return profile._frame("op_sums", lambda: op_sums(profile.of(op_index)))
 
 
 def summed_ops(profile: Answers) -> pl.DataFrame:
     """The rows of ``op_totals()`` for further sums; in order only if ``op_totals`` was made or stored."""
-    if profile.is_at_hand("op_totals"):
+    if profile._is_at_hand("op_totals"):
         return profile.ask("op_totals", categories=True)
     return distinct_op_sums(profile)
 
@@ -229,8 +228,8 @@ def summed_columns(profile: Answers, columns: Collection[str]) -> pl.DataFrame:
     """``summed_ops``, at least ``columns``, given up after their use: all take 0.12 GB of a million ops with
     texts of their own."""
     for name in ("op_totals", "op_sums"):
-        if profile.is_at_hand(name):
-            return profile.columns_of(name, columns)
+        if profile._is_at_hand(name):
+            return profile._columns_of(name, columns)
     return distinct_op_sums(profile)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opscope.core.question.forms import columns
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View
 
 if TYPE_CHECKING:
     import polars as pl

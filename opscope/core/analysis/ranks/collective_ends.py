@@ -13,8 +13,7 @@ from opscope.core.analysis.ranks.rank_names import rank_names
 from opscope.core.analysis.ranks.stragglers import NOISE
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces, each

@@ -14,8 +14,7 @@ from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, called
 from opscope.core.job.numbering import matched
 from opscope.core.job.timed import one_clock
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.narrow import MOST, Pieces

@@ -12,8 +12,7 @@ from opscope.core.analysis.ranks.distributed import machine_errors
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.gathered import Gathered
 from opscope.core.tables.narrow import Pieces

@@ -16,8 +16,7 @@ from opscope.core.job.clocks import machines
 from opscope.core.job.exchanges import GROUP, communicating
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered, one_piece

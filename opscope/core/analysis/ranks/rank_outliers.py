@@ -12,8 +12,7 @@ from opscope.core.job.exchanges import communicating
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 #: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …

@@ -14,8 +14,7 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.collectives import KINETO_DTYPES
 from opscope.core.group_specs import rank_at
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.schema import DTYPE_BITS
 from opscope.core.tables.columns import gather

@@ -11,8 +11,7 @@ from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.ranks.stragglers import work_by_step
 from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 SLOWEST: Final = {

@@ -19,8 +19,7 @@ from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.steps.step_times import processes_of, step_bounds, steps_at
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered

@@ -24,8 +24,7 @@ from opscope.core.perf.devices.of_trace import no_matrix_units
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather
 from opscope.core.tables.intervals import NONE, Ints

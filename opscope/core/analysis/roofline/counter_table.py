@@ -8,7 +8,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.roofline.roofs import about
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
 
 EMPTY: Final = (

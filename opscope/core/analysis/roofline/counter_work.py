@@ -16,8 +16,7 @@ from opscope.core.analysis.roofline.counters import counter_executions
 from opscope.core.perf.counters import known
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 #: Columns of ``counted_work`` besides ``execution``: FLOP, bytes, ns; then why each group is null.

@@ -22,8 +22,7 @@ from opscope.core.attribution.innermost_op import open_ops
 from opscope.core.perf.counters import adds_up
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import LookUp, at, compact, gather, pairs, spread
 from opscope.core.tables.intervals import NONE, Ints
@@ -325,7 +324,7 @@ def answer(profile: Answers, *, names: Literal["opscope", "hta"] = "opscope") ->
     of which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
     ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
     """
-    measured = profile.kept("counters", lambda: _measured(profile))
+    measured = profile._frame("counters", lambda: _measured(profile))
     return measured if names == "opscope" else as_hta(measured)
 
 

@@ -14,8 +14,7 @@ from opscope.core.analysis.roofline.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.summary.summary import FREE
 from opscope.core.attribution.attribute import REASONS
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints

@@ -23,8 +23,7 @@ from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, gather, known_sum, matching
 from opscope.core.tables.trace import range_ids

@@ -14,8 +14,7 @@ from opscope.core.attribution.specs import Specs
 from opscope.core.perf.table import columns as costs_of
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.rangetext import RangeTextError, format_tensor, parse
 from opscope.core.schema import OpCall, TensorSpec

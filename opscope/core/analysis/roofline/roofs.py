@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from opscope.core.analysis.answers import Answers
 from opscope.core.question import units
 from opscope.core.question.layout import Table
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
 
 if TYPE_CHECKING:

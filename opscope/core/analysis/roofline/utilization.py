@@ -22,8 +22,7 @@ from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, Rows, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 

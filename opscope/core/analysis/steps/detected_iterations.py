@@ -163,7 +163,7 @@ def _begin(ops: Ops, process: int) -> int:
 
 def detected_steps(profile: Answers) -> pl.DataFrame:
     """The iterations of processes that mark none."""
-    return profile.kept("detected_steps", lambda: _detect(profile))
+    return profile._frame("detected_steps", lambda: _detect(profile))
 
 
 def _detect(profile: Answers) -> pl.DataFrame:
@@ -190,4 +190,4 @@ def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]
         return profile, is_step, doubts
     by = ", ".join(every["by"].unique().sort())
     note = UNSURE.format(by=by, confidence=float(every["confidence"].min()))  # type: ignore[arg-type]
-    return profile.with_steps(every, note, True), is_step, doubts
+    return profile._with_steps(every, note, True), is_step, doubts

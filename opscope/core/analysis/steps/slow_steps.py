@@ -30,8 +30,7 @@ from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.job.exchanges import communicating
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.tables import with_step_notes
 from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE

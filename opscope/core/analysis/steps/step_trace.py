@@ -18,8 +18,7 @@ from opscope.core.analysis.steps.step_phases import PHASES, Phases, phases_of_st
 from opscope.core.analysis.steps.step_times import processes_of, step_bounds
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints

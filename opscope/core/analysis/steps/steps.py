@@ -22,8 +22,7 @@ from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column
-from opscope.core.question.record import Question, Rows
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.tables import with_step_notes
 from opscope.core.question.words import columns
 

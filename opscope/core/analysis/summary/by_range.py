@@ -14,8 +14,7 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, known_sum, pieces
 from opscope.core.tables.intervals import NONE

@@ -15,8 +15,7 @@ from opscope.core.analysis.summary.summary import CPU_REASONS, compiles, outside
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.reasons import NO_RANGES_ON_THREAD
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import at, gather, known_sum, spread

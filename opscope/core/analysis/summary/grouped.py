@@ -8,14 +8,13 @@ from typing import Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.grouped_table import EMPTY, WORTH, and_others, grouped
 from opscope.core.analysis.ops.totals import summed_ops
-from opscope.core.analysis.summary.grouped_table import EMPTY, WORTH, and_others, grouped
 from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum, renamed
 

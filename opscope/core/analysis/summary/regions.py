@@ -15,8 +15,7 @@ from opscope.core.attribution.compiled_regions import REGION_NAMES, fused_ops
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, spread

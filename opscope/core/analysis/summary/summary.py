@@ -17,8 +17,7 @@ from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK

@@ -10,8 +10,7 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.totals import unattributed, unattributed_sums
 from opscope.core.analysis.summary.summary import compiling_time, unattributed_on_cpu
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
-from opscope.core.question.report import Report
+from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
 

@@ -12,7 +12,7 @@ from opscope.core.question import units
 from opscope.core.question.forms import columns
 from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns, short_source
-from opscope.core.question.report import Report, View
+from opscope.core.question.record import Report, View
 
 #: The column that counts the distinct values of each of these in a row.
 _COUNTED: Final = {"inputs": "shapes", "layer": "layers", "source": "sources", "op": "ops"}
