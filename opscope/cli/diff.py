@@ -132,7 +132,7 @@ def _tables(asked: Options) -> None:
         limits = [parse(text) for text in asked.fail_on or ()]  # before anything is read
     except BadLimit as error:
         common.fail(str(error))
-    difference = _compared(asked)
+    difference = _compare(asked)
     if asked.table is None and not asked.csv:
         difference.make()
     try:
@@ -145,7 +145,7 @@ def _tables(asked: Options) -> None:
         common.fail(f"exceeded: {'; '.join(exceeded)}", 1)
 
 
-def _compared(asked: Options) -> Difference:
+def _compare(asked: Options) -> Difference:
     """Return the difference of the two runs."""
     from opscope.core.analysis.diff.tables import compare
     from opscope.profile.difference import give_up, prepare

@@ -196,13 +196,13 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     flat = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in flat]
 
     @wraps(command)
-    def gathered(**given: Any) -> None:
-        made = {name: _record(record, given) for name, record in records.items()}
-        command(**given, **made)
+    def with_records(**given: Any) -> None:
+        values = {name: _record(record, given) for name, record in records.items()}
+        command(**given, **values)
 
-    gathered.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    gathered.__annotations__ = {each.name: each.annotation for each in flat}
-    return gathered
+    with_records.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    with_records.__annotations__ = {each.name: each.annotation for each in flat}
+    return with_records
 
 
 def _options(record: Any) -> list[inspect.Parameter]:

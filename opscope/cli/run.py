@@ -186,14 +186,14 @@ class Options:
     width: options.Width = None
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether times or steps bound what is recorded."""
         return self.steps is not None or bool(self.delay) or self.duration is not None
 
     @property
     def is_part(self) -> bool:
         """Whether only a part of the run is recorded."""
-        return self.bounded or self.last is not None
+        return self.is_bounded or self.last is not None
 
 
 @options.spread

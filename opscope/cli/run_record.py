@@ -85,25 +85,25 @@ def record(
     ``wishes`` are for nsys alone. ``instead``: record without the named backend if it cannot. ``ended`` gets
     the profile and its path once it stands. Ends the command on bad options, and if the program cannot start.
     """
-    run = _prepared(asked, wishes, asked.backend == "auto" or instead)
+    run = _prepare(asked, wishes, asked.backend == "auto" or instead)
     rings, kernels = asked.last is not None, run.backend != RECORDER.name
     with (
         interrupted.Interruptible(run.parts) as watch,
         Dumps(run.parts, run.target, run.make_dump, rings, kernels) as dumps,
     ):
-        run, status = _ran(run, dumps)
+        run, status = _execute(run, dumps)
         watch.begin(status)
         # the program has ended: the terminal is ours
         with progress_bar.bar(quiet=common.is_held()):
             dumps.finish()
-            _report(run, _written(run, watch, status), ended)
+            _report(run, _write(run, watch, status), ended)
     return status
 
 
 # ----------------------------------------------------------------------------- before the command
 
 
-def _prepared(asked: Options, wishes: nsight_run.Wishes | None, can_do_without: bool) -> Run:
+def _prepare(asked: Options, wishes: nsight_run.Wishes | None, can_do_without: bool) -> Run:
     """Return the run, ready to be started; ends the command on bad options."""
     backend, settings = run_settings.settings_of(asked)
     waits = run_settings.waits_for_attach(asked, settings)
@@ -131,7 +131,7 @@ def _prepared(asked: Options, wishes: nsight_run.Wishes | None, can_do_without: 
     elif tool is not None and around:
         target, command = _under(tool, target, command, settings, asked.force)
     ahead.build(command, settings)
-    settings |= _injected(asked, backend, command)
+    settings |= _helper_settings(asked, backend, command)
     parts = common.scratch_beside(target)
     settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
     settings |= child_attachable.settings(asked.attachable, target.parent.resolve(), waits)
@@ -156,7 +156,7 @@ def _under(
         common.fail(str(error))
 
 
-def _injected(asked: Options, backend: str, command: list[str]) -> dict[str, str]:
+def _helper_settings(asked: Options, backend: str, command: list[str]) -> dict[str, str]:
     """Return the settings of the helper that records kernels where Python does not."""
     rings = asked.last is not None and backend != RECORDER.name
     return injected.settings(
@@ -180,7 +180,7 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 # ----------------------------------------------------------------------------- the command
 
 
-def _ran(run: Run, dumps: Dumps) -> tuple[Run, int]:
+def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
     """Run the command to its end; return the run as it was then, and the status of the command."""
     try:
         if run.nsys is not None:
@@ -188,13 +188,13 @@ def _ran(run: Run, dumps: Dumps) -> tuple[Run, int]:
                 return run, run.nsys.run(run.command, run.env, run.parts, interrupted.SIGNALS)
             except nsight_run.NeverBegan as error:
                 run = _without_nsight(run, error)
-        return run, _hooked(run, dumps)
+        return run, _run_hooked(run, dumps)
     except OSError as error:
         recording_folder.discard(run.parts)
         common.fail(*launch.explain_start_failure(error, run.command))
 
 
-def _hooked(run: Run, dumps: Dumps) -> int:
+def _run_hooked(run: Run, dumps: Dumps) -> int:
     """Run the command without a tool of ours around it; return its status."""
 
     def started(pid: int) -> None:
@@ -219,9 +219,7 @@ def _without_nsight(run: Run, error: nsight_run.NeverBegan) -> Run:
 # ----------------------------------------------------------------------------- after the command
 
 
-def _written(
-    run: Run, watch: interrupted.Interruptible, status: int
-) -> tuple[Profile, Path] | None:
+def _write(run: Run, watch: interrupted.Interruptible, status: int) -> tuple[Profile, Path] | None:
     """Write the profile; return it and its path, or None if nothing was recorded."""
     asked, target, parts = run.asked, run.target, run.parts
     names = (
@@ -263,9 +261,9 @@ def _nothing(asked: Options) -> str:
     if asked.steps is not None:
         marks = "optimizers mark steps, and so does opscope.step()"
         return f"no process reached the steps {asked.steps}; {marks}"
-    if asked.bounded and asked.mode == modes.SIMPLE:
+    if asked.is_bounded and asked.mode == modes.SIMPLE:
         return "no step and no range of the program was in the time of --delay and --duration"
-    if asked.bounded:
+    if asked.is_bounded:
         return "no framework that opscope supports ran in the time of --delay and --duration"
     return (
         "no Python process in which opscope is installed ran a framework that it supports"
