@@ -455,18 +455,7 @@ def _compiled(
 def _models() -> list[dict[str, object]]:
     from opscope.core.perf.registry import entries
 
-    _register_models()
     return [
         {"name": entry.name, "family": entry.family, "source": " ".join(entry.source.split())}
         for entry in sorted(entries().values(), key=lambda e: (e.family, e.name))
     ]
-
-
-def _register_models() -> None:
-    """Import every module of cost models; importing one registers its models."""
-    import pkgutil
-
-    import opscope.core.perf as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")

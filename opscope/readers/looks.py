@@ -1,6 +1,6 @@
-"""What a file must look like for one of our readers to be asked: so a file loads no other vendor's reader.
+"""What a file must look like for one of our readers to be asked: so no other vendor's reader is loaded.
 
-A look is a necessary condition, made of what the rules of the reader's ``recognise`` need; the reader decides.
+A look is a necessary condition, made of what the rules of ``recognise`` need; the reader decides.
 """
 
 from __future__ import annotations
