@@ -1,13 +1,22 @@
-"""Write docs/ops.md from the registry of cost models. Usage: python scripts/make_ops_doc.py [--check]"""
+"""Write docs/ops.md and the table of the ops' modules from what the modules of cost models register.
+
+Usage: python scripts/make_ops_doc.py [--check]
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import defaultdict
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from opscope.core import perf
+from opscope.core.perf import places, registry
 
+TABLE = Path(places.__file__).with_name(places.FILE)
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 HEAD = """# Ops with a cost model
 
@@ -28,6 +37,40 @@ Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the names
 """
 
 
+class Registrations(dict[str, Any]):
+    """A registry's dict that notes by module the names that are put into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_module: defaultdict[str, list[str]] = defaultdict(list)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Note the name for the module whose line registers it: the first outside the registry."""
+        frame = sys._getframe(1)
+        while frame.f_globals["__name__"] == registry.__name__:
+            frame = frame.f_back
+        module = frame.f_globals["__name__"].removeprefix("opscope.core.perf.")
+        self.by_module[module].append(name)
+        super().__setitem__(name, value)
+
+
+def table() -> str:
+    """Return the table's text, from what each module registers when it is imported."""
+    places.places = lambda: places.Places({}, {})
+    registry._ENTRIES = models = Registrations()
+    registry._WITH_FORWARD = gradients = Registrations()
+    registry._BACKWARD = backward = Registrations()
+    backward.by_module = gradients.by_module
+    for module in places.modules():
+        import_module(f"opscope.core.perf.{module}")
+    made = {"models": _sorted(models.by_module), "gradients": _sorted(gradients.by_module)}
+    return json.dumps(made, indent=0) + "\n"
+
+
+def _sorted(by_module: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {module: sorted({*names}) for module, names in sorted(by_module.items())}
+
+
 def page() -> str:
     """The page's text."""
     entries = sorted(
@@ -46,14 +89,22 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` print whether it is up to date."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        same = PAGE.is_file() and PAGE.read_text("utf-8") == text
-        print("up to date" if same else f"{PAGE} is not up to date: run scripts/make_ops_doc.py")
-        return 0 if same else 1
-    PAGE.write_text(text, "utf-8")
-    return 0
+    """Write both files, or with ``--check`` print whether they are up to date."""
+    texts = {TABLE: table(), PAGE: page()}  # the table first: it loads the modules
+    if "--check" not in sys.argv[1:]:
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
+        return 0
+    old = [
+        path
+        for path, text in texts.items()
+        if not path.is_file() or path.read_text("utf-8") != text
+    ]
+    for path in old:
+        print(f"{path} is not up to date: run scripts/make_ops_doc.py")
+    if not old:
+        print("up to date")
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

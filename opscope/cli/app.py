@@ -1,38 +1,125 @@
-"""The Typer application: registers the commands; an expected error is one line on stderr."""
+"""The Typer application: a table of commands, each loaded when it is typed; an expected error is one line.
+
+A command of another package is a function with Typer's annotations at the entry-point group ``GROUP``:
+
+    [project.entry-points."opscope.commands"]
+    mycommand = "opscope_mylib.command:mycommand"
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import opscope
+from opscope.core import registered
 
-from . import advise as advise_command
-from . import attach as attach_command
-from . import build as build_command
-from . import (
-    common,
-    counters,
-    diff,
-    doctor,
-    export,
-    iterations,
-    kernels,
-    merge,
-    ops,
-    partial,
-    redact,
-    report,
-    view,
-    whatif,
-)
-from . import run as run_command
-from .dlprof import command as dlprof_command
+from . import common
 from .kept_pages import with_kept_pages
 from .progress_bar import with_bar
 
+#: The entry-point group in which other packages register commands.
+GROUP: Final = "opscope.commands"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A command of opscope: the module and function, what is put around it, Typer's settings of it.
+
+    A class ``Command`` in the module is the command's.
+    """
+
+    place: str
+    around: tuple[Callable[[Any], Any], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ANALYSES: Final = (with_kept_pages, with_bar)
+
+#: opscope's commands, in the order of the help.
+_KNOWN: Final[Mapping[str, _Known]] = {
+    "run": _Known("run:run", settings={"context_settings": {"allow_interspersed_args": False}}),
+    "dlprof": _Known("dlprof.command:dlprof", settings={"add_help_option": False}),
+    "attach": _Known("attach:attach"),
+    "report": _Known("report:report", _ANALYSES),
+    "advise": _Known("advise:advise", _ANALYSES),
+    "ops": _Known("ops:ops", _ANALYSES),
+    "iterations": _Known("iterations:iterations", _ANALYSES),
+    "kernels": _Known("kernels:kernels", _ANALYSES),
+    "counters": _Known("counters:counters", _ANALYSES),
+    "diff": _Known("diff:diff", _ANALYSES),
+    "whatif": _Known("whatif:whatif", _ANALYSES),
+    "export": _Known("export:export", (with_bar,)),
+    "partial": _Known("partial:partial", (with_bar,)),
+    "merge": _Known("merge:merge", (with_bar,)),
+    "view": _Known("view:view"),
+    "doctor": _Known("doctor:doctor", (with_bar,)),
+    "redact": _Known("redact:redact", (with_bar,)),
+    "build": _Known("build:build"),
+}
+
+
+class Commands(TyperGroup):
+    """The commands, of which only what is typed is loaded; the help and a misspelling load all."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of opscope's commands, then those of other packages."""
+        return [*_KNOWN, *sorted(set(registered.entries(GROUP)) - set(_KNOWN))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of this name, or None."""
+        names = [cmd_name] if cmd_name in _KNOWN else self.list_commands(ctx)
+        for name in [cmd_name] if cmd_name in names else names:  # click says which name is alike
+            self._load(name)
+        return self.commands.get(cmd_name)
+
+    def _load(self, name: str) -> None:
+        if name in self.commands:
+            return
+        known = _KNOWN.get(name)
+        if known is not None:
+            self.commands[name] = _ours(name, known)
+            return
+        place = registered.entries(GROUP)[name]
+        try:
+            self.commands[name] = _command(name, _at(place))
+        except Exception as error:  # noqa: BLE001 - another package's fault must not block other commands
+            _log.warning("opscope: the command %s (%s) is left out: %s", name, place, error)
+
+
+def _ours(name: str, known: _Known) -> Any:
+    module, _, function = known.place.partition(":")
+    room = import_module(f"{__package__}.{module}")
+    command = getattr(room, function)
+    for wrap in known.around:
+        command = wrap(command)
+    return _command(name, command, cls=getattr(room, "Command", None), **known.settings)
+
+
+def _at(place: str) -> Any:
+    module, _, names = place.partition(":")
+    found: Any = import_module(module)
+    for name in filter(None, names.split(".")):
+        found = getattr(found, name)
+    return found
+
+
+def _command(name: str, function: Callable[..., Any], **settings: Any) -> Any:
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name, **settings)(function)
+    return get_command(alone)
+
+
 app = typer.Typer(
+    cls=Commands,
     name="opscope",
     help="Show where the time of a neural network goes, and why.",
     no_args_is_help=True,
@@ -55,26 +142,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("run", context_settings={"allow_interspersed_args": False})(run_command.run)
-app.command("dlprof", cls=dlprof_command.Command, add_help_option=False)(dlprof_command.dlprof)
-app.command("attach")(attach_command.attach)
-app.command("report", cls=report.Command)(with_bar(with_kept_pages(report.report)))
-app.command("advise")(with_bar(with_kept_pages(advise_command.advise)))
-app.command("ops")(with_bar(with_kept_pages(ops.ops)))
-app.command("iterations")(with_bar(with_kept_pages(iterations.iterations)))
-app.command("kernels")(with_bar(with_kept_pages(kernels.kernels)))
-app.command("counters")(with_bar(with_kept_pages(counters.counters)))
-app.command("diff")(with_bar(with_kept_pages(diff.diff)))
-app.command("whatif")(with_bar(with_kept_pages(whatif.whatif)))
-app.command("export")(with_bar(export.export))
-app.command("partial")(with_bar(partial.partial))
-app.command("merge")(with_bar(merge.merge))
-app.command("view")(view.view)
-app.command("doctor")(with_bar(doctor.doctor))
-app.command("redact")(with_bar(redact.redact))
-app.command("build")(build_command.build)
 
 
 def run() -> int:

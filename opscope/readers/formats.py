@@ -1,4 +1,4 @@
-"""Choose the reader of a file: opscope's readers in a fixed order, and those of other packages."""
+"""Choose the reader of a file: those of opscope's that it looks like, in their order, and other packages'."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from .base import Reader
 from .errors import BadInput
 from .heads import PACKED, SQLITE
+from .looks import LOOKS
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -22,15 +23,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The entry point group in which other packages register a ``Reader``.
 GROUP: Final = "opscope.readers"
-#: Our readers, in the order in which they are asked. The order matters: a recording is a folder with a
-#: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
-#: recognised by its file name.
-_FIRST: Final = (
-    "recording", "profile", "xplane", "ncu", "nsys", "nvprof", "dlprof", "rocm", "onnxruntime", "tensorrt",
-    "mindspore",
-)  # fmt: skip
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
-_LAST: Final = ("kineto",)
+_LAST: Final = "kineto"
 #: Readers that take the model that ran.
 _WITH_MODEL: Final = ("onnxruntime",)
 #: How many bytes of a file are read to recognise its format.
@@ -65,17 +59,17 @@ class Found:
 def find(path: Path) -> Found | None:
     """Return the reader of ``path``, or None for a folder that is not itself a trace. Raises BadInput."""
     try:
-        head = b"" if path.is_dir() else _head(path)
-        for found in _ours(_FIRST):
-            if found.reader.recognise(head, path):
-                return found
+        is_folder = path.is_dir()
+        head = b"" if is_folder else _head(path)
+        for name, look in LOOKS.items():
+            if look.fits(head, path, is_folder) and _ours(name).reader.recognise(head, path):
+                return _ours(name)
         for found in _others(tuple(sys.path)):
             if _recognises(found, head, path):
                 return found
-        for found in _ours(_LAST):
-            if found.reader.recognise(head, path):
-                return found
-        if path.is_dir():
+        if _ours(_LAST).reader.recognise(head, path):
+            return _ours(_LAST)
+        if is_folder:
             return None
     except FileNotFoundError:
         raise BadInput(path, "no such file") from None
@@ -119,9 +113,8 @@ def _in_profile(path: Path) -> bool:
 
 
 @lru_cache
-def _ours(names: tuple[str, ...]) -> tuple[Found, ...]:
-    rooms = [(name, import_module(f"opscope.readers.{name}")) for name in names]
-    return tuple(Found(name, cast(Reader, room), True) for name, room in rooms)
+def _ours(name: str) -> Found:
+    return Found(name, cast(Reader, import_module(f"opscope.readers.{name}")), True)
 
 
 # ------------------------------------------------------------------------------ other packages
@@ -133,7 +126,7 @@ def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
     found = []
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
-            if point.name in (*_FIRST, *_LAST):
+            if point.name in (*LOOKS, _LAST):
                 raise ValueError("the name belongs to one of opscope's own readers")
             reader = point.load()
             if not all(callable(getattr(reader, name, None)) for name in ("recognise", "read")):

@@ -15,6 +15,7 @@ import pytest
 import opscope
 from opscope import readers
 from opscope.readers import BadInput
+from opscope.readers.looks import LOOKS
 
 READER = Path(__file__).resolve().parents[1] / "other_package" / "kernels_csv.py"
 ROOT = Path(opscope.__file__).resolve().parents[1]
@@ -174,9 +175,9 @@ def test_our_own_formats_are_not_asked_of_others_but_json(install: Install, tmp_
     assert readers.format_of(profile) == "profile"
 
 
-@pytest.mark.parametrize("name", readers.formats._FIRST + readers.formats._LAST)
+@pytest.mark.parametrize("name", [*LOOKS, readers.formats._LAST])
 def test_our_rooms_are_readers_too(name: str) -> None:
-    (found,) = readers.formats._ours((name,))
+    found = readers.formats._ours(name)
     assert found.reader.recognise.__doc__
     assert found.reader.read.__doc__
     with pytest.raises(BadInput):

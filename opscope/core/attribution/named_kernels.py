@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.known import NamedOps
-from opscope.core.dialects import mindspore, tensorrt
+from opscope.core.dialects import MINDSPORE, TENSORRT
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints
@@ -26,7 +26,7 @@ _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Columns that identify a stream; the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
 #: The domains of ops by the frameworks of their specs; XLA's for the others.
-_DOMAINS: Final = {"mindspore": mindspore.DOMAIN, FRAMEWORK: tensorrt.DOMAIN}
+_DOMAINS: Final = {"mindspore": MINDSPORE, FRAMEWORK: TENSORRT}
 
 
 def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:

@@ -21,7 +21,7 @@ from opscope.core.dialects import Reading, hlo
 from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.columns import pairs
-from opscope.core.tables.interpret import ROLE, ExtendedReadings, Meaning
+from opscope.core.tables.interpret import ExtendedReadings, Meaning
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import PREFIX
@@ -58,7 +58,7 @@ def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ..
     """
     wanted = np.array([_is_bare(reading) for reading in meaning.readings], bool)
     rows = np.flatnonzero(wanted[meaning.reading]) if wanted.any() else np.empty(0, np.int64)
-    if not len(rows) or not (trace.has("specs") or (meaning.role == ROLE["spec"]).any()):
+    if not len(rows):
         return meaning, ()
     specs = Specs.of(trace, meaning)
     ranges = trace["ranges"]

@@ -23,7 +23,6 @@ from opscope.core.attribution.innermost_op import open_ops, used_calls, with_ope
 from opscope.core.attribution.known import Known, Note
 from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.attribution.named_kernels import named_ranges
-from opscope.core.attribution.named_ranges import merge_specs
 from opscope.core.attribution.nccl_groups import name_groups
 from opscope.core.attribution.op_ranges import op_ranges
 from opscope.core.attribution.ops_named_by_kernels import take_named
@@ -82,6 +81,12 @@ def _read_texts(known: Known) -> Known:
 
 
 def _explain_nodes(known: Known) -> Known:
+    marked = any(reading.role == "spec" for reading in known.meaning.readings)
+    if not marked and not known.trace.has("specs"):
+        return known
+    # lazy: only traces of prepared graphs have specs
+    from opscope.core.attribution.named_ranges import merge_specs
+
     meaning, notes = merge_specs(known.trace, known.meaning)
     return replace(known, meaning=meaning, notes=known.notes + notes)
 

@@ -1,6 +1,6 @@
 """Dialects: how the tools and frameworks write range texts. Each is read into the same ``OpCall``.
 
-A dialect is a module with two functions, listed in ``core.tables.interpret.DIALECTS``:
+A dialect is a module with two functions, listed in ``DIALECTS``, which is loaded for a text of its domains:
 
     strip(texts: pl.Series) -> pl.DataFrame   # optional; columnar
     read(domain: str, text: str) -> Reading | None
@@ -14,10 +14,28 @@ stranger's data: never ``eval`` them; bound lengths and depth; a text that does 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from opscope.core.schema import Frame, OpCall
+
+#: The domains of MindSpore's operators and of TensorRT's layers.
+MINDSPORE: Final = "mindspore"
+TENSORRT: Final = "TensorRT"
+#: The dialects in the order in which they are tried, each with the domains whose texts it reads (None: all).
+#: A text that none can read is a user range.
+DIALECTS: Final[Mapping[str, frozenset[str] | None]] = {
+    "torch_nvtx": frozenset({""}),
+    "markers": None,
+    "nccl": frozenset({"NCCL"}),
+    "mindspore": frozenset({MINDSPORE}),
+    "tsl": frozenset({"TSL", "XLA"}),
+    "tensorrt": frozenset({TENSORRT}),
+    "hlo": frozenset({"xla"}),
+}
+#: The dialects that have ``strip``.
+STRIPPING: Final = ("torch_nvtx",)
 
 #: Names of scopes, in prepared graphs, that belong to optimizers.
 OPTIMIZERS: Final = frozenset(

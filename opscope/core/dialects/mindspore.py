@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from opscope.core.dialects import OPTIMIZERS, Reading
+from opscope.core.dialects import MINDSPORE, OPTIMIZERS, Reading
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import DIRECTIONS, OpCall
 
-DOMAIN: Final = "mindspore"
+DOMAIN: Final = MINDSPORE
 _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.dialects import Reading
+from opscope.core.dialects import TENSORRT, Reading
 from opscope.core.schema import OpCall
 
-DOMAIN: Final = "TensorRT"
+DOMAIN: Final = TENSORRT
 _LIMIT: Final = 64 * 1024
 #: Prefixes of ranges of the runtime and the builder, which enclose layers or build them.
 _NOT_LAYERS: Final = (

@@ -1,11 +1,10 @@
-"""The performance model: FLOPs and bytes of an op from its shapes."""
+"""The performance model: FLOPs and bytes of an op from its shapes.
+
+The modules of models are loaded when a first op of theirs is priced (``places.py``).
+"""
 
 from __future__ import annotations
 
-# Imported because they register ops. Aliases are registered after the families that they refer to.
-from .ops import families  # noqa: F401
-
-# isort: split
 from .api import (
     backward_costs,
     cost,
@@ -16,10 +15,6 @@ from .api import (
     wants_forward,
     weight_grad,
 )
-from .hlo import calls, instructions, libraries, transformer_engine  # noqa: F401
-from .nodes import mindspore, onnx, tensorflow, tensorrt  # noqa: F401
-from .ops import prims, serving_attention, serving_layers, serving_products  # noqa: F401
-from .others import load as _load_others
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
 from .table import columns
 from .tensorcore import MATRIX_FAMILIES
@@ -29,6 +24,3 @@ __all__ = [
     "cost", "entries", "entry_of", "input_grad", "is_view", "op", "op_type", "variant",
     "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip
-
-# after all of opscope's own, whose names and models the others build upon
-_load_others()

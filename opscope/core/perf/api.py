@@ -8,7 +8,6 @@ from dataclasses import replace
 from opscope.core.schema import OpCall
 from opscope.core.tensorrt_layers import KNOWN, NAME_ONLY, TIME_ONLY
 
-from .ops.sparse import sparse_reason, stored_cost
 from .registry import (
     CannotKnow,
     Cost,
@@ -19,6 +18,7 @@ from .registry import (
     lookup,
 )
 from .shapes import LARGEST, NO_SHAPES, knows_params, tensors
+from .stored import sparse_reason, stored_cost
 
 #: Families whose FLOPs are zero for any shapes: a missing shape makes only the bytes unknown.
 FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "communication"})

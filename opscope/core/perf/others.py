@@ -7,6 +7,7 @@ mylib = "opscope_mylib.costs"
 from __future__ import annotations
 
 import logging
+import threading
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -14,8 +15,26 @@ GROUP: Final = "opscope.costs"
 _log = logging.getLogger(__name__)
 
 
+_lock = threading.RLock()
+_begun = _done = False
+
+
 def load() -> None:
-    """Import the modules. One that fails is left out with a warning: its ops then have no cost."""
+    """Import the modules, once, before a first op is looked up; what they look up meanwhile is opscope's own.
+
+    One that fails is left out with a warning: its ops then have no cost.
+    """
+    global _begun, _done
+    if _done:
+        return
+    with _lock:
+        if not _begun:
+            _begun = True
+            _import_all()
+            _done = True
+
+
+def _import_all() -> None:
     for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
         try:
             point.load()

@@ -18,6 +18,8 @@ from typing import Final
 
 from opscope.core.schema import OpCall, ParamValue
 
+from . import others, places
+
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VARIANTS: Mapping[str, str] = MappingProxyType({})
 
@@ -92,7 +94,7 @@ class Entry:
     """One registered op: its family (``gemm``, ``conv`` …), its model, the source of the formula.
 
     ``sparse``: the model is also valid for sparse tensors. Any other model assumes that a tensor stores
-    every element of its shape; sparse tensors go to ``sparse.stored_cost`` instead. ``variants``: the
+    every element of its shape; sparse tensors go to ``stored.stored_cost`` instead. ``variants``: the
     registered names of what distinguishes this op from the others of its model.
     """
 
@@ -138,7 +140,7 @@ def op(
     def register(model: Model) -> Model:
         of = _variants(names, variants)
         for name in names:
-            if name in _ENTRIES:
+            if _entry_named(name) is not None:
                 raise ValueError(f"{name} already has a cost model")
             text = source or (model.__doc__ or "").strip().partition("\n")[0]
             _ENTRIES[name] = Entry(name, family, model, text, view, sparse, of[name])
@@ -192,6 +194,7 @@ def with_forward(*names: str) -> Callable[[GradModel], GradModel]:
 
     def register(model: GradModel) -> GradModel:
         for name in names:
+            places.load_gradients(name)
             if name in _WITH_FORWARD:
                 raise ValueError(f"{name} already has a model that uses its forward op")
             _WITH_FORWARD[name] = model
@@ -205,6 +208,7 @@ def backward_of(*names: str) -> Callable[[BackwardModel], BackwardModel]:
 
     def register(model: BackwardModel) -> BackwardModel:
         for name in names:
+            places.load_gradients(name)
             if name in _BACKWARD:
                 raise ValueError(f"{name} already has a backward model")
             _BACKWARD[name] = model
@@ -214,20 +218,34 @@ def backward_of(*names: str) -> Callable[[BackwardModel], BackwardModel]:
 
 
 def entries() -> Mapping[str, Entry]:
-    """Every registered op by name."""
+    """Every registered op by name. It loads all models."""
+    places.load_all()
+    others.load()
     return MappingProxyType(_ENTRIES)
+
+
+def _entry_named(name: str) -> Entry | None:
+    """Return the entry of exactly this name."""
+    if name not in _ENTRIES:
+        places.load_model(name)
+    return _ENTRIES.get(name)
 
 
 def grad_model(name: str) -> GradModel | None:
     """The model of a backward op that uses its forward op's call, or ``None``."""
     entry = lookup(name)
-    return _WITH_FORWARD.get(entry.name) if entry else _WITH_FORWARD.get(name)
+    own = entry.name if entry else name
+    places.load_gradients(own)
+    return _WITH_FORWARD.get(own)
 
 
 def backward_model(name: str) -> BackwardModel | None:
     """The model for the gradients of the named forward op, or ``None``."""
     entry = lookup(name)
-    return _BACKWARD.get(entry.name) if entry else None
+    if entry is None:
+        return None
+    places.load_gradients(entry.name)
+    return _BACKWARD.get(entry.name)
 
 
 _OVERLOAD = re.compile(r"^([\w$]+::[\w$]+)\.[\w$]+$")
@@ -339,7 +357,8 @@ def lookup(name: str) -> Entry | None:
 
     ``aten::add_.Tensor``, ``aten::add.out``, ``Tensor.add_`` and ``torch.add`` are all ``aten::add``.
     """
-    found = _ENTRIES.get(_FUNCTIONS.get(name, name))
+    others.load()
+    found = _entry_named(_FUNCTIONS.get(name, name))
     if found is not None:
         return found
     overload = _OVERLOAD.match(name)
@@ -406,7 +425,7 @@ def as_name(name: str, **fixed: ParamValue) -> Model:
 
     def model(call: OpCall) -> Cost:
         entry = lookup(name)
-        assert entry is not None, f"{name} must be registered before its aliases"
+        assert entry is not None, f"{name} has no model"
         params = dict(fixed)
         for key, value in call.params:
             params.setdefault(_PARAMS.get(key, key) if "::" in name else key, value)
@@ -416,10 +435,10 @@ def as_name(name: str, **fixed: ParamValue) -> Model:
     return model
 
 
-def also(name: str, others: str, **fixed: ParamValue) -> None:
-    """Register those of ``others`` (separated by blanks) without a model as aliases of the op ``name``."""
+def also(name: str, names: str, **fixed: ParamValue) -> None:
+    """Register those of ``names`` (separated by blanks) without a model as aliases of the op ``name``."""
     entry = lookup(name)
-    assert entry is not None, f"{name} must be registered before its aliases"
-    for other in words(others):
-        if other not in _ENTRIES:
+    assert entry is not None, f"{name} has no model"
+    for other in words(names):
+        if _entry_named(other) is None:
             op(other, family=entry.family, source=f"as {name}")(as_name(name, **fixed))

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 
-from .nodes.conv import weights_last
+from .layouts import weights_last
 from .registry import CannotKnow, Entry, lookup, variant, word_of
 from .shapes import NO_SHAPES, output, sizes, tensors
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -12,15 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import Reading, own
+from opscope.core.dialects import DIALECTS, STRIPPING, Reading, own
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace
 
-#: The dialects in the order in which they are tried; a text that none can read is a user range.
-DIALECTS: Final = ("torch_nvtx", "markers", "nccl", "mindspore", "tsl", "tensorrt", "hlo")
 ROLES: Final = (
     "op",
     "layer",
@@ -109,9 +107,8 @@ def interpret(trace: Trace, mapped: Mapped | None = None) -> Meaning:
             seq = Numbers.of(seq.column.zip_with(seq.column.is_not_null(), named))
     reading, kinds = combined([ranges["domain"], ranges["category"], text], mapped)
     distinct = list(zip(*(column.to_list() for column in kinds), strict=True))
-    modules = [import_module(f"opscope.core.dialects.{name}") for name in DIALECTS]
     return Meaning(
-        tuple(_read(modules, domain, kind, words or "") for domain, kind, words in distinct),
+        tuple(_read(domain, kind, words or "") for domain, kind, words in distinct),
         tuple(words or "" for _, _, words in distinct),
         reading,
         seq,
@@ -138,26 +135,28 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
 def _stripped(whole: pl.Series) -> tuple[pl.DataFrame, bool]:
     """Return what ``_strip`` tells of some texts, and whether that is more than they do."""
     text, seq = whole, pl.Series([None], dtype=pl.Int64).new_from_index(0, len(whole))
-    for name in DIALECTS:
-        strip = getattr(import_module(f"opscope.core.dialects.{name}"), "strip", None)
-        if strip is not None:
-            result = strip(text)
-            text = result["text"]
-            seq = seq.zip_with(seq.is_not_null(), result["seq"].cast(pl.Int64))
+    for name in STRIPPING:
+        result = _dialect(name).strip(text)
+        text = result["text"]
+        seq = seq.zip_with(seq.is_not_null(), result["seq"].cast(pl.Int64))
     differs = not text.equals(whole) or seq.null_count() < len(seq)
     return pl.DataFrame(
         [text.cast(pl.Categorical).alias("stripped"), seq.alias("text_seq")]
     ), differs
 
 
-def _read(
-    modules: Sequence[ModuleType], domain: str | None, category: str | None, text: str
-) -> Reading:
+@cache
+def _dialect(name: str) -> ModuleType:
+    return import_module(f"opscope.core.dialects.{name}")
+
+
+def _read(domain: str | None, category: str | None, text: str) -> Reading:
     if own.is_own(domain):
         assert domain is not None
         return own.read(domain, category, text) or Reading("user")
-    for module in modules:
-        reading: Reading | None = module.read(domain or "", text)
-        if reading is not None:
-            return reading
+    for name, domains in DIALECTS.items():
+        if domains is None or (domain or "") in domains:
+            reading: Reading | None = _dialect(name).read(domain or "", text)
+            if reading is not None:
+                return reading
     return Reading("user")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.ops.sparse import STORED, STRIDELESS
+from opscope.core.perf.stored import STORED, STRIDELESS
 from opscope.core.rangetext import parse
 from opscope.core.schema import SPARSE_LAYOUTS, OpCall, TensorSpec
 

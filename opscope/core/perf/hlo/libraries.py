@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from opscope.core.perf.ops.linalg import bidiagonal, lu, qr, svd
-from opscope.core.perf.registry import CannotKnow, Cost, Model, op
+from opscope.core.perf.registry import CannotKnow, Cost, op
 from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
@@ -24,7 +24,9 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import COMPLEX, OpCall, TensorSpec
 
+from . import transformer_engine  # noqa: F401  it registers models of its functions
 from .instructions import topk
+from .targets import TARGETS
 
 _FUNCTION: Final = re.compile(
     r"(potrf|getrf|geqrf|geqp3|gqr|mqr|gesdd|gesvd|evd|evj|geev|gehrd|trd|gees|trsm|syrk|gtsv|cholesky"
@@ -46,20 +48,7 @@ _FACTORS: Final[dict[str, tuple[Callable[[int, int], int], Callable[[int, int], 
     "gehrd": (lambda m, n: 10 * n**3 // 3, None),
     "trd": (lambda m, n: 4 * n**3 // 3, None),
 }
-#: Models of libraries that have their own modules, by the whole name of the function.
-_TARGETS: Final[dict[str, Model]] = {}
 _MOVES: Final = ("threefry2x32", "lu_pivots_to_permutation")
-
-
-def target(*names: str) -> Callable[[Model], Model]:
-    """Register a model for custom calls to the named functions."""
-
-    def register(model: Model) -> Model:
-        for name in names:
-            _TARGETS[name] = model
-        return model
-
-    return register
 
 
 def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
@@ -74,8 +63,8 @@ def _matrix(tensor: TensorSpec) -> tuple[int, int, int]:
 def library(call: OpCall) -> Cost:
     """The cost by the name of the call's target; the cost of other library calls is not known."""
     name = str(call.param("target", ""))
-    if name in _TARGETS:
-        return _TARGETS[name](call)
+    if name in TARGETS:
+        return TARGETS[name](call)
     found = _FUNCTION.search(name)
     if found is None:
         raise CannotKnow(

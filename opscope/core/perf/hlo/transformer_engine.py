@@ -16,7 +16,7 @@ from opscope.core.perf.registry import CannotKnow, Cost
 from opscope.core.perf.shapes import cost, need, numel, output, outputs, product, sizes, tensors
 from opscope.core.schema import OpCall, TensorSpec
 
-from .libraries import target
+from .targets import target
 
 _MASK: Final = "the trace does not record the mask: every pair of a query and a key is counted"
 _SEGMENTS: Final = "the lengths of the packed sequences are data that no trace records"

@@ -30,8 +30,6 @@ from opscope.core.perf.shapes import (
 )
 from opscope.core.schema import OpCall, TensorSpec
 
-from . import families  # noqa: F401  registers its names first, so they keep their models
-
 SAME: Final = {
     "aten::acos": "ACos Angle Eps Heaviside SinhS Trunc Erfinv Conj",
     "aten::addcdiv": "Addcdiv",

@@ -7,8 +7,6 @@ from typing import Final
 from opscope.core.perf.registry import CannotKnow, Cost, also, as_name, op, words
 from opscope.core.schema import OpCall
 
-from . import families  # noqa: F401  registers its names first, so they keep their models
-
 SAME: Final = {
     "aten::bitwise_not": "BitwiseNot",
     "aten::bitwise_left_shift": "BitShift",

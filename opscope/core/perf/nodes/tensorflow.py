@@ -8,8 +8,6 @@ from opscope.core.perf.registry import Cost, also, as_name, lookup, op, words
 from opscope.core.perf.shapes import cost
 from opscope.core.schema import OpCall
 
-from . import families  # noqa: F401  registers its names first, so they keep their models
-
 #: Ops with oneDNN kernels: ``_MklNativeMaxPool`` is ``MaxPool``.
 _ONEDNN: Final = words(
     """

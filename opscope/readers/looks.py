@@ -1,0 +1,95 @@
+"""What a file must look like for one of our readers to be asked: so no other vendor's reader is loaded.
+
+A look is a necessary condition, made of what the rules of ``recognise`` need; the reader decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .heads import SQLITE, is_json
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which files a reader may take: folders, SQLite databases, others that are no JSON; JSON by the rest.
+
+    ``begins``: how the JSON may begin; ``words``: what may stand anywhere in its head; ``names``: how the
+    file's name may begin. Any of them is enough.
+    """
+
+    folder: bool = False
+    sqlite: bool = False
+    other: bool = False
+    begins: re.Pattern[bytes] | None = None
+    words: tuple[bytes, ...] = ()
+    names: re.Pattern[str] | None = None
+
+    def fits(self, head: bytes, path: Path, is_folder: bool) -> bool:
+        """Whether the reader is to be asked about the file that begins with ``head``."""
+        if is_folder:
+            return self.folder
+        if head.startswith(SQLITE):
+            return self.sqlite
+        if not is_json(head):
+            return self.other
+        start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if self.begins is not None and self.begins.match(start):
+            return True
+        if self.names is not None and self.names.match(path.name):
+            return True
+        return any(word in head for word in self.words)
+
+
+#: Our readers, in the order in which they are asked. The order matters: a recording is a folder with a
+#: ``meta.json`` as a profile is, and almost any bytes may be a report of Nsight Systems, which is
+#: recognised by its file name.
+LOOKS: Final[Mapping[str, Look]] = {
+    "recording": Look(folder=True),
+    "profile": Look(folder=True),
+    "xplane": Look(
+        folder=True, other=True, words=(b'"highres-ticks"', b'"/host:CPU', b'"/device:')
+    ),
+    # a program's own lines, before those of ncu, may begin as JSON does
+    "ncu": Look(
+        other=True,
+        words=(b"==PROF==", b"==ERROR==", b"==WARNING==", b"Process ID", b"Process Name", b"Kernel Name"),
+    ),
+    "nsys": Look(folder=True, sqlite=True, other=True),
+    "nvprof": Look(sqlite=True),
+    "dlprof": Look(sqlite=True),
+    "rocm": Look(
+        folder=True,
+        sqlite=True,
+        other=True,
+        begins=re.compile(
+            rb'\{\s*"rocprofiler-sdk-tool"|\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}|\[\s*\{\s*\}'
+        ),
+    ),
+    "onnxruntime": Look(words=(b'"Session"', b'"Node"')),
+    "tensorrt": Look(
+        other=True,
+        begins=re.compile(rb"\[\d\d/\d\d/"),
+        words=(
+            b'"Layers"', b'"Bindings"', b'"performance_summary"', b'"model_options"', b'"LayerType"',
+            b'"startEnqMs"', b'"startInMs"', b'"count"', b'"timeMs"', b'"ComputeCapability"', b"TensorRT",
+        ),
+    ),
+    "mindspore": Look(
+        folder=True,
+        sqlite=True,
+        other=True,
+        begins=re.compile(rb"\[|[^;\n]{1,4096};|[^\s,]*-op[0-9]"),
+        words=(b'"op_side"', b"Time(us)"),
+        names=re.compile(
+            r"minddata_|pipeline_profiling|dataset|device_queue|\w+_timeline_summary_|\w+_cluster_analyse|"
+            r"step_trace_|flops_|hccl_raw|communication|memory_|operator_memory|npu_module_mem|"
+            r"api_statistic|start_time_|profiler_|parallel_strategy|ascend_marey|scope_map|output_|"
+            r"(?:gpu|cpu)_framework_"
+        ),
+    ),
+}  # fmt: skip
