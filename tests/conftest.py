@@ -9,13 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+import tests.draws  # noqa: F401  the profile of property tests
 
 pytest.register_assert_rewrite("tests.keras_runs")
-settings.register_profile(
-    "opscope", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("opscope")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 import opscope
 from opscope.core.tables.trace import Trace
@@ -130,7 +130,6 @@ made_slices = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(made_slices, st.integers(-60, 450), st.integers(1, 500), st.integers(1, 40), st.booleans())
 @example([(0, 0, 0), (1, 32, 0)], 0, 33, 1, True)  # a column of more than a year
 def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long) -> None:
@@ -148,7 +147,6 @@ def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long
     check_window(lane, plain_of(lane, whole), low, low + span, columns)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 3_000),
@@ -648,7 +646,6 @@ NAMES = (
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(QUESTIONS), st.dictionaries(st.sampled_from(NAMES), hostile, max_size=6))
 def test_hostile_parameters_are_refused_in_words(module, given_parameters) -> None:
     try:
@@ -658,7 +655,6 @@ def test_hostile_parameters_are_refused_in_words(module, given_parameters) -> No
     assert isinstance(answer, (bytes, dict))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(-(1 << 63), 1 << 63), st.integers(-(1 << 63), 1 << 63), st.integers(1, 4_096))
 def test_any_window_of_any_length_is_answered(start, end, columns) -> None:
     for module, more in ((timeline, {}), (timeline_sum, {}), (timeline_curves, {"of": "busy"})):

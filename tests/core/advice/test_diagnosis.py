@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from opscope.core.advice import diagnosis_time
 from opscope.core.tables.trace import Trace
@@ -115,7 +115,6 @@ def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
         assert row["to_try"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(works(kinds=True))
 def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -124,7 +124,6 @@ def test_on_the_cpu_ops_take_the_place_of_kernels():
     assert found.edit.kernels is None
 
 
-@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(0, 3_000), st.integers(1, 50_000)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -75,7 +75,6 @@ def test_what_a_profile_lacks_is_said():
     assert pace(training([wait(0, 5)], launching(0, 10, 1, 10, many=2))) == NO_STEPS
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_the_pieces_add_up_to_what_the_host_caused_in_the_steps(data):
     time = st.integers(1, 60)

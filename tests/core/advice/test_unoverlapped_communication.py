@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -47,7 +47,6 @@ times = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(times)
 def test_exposed_time_is_as_counted_ns_by_ns(made):
     rows = [

@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -116,7 +116,6 @@ works = st.lists(
 )
 
 
-@settings(max_examples=20)
 @given(st.lists(works, min_size=1, max_size=3), st.lists(works, min_size=1, max_size=3))
 def test_the_tables_add_up_for_any_two_runs(one, other):
     a, b = (run(steps) for steps in (one, other))

@@ -7,7 +7,7 @@ from itertools import count
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope import load
@@ -181,7 +181,6 @@ def test_where_functions_do_not_tell_there_are_none(trace_of, runs):
     assert found(trace_of(ranges=compiled(runs))).is_empty()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     body=st.lists(st.sampled_from("abcde"), min_size=1, max_size=8),
     updates=st.integers(1, 4),
