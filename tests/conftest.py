@@ -26,6 +26,15 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shared_profiles_stay_as_they_are():
+    """No test changes a profile that others are given (``tests.traces.load``)."""
+    yield
+    from tests import traces
+
+    traces.SHELF.check()
+
+
 @pytest.fixture
 def fresh_steps(monkeypatch):
     """Step numbers begin at 0; the first part that counts steps becomes the one that does."""

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.tables.trace import Trace
 from opscope.exports import chrome, flamegraph, formats, otlp, perfetto, prometheus, speedscope
 from opscope.profile import Profile
+from tests import traces
 
 TRACES = [
     "kineto/resnet50_nw0_step_span1.pt.trace.json.gz",
@@ -91,7 +91,7 @@ class Read:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_perfetto_has_every_slice_arrow_and_counter(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(perfetto, profile)
     read = Read(content)
     assert counts["slices"] == len(read.slices)
@@ -131,7 +131,7 @@ def test_perfetto_has_every_slice_arrow_and_counter(shared, name):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_chrome_and_perfetto_hold_the_same(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(chrome, profile)
     events = json.loads(content)["traceEvents"]
     found = Counter(one["ph"] for one in events)
@@ -148,7 +148,7 @@ def test_chrome_and_perfetto_hold_the_same(shared, name):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_speedscope_has_a_stack_of_frames_for_each_track(shared, name):
-    content, counts = written(speedscope, opscope.load(shared / name))
+    content, counts = written(speedscope, traces.load(shared / name))
     made = json.loads(content)
     frames = len(made["shared"]["frames"])
     assert len(made["profiles"]) == counts["profiles"]
@@ -171,7 +171,7 @@ def test_speedscope_has_a_stack_of_frames_for_each_track(shared, name):
 @pytest.mark.parametrize("by", flamegraph.BY)
 @pytest.mark.parametrize("name", TRACES)
 def test_folded_stacks_add_up_to_the_device_time(shared, name, by):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(flamegraph, profile, by=by)
     lines = content.decode().splitlines()
     assert len(lines) == counts["paths"]
@@ -180,7 +180,7 @@ def test_folded_stacks_add_up_to_the_device_time(shared, name, by):
 
 
 def test_prometheus_has_the_figures_of_the_summary(shared):
-    profile = opscope.load(shared / TRACES[0])
+    profile = traces.load(shared / TRACES[0])
     lines = written(prometheus, profile)[0].decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     row = profile.summary().row(0, named=True)
@@ -194,7 +194,7 @@ def test_prometheus_has_the_figures_of_the_summary(shared):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_spans_are_children_of_the_ops_around_them(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(otlp, profile)
     spans = [
         span
@@ -228,7 +228,7 @@ def test_spans_are_children_of_the_ops_around_them(shared, name):
 
 def test_tensorboard_reads_the_steps(shared, tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    profile = opscope.load(shared / TRACES[0])
+    profile = traces.load(shared / TRACES[0])
     formats.export(profile, "tensorboard", tmp_path / "board")
     (folder,) = (tmp_path / "board").iterdir()
     read = accumulator.EventAccumulator(str(folder))

@@ -22,7 +22,7 @@ from opscope.core.perf.devices.kernel_names import (
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
-from opscope.profile import load
+from tests import traces
 
 HERE = Path(__file__).parent
 
@@ -138,7 +138,7 @@ def test_every_matrix_op_as_dlprof_has_it(shared):
     with (shared / "dlprof" / "dlprof_tensor_core.csv").open(newline="") as file:
         next(file)
         theirs = list(csv.DictReader(file))
-    profile = load(shared / "dlprof" / "nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof" / "nsys_profile.sqlite")
     costs, launched = profile._ops.costs, profile.attribution.kernels
     # DLProf's op is the marker, ours the op inside it that launched: they meet in the op that counts
     counting = pl.Series("counting", costs.cost_owners(launched.op.astype("int64")))
