@@ -15,15 +15,31 @@ import tests.draws  # noqa: F401  the profile of property tests
 pytest.register_assert_rewrite("tests.keras_runs")
 
 ROOT = Path(__file__).resolve().parents[1]
+TRACES = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
+
+
+def group_of(item: pytest.Item) -> str:
+    """What keeps tests in one worker: the real trace that the test is given by name, else its file."""
+    given = getattr(item, "callspec", None)
+    for value in () if given is None else given.params.values():
+        if isinstance(value, str) and "/" in value and (TRACES / value).exists():
+            return value
+    return item.nodeid.split("::")[0]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items):
+    """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``)."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real traces; skips if it is absent (the project may not ship them)."""
-    folder = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no real traces at {folder} (set OPSCOPE_SHARED)")
-    return folder
+    if not TRACES.is_dir():
+        pytest.skip(f"no real traces at {TRACES} (set OPSCOPE_SHARED)")
+    return TRACES
 
 
 @pytest.fixture(scope="session", autouse=True)

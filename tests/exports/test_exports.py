@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 
 import polars as pl
@@ -15,6 +13,7 @@ from opscope.core.tables.trace import Trace
 from opscope.exports import chrome, flamegraph, formats, otlp, perfetto, prometheus, speedscope
 from opscope.profile import Profile
 from tests import traces
+from tests.command import opscope as command
 
 TRACES = [
     "kineto/resnet50_nw0_step_span1.pt.trace.json.gz",
@@ -24,12 +23,6 @@ TRACES = [
     "xplane/jax_conv_mi300.xplane.pb",
 ]
 HOSTILE = 'a";\n</script>\u202e\x00\\ {}, 🙂;b'
-
-
-def run_cli(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "opscope", *words], capture_output=True, text=True, check=False
-    )
 
 
 def written(module, profile, **options):
@@ -305,13 +298,13 @@ def test_a_file_that_cannot_be_finished_is_not_left(tmp_path, monkeypatch):
 def test_the_command(shared, tmp_path):
     trace = str(shared / TRACES[0])
     target = tmp_path / "x.pftrace"
-    done = run_cli("export", trace, "--to", "perfetto", "-o", str(target))
+    done = command("export", trace, "--to", "perfetto", "-o", str(target))
     assert done.returncode == 0
     assert "slices" in done.stderr
     assert decoded(target.read_bytes()).packet
-    again = run_cli("export", trace, "--to", "perfetto", "-o", str(target))
+    again = command("export", trace, "--to", "perfetto", "-o", str(target))
     assert (again.returncode, "--force" in again.stderr) == (2, True)
-    wrong = run_cli("export", trace, "--to", "perfeto")
+    wrong = command("export", trace, "--to", "perfeto")
     assert (wrong.returncode, "perfetto" in wrong.stderr) == (2, True)
-    option = run_cli("export", trace, "--to", "chrome", "--by", "op")
+    option = command("export", trace, "--to", "chrome", "--by", "op")
     assert option.returncode == 2

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import opscope
 from opscope.profile import Profile
 from tests import traces
 
@@ -74,7 +75,7 @@ def test_todays_fields_change_nothing(name: str, shared: Path, tmp_path: Path) -
     before = traces.load(file)
     changed = with_todays_fields(file, tmp_path / "today.json")
     assert changed == len(before.trace["kernels"]) + len(before.trace["memops"])
-    theirs, ours = said(traces.load(tmp_path / "today.json")), said(before)
+    theirs, ours = said(opscope.load(tmp_path / "today.json")), said(before)
     for frame, found in ours.items():
         strings = pl.col(pl.Categorical).cast(pl.String)
         assert_frame_equal(theirs[frame].with_columns(strings), found.with_columns(strings))

@@ -8,10 +8,9 @@ import time
 import pytest
 from polars.testing import assert_frame_equal
 
-from opscope.profile import Profile
+from opscope.profile import Profile, load
 from opscope.profile.base import STORED
 from opscope.reports import console, registry, several
-from tests import traces
 
 NAMES = [f"report {number}" for number in range(20)]
 
@@ -83,15 +82,15 @@ def test_two_threads_give_the_answers_of_one(profile, tmp_path, monkeypatch):
     profile.save(tmp_path / "one.opscope")
     names = list(registry.reports())
     for _ in range(5):
-        together = registry.frames(traces.load(tmp_path / "one.opscope"), names)
-        tables = console.tables(traces.load(tmp_path / "one.opscope"), names)
+        together = registry.frames(load(tmp_path / "one.opscope"), names)
+        tables = console.tables(load(tmp_path / "one.opscope"), names)
         monkeypatch.setattr(several, "_processors", lambda: 1)
-        whole = traces.load(tmp_path / "one.opscope")
+        whole = load(tmp_path / "one.opscope")
         alone = registry.frames(whole, names)
         assert list(together) == list(alone)
         for name, frame in alone.items():
             assert_frame_equal(together[name], frame, check_row_order=True)
-        assert tables == console.tables(traces.load(tmp_path / "one.opscope"), names)
+        assert tables == console.tables(load(tmp_path / "one.opscope"), names)
         monkeypatch.setattr(several, "_processors", lambda: 2)
 
 

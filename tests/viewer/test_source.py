@@ -21,7 +21,6 @@ from opscope.viewer import source_text
 from opscope.viewer.lines import added_up, frames_of
 from opscope.viewer.questions.open import command
 from opscope.viewer.viewed import Viewed
-from tests import traces
 from tests.viewer.called_from import profile_of
 
 SECRET = "the secret of another folder"
@@ -171,7 +170,7 @@ def test_a_recording_keeps_the_hashes_of_the_users_files_and_a_private_one_does_
     for private in ("0", "1"):
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True,
                        env={**os.environ, "PYTHONPATH": os.pathsep.join((root, str(tmp_path))), "OPSCOPE_PRIVATE": private})  # fmt: skip
-        held = traces.load(tmp_path / "recording").trace.origin.get("source_files")
+        held = opscope.load(tmp_path / "recording").trace.origin.get("source_files")
         for file in (tmp_path / "recording").rglob("*.jsonl"):
             assert private == "0" or "model.py" not in file.read_text()
         if private == "0":
@@ -214,15 +213,15 @@ def test_a_profile_that_was_written_keeps_the_hashes_so_that_its_source_is_shown
     ]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    loaded = traces.load(tmp_path / "a.opscope")
+    loaded = opscope.load(tmp_path / "a.opscope")
     if how == "saved":
         loaded.save(tmp_path / "b.opscope")
-        loaded = traces.load(tmp_path / "b.opscope")
+        loaded = opscope.load(tmp_path / "b.opscope")
     if how == "several":
         shutil.copytree(tmp_path / "a.opscope", tmp_path / "b.opscope")
         meta = tmp_path / "b.opscope" / "meta.json"
         meta.write_text(meta.read_text().replace(".py", ".other.py"))
-        loaded = traces.load([tmp_path / "a.opscope", tmp_path / "b.opscope"])
+        loaded = opscope.load([tmp_path / "a.opscope", tmp_path / "b.opscope"])
     viewed = Viewed(loaded, ("a",))
     if how == "private":
         assert str(tmp_path) not in (tmp_path / "a.opscope" / "meta.json").read_text()
@@ -290,7 +289,7 @@ def test_facts_of_a_stranger_are_checked(tmp_path):
     )
     (part / "facts.jsonl").write_text('{"source_file": "a"}\n')
     with pytest.raises(BadInput, match="fact"):
-        traces.load(tmp_path)
+        opscope.load(tmp_path)
 
 
 def test_noting_a_file_never_fails():

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 
+import opscope
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.viewer.question import Asked, BadParameter
@@ -382,7 +383,7 @@ def test_a_saved_profile_has_the_same_lanes_though_only_their_columns_are_read(
 ) -> None:
     real.profile.kernels(), real.profile.memops()
     real.profile.save(tmp_path / "saved.opscope")
-    saved = traces.load(tmp_path / "saved.opscope")
+    saved = opscope.load(tmp_path / "saved.opscope")
     held = timeline_of(saved)
     for (one_id, one), (other_id, other) in zip(
         held.part("device"), real.part("device"), strict=True
@@ -481,7 +482,7 @@ def saved_kernels(path: Path, many: int = 500) -> Profile:
         {"process": [0], "thread": [1], "start": [0], "end": [900], "text": ["a"]}
     )
     Profile(Trace.of({"kernels": frame, "ranges": ranges})).save(path, force=True)
-    return traces.load(path)
+    return opscope.load(path)
 
 
 def drawn(profile: Profile, columns: str = "300") -> tuple[Any, Any, bytes]:
@@ -499,7 +500,7 @@ def test_the_first_picture_of_a_saved_profile_is_kept_and_no_lane_is_made_for_it
 ) -> None:
     path = tmp_path / "run.opscope"
     before = drawn(saved_kernels(path))
-    again = traces.load(path)
+    again = opscope.load(path)
     wait = threading.Event()
 
     def late(*given: Any) -> Any:
@@ -527,7 +528,7 @@ def test_the_first_picture_of_a_saved_profile_is_kept_and_no_lane_is_made_for_it
     # the sizes of three pages are kept now; of five, the last four
     for size in ("50", "60"):
         drawn(again, size)
-    last = first_pictures.kept(traces.load(path))
+    last = first_pictures.kept(opscope.load(path))
     assert last is not None
     assert [asked.columns for asked, _ in last.pictures] == [120, 77, 50, 60]
 
@@ -540,9 +541,9 @@ def test_only_a_picture_of_all_that_ran_on_devices_is_kept_and_none_of_a_selecti
     ask(profile, timeline, lanes="d0", start="5", end="700", columns="20")
     ask(profile, timeline, start="0", end="700000", columns="20")
     drawn(profile.select(device=0))
-    assert first_pictures.kept(traces.load(path)) is None
+    assert first_pictures.kept(opscope.load(path)) is None
     before = drawn(profile)
-    part = traces.load(path).select(device=0)
+    part = opscope.load(path).select(device=0)
     assert first_pictures.kept(part) is None
     assert drawn(part)[2] == before[2]
 
@@ -568,7 +569,7 @@ def test_kept_pictures_that_are_damaged_or_of_another_version_are_made_again(
             "no bytes": pl.DataFrame({"byte": ["x"]}),
         }[harm]
         other.write_parquet(file, metadata={"opscope": label})
-    again = traces.load(path)
+    again = opscope.load(path)
     assert timeline_of(again).first is None
     assert drawn(again) == before
 

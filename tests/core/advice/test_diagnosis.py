@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 
+import opscope
 from opscope.core.advice import diagnosis_time
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
-from tests import traces
 from tests.device_traces import OP, Ran, profiled, works
 
 #: Microseconds in ns.
@@ -132,7 +132,7 @@ def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
     profile = each_step(*kernels(6, 99, 3, 7, ahead=4 * US))
     profile.diagnosis()
     profile.save(tmp_path / "a.opscope")
-    loaded = traces.load(tmp_path / "a.opscope")
+    loaded = opscope.load(tmp_path / "a.opscope")
     monkeypatch.setattr(type(loaded), "_make_diagnosis", lambda self: pytest.fail("made again"))
     monkeypatch.setattr(
         type(loaded), "_schema", classmethod(lambda cls, name: profile.diagnosis().schema)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import opscope
 from opscope.errors import BadInput
 from opscope.readers import format_of
-from tests import traces
 
 
 def database(path: Path, *statements: str) -> Path:
@@ -45,7 +45,7 @@ def test_a_database_of_another_version_is_refused_by_its_version(
 ) -> None:
     path = of_version(tmp_path / "dlprof_dldb.sqlite", text)
     with pytest.raises(BadInput) as refused:
-        traces.load(path)
+        opscope.load(path)
     assert told in refused.value.what
     assert "nsys_profile.sqlite" in refused.value.what
     assert len(refused.value.what) < 300
@@ -60,7 +60,7 @@ def test_a_database_from_before_versions_were_kept_names_its_version_elsewhere(
         "INSERT INTO read_only_system_config VALUES (1, 'v1.1.0')",
     )
     with pytest.raises(BadInput, match=r"a database of DLProf 1\.1, without the tables"):
-        traces.load(path)
+        opscope.load(path)
 
 
 def test_a_database_of_something_else_is_not_taken_for_dlprofs(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_database_of_something_else_is_not_taken_for_dlprofs(tmp_path: Path) -
 def test_the_version_of_dlprof_1_8_needs_no_word(shared: Path) -> None:
     assert not [
         one
-        for one in traces.load(shared / "dlprof/dlprof_dldb.sqlite").notes()["what"]
+        for one in opscope.load(shared / "dlprof/dlprof_dldb.sqlite").notes()["what"]
         if "newer" in one or "does not name" in one
     ]
 
@@ -83,7 +83,7 @@ def test_a_newer_database_with_the_known_tables_is_read_and_told(
     path = tmp_path / "dlprof_dldb.sqlite"
     shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
     database(path, "UPDATE db_version SET current_version = '1.9.0'")
-    profile = traces.load(path)
+    profile = opscope.load(path)
     assert len(profile.trace["kernels"]) == 59
     told = profile.notes().filter(severity="warning")["what"].to_list()
     assert [one for one in told if "DLProf 1.9, newer than any that is known" in one]

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import opscope
 from opscope.errors import BadInput
 from tests import traces
 
@@ -116,9 +117,9 @@ def test_steps_and_ops_are_on_one_clock(files: Path, tmp_path: Path):
         "aicpu_intermediate_1.csv",
     ):
         shutil.copy(folder / name, tmp_path)
-    assert len(traces.load(tmp_path).kernels().filter(pl.col("step") == 1)) == len(inside)
+    assert len(opscope.load(tmp_path).kernels().filter(pl.col("step") == 1)) == len(inside)
     (tmp_path / "aicpu_intermediate_1.csv").unlink()
-    profile = traces.load(tmp_path)
+    profile = opscope.load(tmp_path)
     assert any("steps left out" in one for one in profile.trace["notes"]["what"])
     assert profile.kernels()["step"].null_count() == 112
 
