@@ -28,8 +28,12 @@ def group_of(item: pytest.Item) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``)."""
+def pytest_collection_modifyitems(config, items):
+    """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``); leave out the full run's."""
+    if os.environ.get("OPSCOPE_TESTS") != "full":
+        rare = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=rare)
+        items[:] = [item for item in items if item not in rare]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
