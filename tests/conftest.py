@@ -22,7 +22,7 @@ def group_of(item: pytest.Item) -> str:
     """What keeps tests in one worker: the real trace that the test is given by name, else its file."""
     given = getattr(item, "callspec", None)
     for value in () if given is None else given.params.values():
-        if isinstance(value, str) and "/" in value and (TRACES / value).exists():
+        if isinstance(value, str) and "/" in value and os.path.exists(TRACES / value):
             return value
     return item.nodeid.split("::")[0]
 
