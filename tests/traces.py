@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
-import opscope
 from opscope.profile import Profile
+from opscope.profile import load as read
 
 #: The tables and frames of all profiles that are held may take so many bytes; the last one is always held.
 MOST = 512 << 20
@@ -77,7 +77,7 @@ class Shelf:
         key = (str(path), *sorted((name, str(value)) for name, value in how.items()))
         held = self._held.pop(key, None)
         if held is None:
-            held = Held(opscope.load(path, **how))
+            held = Held(read(path, **how))
         else:
             held.check()
         held.tests.append(os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0])
@@ -97,4 +97,4 @@ SHELF = Shelf()
 def load(path: Any, **how: Any) -> Profile:
     """Return the profile of a file of the shared folder, the same to all tests; of another file, its own."""
     shared = isinstance(path, (str, Path)) and ROOT.resolve() in Path(path).resolve().parents
-    return SHELF.load(path, **how) if shared else opscope.load(path, **how)
+    return SHELF.load(path, **how) if shared else read(path, **how)
