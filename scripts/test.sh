@@ -2,7 +2,7 @@
 # Installs tox into .venv and runs all tests: the environments of tox.ini. Those of pages in a browser skip without
 # chromium, node and npm; with OPSCOPE_VIEWER=1 they fail instead.
 # Usage: bash scripts/test.sh [full|deep] [options of tox]
-#   full: what is slow and rare too; deep: fifteen times as many examples of property tests (docs/testing.md)
+#   full: what is slow and rare too; deep: twenty times as many examples of property tests (docs/testing.md)
 #   VENV=folder     another folder for the environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

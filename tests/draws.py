@@ -1,7 +1,7 @@
 """How many examples a property test draws: the profile says it, and a test only whether an example is dear.
 
 ``ci`` draws the same examples in every run, so that a red run is red again. ``OPSCOPE_TESTS=deep`` draws others
-in each run, and fifteen times as many.
+in each run, and twenty times as many.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ _SAME = {
     # what a test patches, or a folder of its own, serves all of its examples
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
-settings.register_profile("ci", max_examples=40, derandomize=True, **_SAME)
+settings.register_profile("ci", max_examples=30, derandomize=True, **_SAME)
 settings.register_profile("deep", max_examples=600, **_SAME)
 settings.load_profile("deep" if os.environ.get("OPSCOPE_TESTS") == "deep" else "ci")
 
-#: Of a test whose example takes long (it compiles, or writes files): a fifth of the examples.
-dear = settings(max_examples=settings().max_examples // 5)
+#: How many examples are drawn, for tests that draw them by themselves.
+EXAMPLES = settings().max_examples
+#: Of a test whose example takes long (it compiles, or writes files): a sixth of the examples.
+dear = settings(max_examples=EXAMPLES // 6)
