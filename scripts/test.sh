@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # Installs tox into .venv and runs all tests: the environments of tox.ini. Those of pages in a browser skip without
 # chromium, node and npm; with OPSCOPE_VIEWER=1 they fail instead.
-# Usage: bash scripts/test.sh [options of tox]
+# Usage: bash scripts/test.sh [full|deep] [options of tox]
+#   full: what is slow and rare too; deep: twenty times as many examples of property tests (docs/testing.md)
 #   VENV=folder     another folder for the environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/environment.sh"
 
+case ${1:-} in full | deep)
+    export OPSCOPE_TESTS=$1
+    shift
+    ;;
+esac
 environment "${VENV:-$root/.venv}" 'tox>=4.20'
 cd "$root"
 exec "$bin/tox" run "$@"

@@ -9,24 +9,50 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+import tests.draws  # noqa: F401  the profile of property tests
 
 pytest.register_assert_rewrite("tests.keras_runs")
-settings.register_profile(
-    "opscope", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("opscope")
 
 ROOT = Path(__file__).resolve().parents[1]
+TRACES = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
+
+
+def group_of(item: pytest.Item) -> str:
+    """What keeps tests in one worker: the real trace that the test is given by name, else its file."""
+    given = getattr(item, "callspec", None)
+    for value in () if given is None else given.params.values():
+        if isinstance(value, str) and "/" in value and os.path.exists(TRACES / value):
+            return value
+    return item.nodeid.split("::")[0]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config, items):
+    """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``); leave out the full run's."""
+    if os.environ.get("OPSCOPE_TESTS") != "full":
+        rare = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=rare)
+        items[:] = [item for item in items if item not in rare]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real traces; skips if it is absent (the project may not ship them)."""
-    folder = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no real traces at {folder} (set OPSCOPE_SHARED)")
-    return folder
+    if not TRACES.is_dir():
+        pytest.skip(f"no real traces at {TRACES} (set OPSCOPE_SHARED)")
+    return TRACES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_profiles_stay_as_they_are():
+    """No test changes a profile that others are given (``tests.traces.load``)."""
+    yield
+    from tests import traces
+
+    traces.SHELF.check()
 
 
 @pytest.fixture

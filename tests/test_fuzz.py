@@ -24,18 +24,19 @@ def fuzz():
     return importlib.import_module("fuzz")
 
 
-def test_three_hundred_damaged_traces_are_read_or_refused(fuzz, tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [90, pytest.param(600, marks=pytest.mark.full)])
+def test_damaged_traces_are_read_or_refused(files, fuzz, tmp_path: Path) -> None:
     (tmp_path / "seeds").mkdir()
     seeds = fuzz.fuzz_seeds.made(tmp_path / "seeds")
     # the test waits for a busy machine, the script does not
-    counts = fuzz.run(seeds, files=300, seed=1, keep=tmp_path / "found", most_seconds=300)
-    assert sum(counts.values()) == 300
+    counts = fuzz.run(seeds, files=files, seed=1, keep=tmp_path / "found", most_seconds=300)
+    assert sum(counts.values()) == files
     assert {reader for reader, _ in counts} == set(READERS)
     wrong = {outcome for _, outcome in counts} - {fuzz.READ, fuzz.REFUSED}
     told = [path.read_text() for path in sorted((tmp_path / "found").glob("*.txt"))]
     assert not wrong, "\n".join(told)
     # damage that leaves nothing to read would find nothing
-    assert sum(counts[reader, fuzz.READ] for reader in READERS) > 150
+    assert sum(counts[reader, fuzz.READ] for reader in READERS) > files / 2
 
 
 def test_a_sound_trace_of_every_reader_is_read(fuzz, tmp_path: Path) -> None:

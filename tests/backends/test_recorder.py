@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.backends.profile_capture import capture
@@ -89,7 +89,6 @@ class Model:
                 row[1] = text
 
 
-@settings(max_examples=150)
 @given(before=actions, during=actions, after=actions, flush_at=st.integers(0, 40))
 def test_recording_equals_a_stack_machine(
     tmp_path_factory: pytest.TempPathFactory,

@@ -8,7 +8,8 @@ import re
 import pytest
 
 import opscope.cli.app as application
-from opscope.core.question.registry import divisions, reports
+from opscope.reports.registry import divisions, reports
+from tests import traces
 
 DLRM = "kineto/ddp_rank3of8_a100_stacks.json.gz"
 QWEN = "kineto/qwen1.5_0.5b_h100.json.gz"
@@ -30,7 +31,8 @@ TRACES = (
 
 @pytest.fixture
 def report(monkeypatch, capsys):
-    """Runs `opscope report` in this process; gives status, stdout and stderr."""
+    """Runs `opscope report` in this process, which reads a trace once; gives status, stdout and stderr."""
+    monkeypatch.setattr("opscope.profile.load", traces.load)
 
     def call(*args):
         monkeypatch.setattr("sys.argv", ["opscope", "report", *map(str, args)])

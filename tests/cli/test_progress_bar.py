@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -288,7 +288,6 @@ def opened(name: str, done: int, total: int | None, unit: str = "") -> progress.
     width=st.integers(1, 140),
     seconds=st.floats(0, 10**6),
 )
-@settings(deadline=None)
 def test_it_is_one_line_that_fits(name, total, share, unit, width, seconds):
     from rich.cells import cell_len
 

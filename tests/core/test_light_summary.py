@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import light_summary
@@ -41,7 +41,6 @@ def sample(times, value, name: int = 0, device: int = -1, at: int = 0) -> np.nda
 lengths = st.lists(st.integers(0, 10**11), min_size=1, max_size=300)
 
 
-@settings(deadline=None)
 @given(lengths, st.lists(st.integers(0, 300), max_size=4))
 def test_sums_are_exact_and_quantiles_within_one_percent_however_the_steps_come(took, cuts):
     rows, summary = steps(took), Summary()
@@ -58,7 +57,6 @@ def test_sums_are_exact_and_quantiles_within_one_percent_however_the_steps_come(
     assert max(took) in summary.kept()[:, 4]
 
 
-@settings(deadline=None, max_examples=30)
 @given(lengths)
 def test_what_is_read_is_what_was_written_and_records_are_added_once(took):
     rows, summary = steps(took), Summary()

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import progress
@@ -50,7 +50,6 @@ MOVES = st.lists(
 @given(
     moves=MOVES, totals=st.lists(st.one_of(st.none(), st.integers(0, 60)), min_size=30, max_size=30)
 )
-@settings(deadline=None)
 def test_done_never_falls_never_exceeds_the_total_and_ends_there(moves, totals, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     files = [folder / name for name in ("a", "b")]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.tables.trace import Trace
 from opscope.exports import chrome, flamegraph, formats, otlp, perfetto, prometheus, speedscope
 from opscope.profile import Profile
+from tests import traces
+from tests.command import opscope as command
 
 TRACES = [
     "kineto/resnet50_nw0_step_span1.pt.trace.json.gz",
@@ -24,12 +23,6 @@ TRACES = [
     "xplane/jax_conv_mi300.xplane.pb",
 ]
 HOSTILE = 'a";\n</script>\u202e\x00\\ {}, 🙂;b'
-
-
-def run_cli(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "opscope", *words], capture_output=True, text=True, check=False
-    )
 
 
 def written(module, profile, **options):
@@ -91,7 +84,7 @@ class Read:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_perfetto_has_every_slice_arrow_and_counter(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(perfetto, profile)
     read = Read(content)
     assert counts["slices"] == len(read.slices)
@@ -131,7 +124,7 @@ def test_perfetto_has_every_slice_arrow_and_counter(shared, name):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_chrome_and_perfetto_hold_the_same(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(chrome, profile)
     events = json.loads(content)["traceEvents"]
     found = Counter(one["ph"] for one in events)
@@ -148,7 +141,7 @@ def test_chrome_and_perfetto_hold_the_same(shared, name):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_speedscope_has_a_stack_of_frames_for_each_track(shared, name):
-    content, counts = written(speedscope, opscope.load(shared / name))
+    content, counts = written(speedscope, traces.load(shared / name))
     made = json.loads(content)
     frames = len(made["shared"]["frames"])
     assert len(made["profiles"]) == counts["profiles"]
@@ -171,7 +164,7 @@ def test_speedscope_has_a_stack_of_frames_for_each_track(shared, name):
 @pytest.mark.parametrize("by", flamegraph.BY)
 @pytest.mark.parametrize("name", TRACES)
 def test_folded_stacks_add_up_to_the_device_time(shared, name, by):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(flamegraph, profile, by=by)
     lines = content.decode().splitlines()
     assert len(lines) == counts["paths"]
@@ -180,7 +173,7 @@ def test_folded_stacks_add_up_to_the_device_time(shared, name, by):
 
 
 def test_prometheus_has_the_figures_of_the_summary(shared):
-    profile = opscope.load(shared / TRACES[0])
+    profile = traces.load(shared / TRACES[0])
     lines = written(prometheus, profile)[0].decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     row = profile.summary().row(0, named=True)
@@ -194,7 +187,7 @@ def test_prometheus_has_the_figures_of_the_summary(shared):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_spans_are_children_of_the_ops_around_them(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     content, counts = written(otlp, profile)
     spans = [
         span
@@ -228,7 +221,7 @@ def test_spans_are_children_of_the_ops_around_them(shared, name):
 
 def test_tensorboard_reads_the_steps(shared, tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    profile = opscope.load(shared / TRACES[0])
+    profile = traces.load(shared / TRACES[0])
     formats.export(profile, "tensorboard", tmp_path / "board")
     (folder,) = (tmp_path / "board").iterdir()
     read = accumulator.EventAccumulator(str(folder))
@@ -305,13 +298,13 @@ def test_a_file_that_cannot_be_finished_is_not_left(tmp_path, monkeypatch):
 def test_the_command(shared, tmp_path):
     trace = str(shared / TRACES[0])
     target = tmp_path / "x.pftrace"
-    done = run_cli("export", trace, "--to", "perfetto", "-o", str(target))
+    done = command("export", trace, "--to", "perfetto", "-o", str(target))
     assert done.returncode == 0
     assert "slices" in done.stderr
     assert decoded(target.read_bytes()).packet
-    again = run_cli("export", trace, "--to", "perfetto", "-o", str(target))
+    again = command("export", trace, "--to", "perfetto", "-o", str(target))
     assert (again.returncode, "--force" in again.stderr) == (2, True)
-    wrong = run_cli("export", trace, "--to", "perfeto")
+    wrong = command("export", trace, "--to", "perfeto")
     assert (wrong.returncode, "perfetto" in wrong.stderr) == (2, True)
-    option = run_cli("export", trace, "--to", "chrome", "--by", "op")
+    option = command("export", trace, "--to", "chrome", "--by", "op")
     assert option.returncode == 2

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -23,6 +23,7 @@ from opscope.exports import formats
 from opscope.exports.timeline import Timeline
 from opscope.profile import Profile
 from opscope.readers.profile import profile_folder
+from tests.draws import dear
 from tests.script import module_at
 
 TRACES = (
@@ -110,9 +111,7 @@ def trainings(draw):
     }
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@dear
 @given(tables=trainings(), piece=st.integers(1, 9))
 def test_files_of_any_training(tmp_path_factory, monkeypatch, tables, piece):
     made = tmp_path_factory.mktemp("made")
@@ -120,9 +119,7 @@ def test_files_of_any_training(tmp_path_factory, monkeypatch, tables, piece):
     same_in_files(made / "run.opscope", made, monkeypatch, piece)
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@dear
 @given(tables=trainings(), piece=st.integers(1, 9))
 def test_what_is_found_in_small_parts_is_what_is_found_at_once(monkeypatch, tables, piece):
     def found():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.tables import intervals as module
@@ -16,7 +16,6 @@ TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=25)
 
 
 @given(TIMES)
-@settings(deadline=None)
 def test_stacks_open_and_close_as_a_stack_does(spans):
     start = np.array([one for one, _ in spans], np.int64)
     end = start + np.array([took for _, took in spans], np.int64)
@@ -57,7 +56,6 @@ def test_intervals_that_nest_are_one_stack():
 
 
 @given(TIMES, st.integers(1, 8))
-@settings(deadline=None)
 def test_stacks_made_part_by_part_are_those_of_all(spans, least):
     start = np.array([one for one, _ in spans], np.int64)
     end = start + np.array([took for _, took in spans], np.int64)
@@ -119,7 +117,6 @@ def together(spans, long):
 
 
 @given(TIMES, LONG, st.integers(1, 8))
-@settings(deadline=None)
 def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, long, least):
     start, end, rows = together(spans, long)
     whole = [edges_of(stack, rows) for stack in stacks(start[rows], end[rows])]
@@ -145,7 +142,6 @@ def test_stacks_of_windows_in_which_something_is_open_are_those_of_all(spans, lo
 
 
 @given(TIMES, LONG, st.integers(1, 8))
-@settings(deadline=None)
 def test_what_is_around_an_interval_is_in_its_window(spans, long, least):
     start, end, rows = together(spans, long)
 

@@ -9,10 +9,10 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.tables import intervals
 from opscope.exports import chrome, perfetto, speedscope
 from opscope.exports.timeline import Timeline
+from tests import traces
 from tests.exports.test_exports import decoded, written
 
 TRACES = [
@@ -97,7 +97,7 @@ def rows(frame: pl.DataFrame, name: str, *more: str, unnamed: str = "") -> Count
 
 @pytest.fixture(scope="module", params=TRACES)
 def both(request, shared):
-    profile = opscope.load(shared / request.param)
+    profile = traces.load(shared / request.param)
     content, counts = written(perfetto, profile)
     shift = profile.trace["ranges"]["start"].min() if profile.trace.has("ranges") else 0
     assert (
@@ -257,11 +257,11 @@ def test_speedscopes_file_has_the_same_slices(both):
     assert slices == Counter(lasting)
 
 
-@pytest.mark.parametrize("name", [TRACES[0], TRACES[4]])
+@pytest.mark.parametrize("name", [pytest.param(TRACES[0], marks=pytest.mark.full), TRACES[4]])
 def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
     """Long tracks are written part by part, between which nothing is open or only what is held: here parts of
     some 50 slices."""
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     whole = {one: written(one, profile) for one in (perfetto, chrome, speedscope)}
     monkeypatch.setattr(intervals, "_APART", 50)
     monkeypatch.setattr(intervals, "_LONG", 1)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-import opscope
+from tests import traces
 
 FILE = "kineto/alexnet_cupti_counters_a100.json.gz"
 
@@ -19,7 +19,7 @@ def events(shared):
 
 @pytest.fixture(scope="module")
 def frame(shared):
-    return opscope.load(shared / FILE).counters(names="hta")
+    return traces.load(shared / FILE).counters(names="hta")
 
 
 def test_every_kernel_has_the_operators_around_its_launch(events, frame):
@@ -51,7 +51,7 @@ def test_every_value_is_the_files(events, frame):
 
 
 def test_the_nine_counters_count_what_ran_off_the_tensor_cores(shared):
-    profile = opscope.load(shared / FILE)
+    profile = traces.load(shared / FILE)
     work = profile.counter_work()
     # AlexNet's linear layers at batch 128, of two forward passes; the last one's outputs are padded
     linear = work.filter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
+from tests import traces
 
 FILES = [
     "kineto/alexnet_cuda_sync_a100.json.gz",
@@ -23,7 +23,7 @@ DEVICE = ("kernel", "copy", "set", "communication")
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_path_covers_the_trace_and_the_replay_is_exact(shared, name):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     path = profile.critical_path()
     wall = profile.summary()["wall_time"][0]
     assert path["duration"].sum() == wall
@@ -36,7 +36,7 @@ def test_the_path_covers_the_trace_and_the_replay_is_exact(shared, name):
 
 
 def test_no_device_work_on_the_path_ran_at_the_same_time(shared):
-    path = opscope.load(shared / "nsys/fsdp_h100x2_2026.sqlite").critical_path()
+    path = traces.load(shared / "nsys/fsdp_h100x2_2026.sqlite").critical_path()
     kernels = path.filter(pl.col("kind").is_in(DEVICE))
     assert len(kernels) > 100
     assert (kernels["start"][1:] >= kernels["end"][:-1]).all()
@@ -45,7 +45,7 @@ def test_no_device_work_on_the_path_ran_at_the_same_time(shared):
 def test_the_forward_pass_of_alexnet_is_held_up_by_what_hta_says(shared):
     """HTA 0.5.0, annotation ``…|measure|forward]``, instance 1, in µs: 34 kernels, copies and sets of 3,712,
     one launch delay of 30, gaps of 50, which leave out one of 1 after a wait for an event."""
-    profile = opscope.load(shared / "kineto/alexnet_cuda_sync_a100.json.gz")
+    profile = traces.load(shared / "kineto/alexnet_cuda_sync_a100.json.gz")
     ranges = profile.trace["ranges"].sort("start")
     text = ranges["text"].cast(str)
     low, high = ranges.filter(text.str.starts_with("[param|pytorch.model.alex_net|0|0|0|measure|forward"))[
@@ -61,7 +61,7 @@ def test_the_forward_pass_of_alexnet_is_held_up_by_what_hta_says(shared):
 
 
 def test_the_events_that_streams_wait_for_are_read(shared):
-    syncs = opscope.load(shared / "kineto/alexnet_cuda_sync_a100.json.gz").trace["syncs"]
+    syncs = traces.load(shared / "kineto/alexnet_cuda_sync_a100.json.gz").trace["syncs"]
     waits = syncs.filter(pl.col("kind") == "Stream Wait Event")
     assert waits.select("correlation", "record", "event_stream").row(0) == (5170, 5169, 7)
     assert waits["record"].null_count() == 0

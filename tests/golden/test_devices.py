@@ -21,8 +21,8 @@ from functools import cache
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.perf.devices.occupancy import MOST_THREADS, WARP, multiprocessor
+from tests import traces
 
 PLUGIN = {  # utilization, SM efficiency, mean occupancy in per cent, Tensor Core share of kernel time
     "resnet50_nw0_step_span1.pt.trace": (0.5551408517, 0.5467904107, 49.128004909, 0),
@@ -62,7 +62,7 @@ KERNELS = {
 
 @cache
 def loaded(path):
-    return opscope.load(path)
+    return traces.load(path)
 
 
 def named(shared, name: str):
@@ -219,12 +219,12 @@ def test_what_is_added_up_is_whole_on_every_kind_of_trace(shared, file):
 
 
 def test_a_name_for_the_gpus_gives_their_occupancy(shared):
-    unnamed = opscope.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
+    unnamed = traces.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
     assert (
         unnamed.device_use()["occupancy_reason"].to_list()
         == ["the device is not known (--gpu gives it a name)"] * 2
     )
-    named = opscope.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite", gpu="H100 SXM")
+    named = traces.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite", gpu="H100 SXM")
     use = named.device_use()
     assert use["occupancy_known"].to_list() == [1.0, 1.0]
     assert use["gpu_utilization"].to_list() == unnamed.device_use()["gpu_utilization"].to_list()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
+from tests import traces
 
 #: Trace → the findings in order ("cannot tell" alone where nothing can be said), why, and a part of the first
 #: sentence. Checked in the tables: steps, idle_steps, idle, data_preparation, communication, efficiency.
@@ -101,7 +101,7 @@ def test_the_diagnosis_of_a_real_trace_is_what_its_tables_show(shared, name):
     path = shared / name
     if not path.exists():
         pytest.skip(f"{name} is not there")
-    found = opscope.load(path).diagnosis()
+    found = traces.load(path).diagnosis()
     rows = found.to_dicts()
     expected, said = EXPECTED[name]
     told = [row["finding"] for row in rows]

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import opscope
+from tests import traces
 
 LOST = "no launch record"
 OUTSIDE = "launched outside any op range"
@@ -83,7 +83,7 @@ XPLANE = "xplane/jax_conv_mi300.xplane.pb"
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_kernels_and_reasons(shared: Path, name: str):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     count, time, reasons = EXPECTED[name]
     summary = profile.summary().row(0, named=True)
     assert (summary["kernels"], summary["kernel_time"]) == (count, time)
@@ -107,7 +107,7 @@ def test_kernels_and_reasons(shared: Path, name: str):
 def test_the_xplane_file_opens(shared: Path):
     if importlib.util.find_spec("opscope.readers.xplane.reader") is None:
         pytest.skip("no reader of XPlane in this version")
-    assert opscope.load(shared / XPLANE).summary()["kernels"].item() > 0
+    assert traces.load(shared / XPLANE).summary()["kernels"].item() > 0
 
 
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime"})
@@ -154,7 +154,7 @@ def brute_force(path: Path) -> list[tuple[int, int, str, str | None]]:
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith("kineto/")])
 def test_each_kernel_s_op_is_that_of_a_brute_force(shared: Path, name: str):
-    kernels = opscope.load(shared / name).kernels()
+    kernels = traces.load(shared / name).kernels()
     ours = kernels.select(
         "start", "duration", *(pl.col(column).cast(pl.String) for column in ("name", "op"))
     ).rows()

@@ -11,7 +11,7 @@ from itertools import pairwise
 import polars as pl
 import pytest
 
-import opscope
+from tests import traces
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 HOST = ("cuda_runtime", "cuda_driver", "Runtime")
@@ -64,7 +64,7 @@ class Raw:
 
 def loaded(shared, name: str):
     path = shared / "kineto" / name
-    return opscope.load(path), Raw(path)
+    return traces.load(path), Raw(path)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.reports.catalogue.summary import summary
+from tests import traces
 
 #: file → communication share (of the window of the steps) and overlap, in percent, computed apart
 COMMUNICATION = {
@@ -23,14 +24,14 @@ COMMUNICATION = {
 
 @pytest.mark.parametrize("name", COMMUNICATION)
 def test_communication_share_and_overlap(shared: Path, name: str):
-    row = opscope.load(shared / f"kineto/{name}.json.gz").communication().row(0, named=True)
+    row = traces.load(shared / f"kineto/{name}.json.gz").communication().row(0, named=True)
     share, overlap = COMMUNICATION[name]
     assert round(100 * row["communication_share"], 1) == share
     assert round(100 * row["overlap"], 2) == overlap
 
 
 def test_communication_of_the_a100_rank_to_the_microsecond(shared: Path):
-    profile = opscope.load(shared / "kineto/ddp_rank3of8_a100_stacks.json.gz")
+    profile = traces.load(shared / "kineto/ddp_rank3of8_a100_stacks.json.gz")
     row = profile.communication().row(0, named=True)
     assert row["window"] == 465_171_000
     assert round(row["communication_share"] * row["window"]) == 163_535_000
@@ -38,12 +39,12 @@ def test_communication_of_the_a100_rank_to_the_microsecond(shared: Path):
 
 @pytest.fixture(scope="module")
 def qwen(shared: Path) -> opscope.Profile:
-    return opscope.load(shared / "kineto/qwen1.5_0.5b_h100.json.gz")
+    return traces.load(shared / "kineto/qwen1.5_0.5b_h100.json.gz")
 
 
 @pytest.fixture(scope="module")
 def resnet(shared: Path) -> opscope.Profile:
-    return opscope.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz")
+    return traces.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz")
 
 
 def gemms(shared: Path) -> list[dict[str, str]]:
@@ -125,14 +126,14 @@ def test_resnet50_has_shapes_sources_and_links(resnet):
 def test_a_graph_replayed_kernel_has_the_op_that_was_captured(shared: Path):
     """Shapes exist only in the trace of the capture; the order of 421 launches joins the two."""
     replay = shared / "kineto/vllm_decode_cudagraph.json.gz"
-    alone = opscope.load(replay).unattributed().row(0, named=True)
+    alone = traces.load(replay).unattributed().row(0, named=True)
     assert alone["reason"] == "replayed from a CUDA graph whose capture is not in the trace"
     assert alone["kernels"] == 421
-    both = opscope.load([replay, shared / "kineto/vllm_decode_cudagraph_capture.json.gz"])
+    both = traces.load([replay, shared / "kineto/vllm_decode_cudagraph_capture.json.gz"])
     assert both.summary()["unattributed_time"].item() == 0
     replayed = both.kernels().filter(pl.col("inferred"))
     assert len(replayed) == 421
-    one, row = opscope.load(replay).summary(), both.summary()
+    one, row = traces.load(replay).summary(), both.summary()
     same = ["wall_time", "device_time", "device_busy", "kernels", "copies", "processes", "devices"]
     assert row.select(same).equals(one.select(same))
     (line,) = [one for one in summary(both).rows if one["what"] == "shapes from"]

@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 
 import opscope
 from opscope.profile import Profile
+from tests import traces
 
 FILES = (
     "alexnet_cuda_sync_a100.json.gz",
@@ -71,7 +72,7 @@ def test_every_shared_file_is_named(shared: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_todays_fields_change_nothing(name: str, shared: Path, tmp_path: Path) -> None:
     file = shared / "kineto" / name
-    before = opscope.load(file)
+    before = traces.load(file)
     changed = with_todays_fields(file, tmp_path / "today.json")
     assert changed == len(before.trace["kernels"]) + len(before.trace["memops"])
     theirs, ours = said(opscope.load(tmp_path / "today.json")), said(before)

@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import opscope
-from opscope.core.question import layout
 from opscope.core.tables.trace import range_ids
-from opscope.reports import console, registry
+from opscope.reports import console, layout, registry
+from tests import traces
 
 FILES = (
     "dlprof/nsys_profile.sqlite",
@@ -37,7 +36,7 @@ def shown(tables: list[layout.Table]) -> str:
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_left_out_changes_nothing_but_itself(shared: Path, name: str):
-    whole, lean = opscope.load(shared / name), opscope.load(shared / name, lean=True)
+    whole, lean = traces.load(shared / name), traces.load(shared / name, lean=True)
     assert shown(console.first_screen(lean)) == shown(console.first_screen(whole))
     every = [one.name for one in registry.reports().values() if one.lean]
     assert shown(console.tables(lean, every, 20)) == shown(console.tables(whole, every, 20))
@@ -50,17 +49,17 @@ def test_what_is_left_out_changes_nothing_but_itself(shared: Path, name: str):
 
 def test_how_kernels_were_launched_is_left_out_and_null(shared: Path):
     name = "nsys/fsdp_h100x2_2026.sqlite"
-    kernels = opscope.load(shared / name, lean=True).kernels()
+    kernels = traces.load(shared / name, lean=True).kernels()
     assert all(kernels[column].null_count() == len(kernels) for column in LAUNCH)
-    assert opscope.load(shared / name).kernels()["grid"].null_count() == 0
+    assert traces.load(shared / name).kernels()["grid"].null_count() == 0
 
 
 def test_ids_of_a_lean_trace_are_no_other_s_of_the_same_job(shared: Path):
     paths = [shared / "nsys/cudf_2020.sqlite", shared / "dlprof/nsys_profile.sqlite"]
-    joined = opscope.load(paths, lean=True)
+    joined = traces.load(paths, lean=True)
     ids = range_ids(joined.trace["ranges"])
     assert ids.null_count() == 0
     assert ids.n_unique() == len(ids)
-    whole = opscope.load(paths)
+    whole = traces.load(paths)
     assert_frame_equal(joined.ops(), whole.ops())
     assert joined.kernels().filter(pl.col("op_id").is_not_null()).height > 0

@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 import polars as pl
 import pytest
 
-import opscope
+from tests import traces
 
 
 @pytest.fixture(scope="module")
 def profile(shared):
-    return opscope.load(shared / "kineto" / "ddp_memory_v100.json.gz")
+    return traces.load(shared / "kineto" / "ddp_memory_v100.json.gz")
 
 
 def test_each_change_is_what_the_total_grew_by(profile):
@@ -59,7 +59,7 @@ def read(shared, name):
     path = shared / "kineto" / f"{name}.json.gz"
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
-    return opscope.load(path), events
+    return traces.load(path), events
 
 
 def memory_of(events):
@@ -192,7 +192,7 @@ def test_activations_of_the_training_are_released_in_its_backward_passes(profile
 
 @pytest.mark.parametrize("name", [*FULL, EARLY, "resnet50_nw4_step_span1.pt.trace"])
 def test_the_parts_add_up(shared, name):
-    profile = opscope.load(shared / "kineto" / f"{name}.json.gz")
+    profile = traces.load(shared / "kineto" / f"{name}.json.gz")
     blocks, ops, kinds = profile.memory_events(), profile.memory_ops(), profile.memory_kinds()
     paired = blocks["reason"].null_count()
     sized = (profile.trace["allocations"]["bytes"] != 0).sum()
@@ -206,7 +206,7 @@ def test_the_parts_add_up(shared, name):
 
 def test_each_gpu_of_a_jax_program_has_a_total_of_its_own(shared):
     """All events name their GPU's allocator; each change is what that GPU's total grew by."""
-    profile = opscope.load(shared / "xplane" / "jax_conv_mi300.xplane.pb")
+    profile = traces.load(shared / "xplane" / "jax_conv_mi300.xplane.pb")
     changes = profile.trace["allocations"].sort("device", "time", maintain_order=True)
     grown = changes.select(pl.col("total").diff().over("device") - pl.col("bytes")).to_series()
     assert grown.drop_nulls().to_list() == [0] * (230 - 8)

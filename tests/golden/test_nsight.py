@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import opscope
+from tests import traces
 
 REFERENCE = {
     "nsys/fsdp_h100x2_2026.sqlite": (4010, 3986, 516_689_349, 24, 18_511_301),
@@ -20,7 +21,7 @@ REFERENCE = {
 
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_brute_force_table(shared: Path, name: str):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     kernels = profile.kernels()
     count, attributed, attributed_ns, unlaunched, unlaunched_ns = REFERENCE[name]
     has_op = kernels.filter(pl.col("op_id").is_not_null())
@@ -38,7 +39,7 @@ def test_the_brute_force_table(shared: Path, name: str):
 
 @pytest.fixture(scope="module")
 def fsdp(shared: Path) -> opscope.Profile:
-    return opscope.load(shared / "nsys/fsdp_h100x2_2026.sqlite")
+    return traces.load(shared / "nsys/fsdp_h100x2_2026.sqlite")
 
 
 def test_two_processes_whose_correlation_ids_repeat(fsdp):
@@ -86,7 +87,7 @@ def test_ops_by_name_are_those_of_the_brute_force(fsdp):
 
 @pytest.fixture(scope="module")
 def lenet(shared: Path) -> opscope.Profile:
-    return opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    return traces.load(shared / "dlprof/nsys_profile.sqlite")
 
 
 def dlprof_iteration(shared: Path) -> list[dict[str, str]]:

@@ -1,13 +1,13 @@
 """ONNX Runtime's profile of ResNet-50 in 8 bits on Gemmini: the sums that hold within the file."""
 
-import opscope
+from tests import traces
 
 FILE = "onnxruntime/resnet_inference_gemmini.json"
 MICROSECOND = 1000
 
 
 def test_the_nodes_and_runs_add_up(shared):
-    profile = opscope.load(shared / FILE)
+    profile = traces.load(shared / FILE)
     ops = profile.ops()
     assert len(ops) == 77
     by_provider = ops["params"].str.contains("SystolicExecutionProvider")
@@ -28,7 +28,7 @@ def test_the_nodes_and_runs_add_up(shared):
 
 
 def test_setting_up_the_session_is_in_no_step(shared):
-    ranges = opscope.load(shared / FILE).trace["ranges"]
+    ranges = traces.load(shared / FILE).trace["ranges"]
     by_text = {row["text"]: row for row in ranges.iter_rows(named=True)}
     for name in ("model_loading_uri", "session_initialization"):
         assert by_text[name]["category"] == "phase"
@@ -36,7 +36,7 @@ def test_setting_up_the_session_is_in_no_step(shared):
 
 
 def test_flops_without_shapes_are_unknown_and_the_notes_say_what_helps(shared):
-    profile = opscope.load(shared / FILE)
+    profile = traces.load(shared / FILE)
     products = profile.ops().filter(profile.ops()["op"].is_in(["QLinearConv_nhwc", "Gemm"]))
     assert len(products) == 54
     # the file has sizes in bytes alone, in which channels and window cannot be told apart

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opscope.profile import load
+from tests import traces
 
 RESNET = "kineto/resnet50_nw{}_step_span1.pt.trace.json.gz"
 #: The sum of the plug-in's "Device Self Duration" over its operator view, in µs (torch-tb-profiler 0.4.3).
@@ -75,7 +75,7 @@ def by_hand(path: Path) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize("workers", [0, 4])
 def test_operators_are_those_of_a_brute_force_and_of_the_plugin(shared, workers):
     path = shared / RESNET.format(workers)
-    frame = load(path).operators()
+    frame = traces.load(path).operators()
     assert frame["device_self"].sum() == PLUGIN[workers] * 1000
     assert frame["reason"].null_count() == len(frame)  # every kernel has an op
     wanted = by_hand(path)
@@ -89,7 +89,7 @@ def test_operators_are_those_of_a_brute_force_and_of_the_plugin(shared, workers)
 
 @pytest.mark.parametrize("name", FILES)
 def test_parts_add_up_to_wholes(shared, name):
-    profile = load(shared / name)
+    profile = traces.load(shared / name)
     whole = profile.summary()["device_time"].item() or 0
     host = profile.ops()["self_time"].sum()
     for by in ((), ("inputs",), ("source",)):
@@ -109,7 +109,7 @@ def test_parts_add_up_to_wholes(shared, name):
 
 def test_modules_are_those_of_the_ranges_that_a_brute_force_nests(shared):
     path = shared / "kineto/timesformer_h100.json.gz"
-    frame = load(path).modules().filter(pl.col("row_kind") == "module")
+    frame = traces.load(path).modules().filter(pl.col("row_kind") == "module")
     ranges = [one for one in events(path) if one["name"].startswith("nn.Module: ")]
     assert len(ranges) == frame["module_calls"].sum()
     wanted: dict[str, float] = defaultdict(float)
@@ -128,7 +128,7 @@ def test_the_means_of_operators_are_those_that_mindspore_states_on_an_ascend(sha
     folder = shared / "mindspore/mindinsight_run2_ascend910"
     with (folder / "aicore_intermediate_1_detail.csv").open(newline="") as file:
         stated = {row["full_op_name"]: float(row["execution_time"]) for row in csv.DictReader(file)}
-    frame = load(folder).operator_statistics("operator")
+    frame = traces.load(folder).operator_statistics("operator")
     found = dict(frame.select("operator", "mean").iter_rows())
     assert len(stated) > 80
     assert set(stated) <= set(found)

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import opscope
+from tests import traces
 from tests.script import module_at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def made(tmp_path_factory):
     with sqlite3.connect(path) as database:
         first = database.execute("SELECT min(rowid) FROM NVTX_EVENTS WHERE eventType = 59")
         offset = first.fetchone()[0]
-    profile = opscope.load(path)
+    profile = traces.load(path)
     pid = profile.trace["processes"].select("process", PID="pid")
     ops = (
         profile.ops()

@@ -16,7 +16,7 @@ from math import prod
 
 import pytest
 
-from opscope.profile import load
+from tests import traces
 
 #: PyProf's headings and the columns they stand for.
 FIELDS = {
@@ -93,7 +93,7 @@ def golden(path):
 
 @pytest.fixture(scope="module")
 def ours(path):
-    return load(path).pyprof()
+    return traces.load(path).pyprof()
 
 
 def same(field, theirs, own) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.analysis.steps.step_times import OTHER, PARTS
+from tests import traces
 
 RESNET = ("resnet50_nw0_step_span1", "resnet50_nw4_step_span1")
 
@@ -38,7 +38,7 @@ def by_brute_force(path, steps):
 @pytest.mark.parametrize("name", RESNET)
 def test_each_part_of_each_step_is_what_a_count_of_microseconds_gives(shared, name):
     path = shared / "kineto" / f"{name}.pt.trace.json.gz"
-    table = opscope.load(path).steps()
+    table = traces.load(path).steps()
     steps = [(start // 1000, end // 1000) for start, end in table.select("start", "end").rows()]
     ours = [[(value or 0) // 1000 for value in row] for row in table.select(*PARTS, OTHER).rows()]
     assert ours == by_brute_force(path, steps)
@@ -48,7 +48,7 @@ def test_each_part_of_each_step_is_what_a_count_of_microseconds_gives(shared, na
     "name", ["ddp_rank3of8_a100_stacks", "vision_transformer_rank0", "nccl_meta", "ddp_memory_v100"]
 )
 def test_parts_and_phases_add_up_on_real_traces(shared, name):
-    profile = opscope.load(shared / "kineto" / f"{name}.json.gz")
+    profile = traces.load(shared / "kineto" / f"{name}.json.gz")
     table = profile.steps().with_columns(pl.col(pl.Int64).fill_null(0))
     phases = ("input_phase", "forward_phase", "backward_phase", "optimizer_phase", "outside_phases")
     assert len(table)
@@ -65,7 +65,7 @@ def test_parts_and_phases_add_up_on_real_traces(shared, name):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_the_step_trace_is_mindinsight_s_own(shared, rank):
     folder = shared / "mindspore" / "mindinsight_cluster"
-    table = opscope.load(folder).step_trace().filter(pl.col("rank") == rank)
+    table = traces.load(folder).step_trace().filter(pl.col("rank") == rank)
     with (folder / f"step_trace_raw_{rank}_detail_time.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["step_num"].isdigit()]
     names = ("total", "iteration_interval", "fp_and_bp", "tail")
@@ -77,19 +77,19 @@ def test_the_step_trace_is_mindinsight_s_own(shared, rank):
 def test_the_step_trace_is_cann_s_own(shared):
     folder = shared / "mindspore" / "msprof_device0"
     events = json.loads((folder / "step_trace_0_2_1.json").read_text())
-    table = opscope.load(folder).step_trace()
+    table = traces.load(folder).step_trace()
     for name, column in (("FP_BP Time", "forward_backward"), ("Iteration Refresh", "step_tail")):
         theirs = [round(1000 * e["dur"]) for e in events if e.get("cat") == name]
         assert len(theirs) == 10
         assert np.abs(table[column].to_numpy() - np.array(theirs)).max() <= 10
     # the tasks of the first step alone are in the trace
     assert table["seen_on"].unique().to_list() == ["the source"]
-    parts = opscope.load(folder).steps()["kernel_part"].to_list()
+    parts = traces.load(folder).steps()["kernel_part"].to_list()
     assert parts[0] == 5_914_580
     assert parts[1:] == [None] * 9
 
 
 def test_the_first_step_of_a_pipeline_s_stage_is_slow_because_it_receives(shared):
-    slow = opscope.load(shared / "mindspore" / "mindinsight_cluster").slow_steps()
+    slow = traces.load(shared / "mindspore" / "mindinsight_cluster").slow_steps()
     assert slow.select("rank", "step", "part", "op").rows() == [(2, 1, "communication", "Receive")]
     assert slow["op_excess"].item() > 0.9 * slow["excess"].item()

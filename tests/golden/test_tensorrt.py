@@ -15,6 +15,7 @@ import opscope
 from opscope.core.tensorrt_layers import layers_of
 from opscope.readers.tensorrt.decoding import decode
 from opscope.readers.tensorrt.log import printed_layer
+from tests import traces
 
 ENGINES = (
     "mobilenet_qat_titanrtx",
@@ -42,7 +43,7 @@ def cookbook(shared: Path) -> Path:
 
 
 def loaded(trex: Path, engine: str) -> opscope.Profile:
-    return opscope.load(trex / f"{engine}.graph.json")
+    return traces.load(trex / f"{engine}.graph.json")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -118,7 +119,7 @@ def test_the_warm_up_is_found_without_a_summary_too(trex, engine, tmp_path):
     alone = tmp_path / "runs.json"
     shutil.copy(trex / f"{engine}.timing.json", alone)
     whole = loaded(trex, engine).engine_runs().filter(measured="recorded")
-    found = opscope.load(alone)
+    found = traces.load(alone)
     assert found.engine_runs().drop("engine").equals(whole.drop("engine"))
     assert any("warm-up" in what for what in found.notes()["what"])
 
@@ -169,7 +170,7 @@ def test_tensor_cores_and_the_device_are_those_of_the_a100(trex):
 
 
 def test_a_folder_of_engines_is_one_process_an_engine(trex):
-    profile = opscope.load(trex)
+    profile = traces.load(trex)
     assert sorted(profile.engine_layers()["engine"].unique()) == sorted(ENGINES)
     assert profile.summary()["processes"].item() == len(ENGINES)
     whole = sum(loaded(trex, engine).summary()["device_time"].item() for engine in ENGINES)
@@ -181,7 +182,7 @@ def test_files_of_other_names_are_joined_by_the_names_of_their_layers(trex, tmp_
         shutil.copy(trex / f"{engine}.graph.json", tmp_path / f"{name}_layers.json")
         shutil.copy(trex / f"{engine}.profile.json", tmp_path / f"{name}_times.json")
     given = sorted(tmp_path.iterdir())
-    layers = opscope.load(given, strict=True).engine_layers()
+    layers = traces.load(given, strict=True).engine_layers()
     assert layers["total"].null_count() == 0
     assert len(layers) == 73 + 36
 
@@ -191,16 +192,16 @@ def test_times_of_another_engine_are_refused(trex, tmp_path):
     shutil.copy(trex / f"{ENGINES[0]}.graph.json", graph)
     shutil.copy(trex / f"{ENGINES[1]}.profile.json", times)
     with pytest.raises(opscope.errors.BadInput, match="times of another engine"):
-        opscope.load([graph, times])
+        traces.load([graph, times])
     # of one name, but found beside: the times are left out, and a note says why
     times.rename(tmp_path / "a.profile.json")
-    found = opscope.load(graph)
+    found = traces.load(graph)
     assert found.engine_layers()["total"].null_count() == 73
     assert "times of another engine" in " ".join(found.notes()["what"])
 
 
 def test_an_engine_that_has_its_own_layers_beside_it_is_one_of_two(trex):
-    found = opscope.load([trex / f"{ENGINES[0]}.graph.json", trex / f"{ENGINES[1]}.profile.json"])
+    found = traces.load([trex / f"{ENGINES[0]}.graph.json", trex / f"{ENGINES[1]}.profile.json"])
     assert sorted(found.engine_layers()["engine"].unique()) == sorted(ENGINES[:2])
 
 
@@ -220,8 +221,8 @@ def test_the_printed_layers_are_the_inspectors(cookbook):
 
 
 def test_the_log_and_the_inspectors_json_give_the_same_layers(cookbook):
-    of_log = opscope.load(cookbook / "result-04.log").engine_layers()
-    of_json = opscope.load(cookbook / "model-trained-exportLayerInfo.log").engine_layers()
+    of_log = traces.load(cookbook / "result-04.log").engine_layers()
+    of_json = traces.load(cookbook / "model-trained-exportLayerInfo.log").engine_layers()
     apart = ("engine", "tactic")
     assert of_log.drop(apart).equals(of_json.drop(apart))
     assert of_json["origins"].to_list()[:2] == ["node_conv2d + node_relu", "node_max_pool2d"]
@@ -243,7 +244,7 @@ def test_the_performance_summary_of_a_log_is_read_whole(
     cookbook, log, throughput, wall, compute, runs
 ):
     text = (cookbook / log).read_text()
-    found = {row["measure"]: row for row in opscope.load(cookbook / log).engine_runs().to_dicts()}
+    found = {row["measure"]: row for row in traces.load(cookbook / log).engine_runs().to_dicts()}
     assert set(found) == {
         "Latency",
         "Enqueue Time",
@@ -263,7 +264,7 @@ def test_the_performance_summary_of_a_log_is_read_whole(
 
 
 def test_the_printed_profile_adds_up_to_its_total(cookbook):
-    profile = opscope.load(cookbook / "result-05.log")
+    profile = traces.load(cookbook / "result-05.log")
     part = decode(cookbook / "result-05.log")
     assert part.times is not None
     assert part.times.total is not None

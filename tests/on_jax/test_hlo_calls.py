@@ -19,8 +19,10 @@ from tests.readers.protobuf import damaged, encoded, tree
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from hypothesis import example, given, settings  # noqa: E402
+from hypothesis import example, given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+
+from tests.draws import dear  # noqa: E402
 
 
 def compiled(function, *args):
@@ -61,7 +63,7 @@ def test_shapes_dtypes_and_layout_are_those_of_the_hlo_text():
         assert parse(format_call(call)) == call
 
 
-@settings(max_examples=15)
+@dear
 @example(1, 3, 3, (3, 3, 3), 3, 1, "VALID")
 @given(
     st.integers(1, 3), st.integers(3, 7), st.integers(3, 7),
@@ -92,7 +94,7 @@ def test_convolutions_are_brute_forces(batch, height, width, channels, kernel, s
         assert vector == counted - math.prod(shape) + 1
 
 
-@settings(max_examples=15)
+@dear
 @given(st.lists(st.integers(1, 5), min_size=3, max_size=3), st.integers(0, 2), st.booleans())
 def test_products_are_brute_forces(sizes, batches, transposed):
     m, k, n = sizes
@@ -229,7 +231,6 @@ def test_a_region_reads_the_slices_that_it_takes():
     assert any(stack in [leaf.numel for leaf in c.input_leaves()] for c in taking)
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.integers(0, 2))
 def test_damaged_modules_are_read_or_refused(place, junk, how):
     data = bytearray(DAMAGED)
@@ -242,7 +243,6 @@ def test_damaged_modules_are_read_or_refused(place, junk, how):
         pass
 
 
-@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(st.integers(0, 10**6), st.integers(0, 4), st.integers(0, 10**6)),

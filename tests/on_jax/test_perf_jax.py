@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+
+from tests.draws import dear
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -45,7 +47,7 @@ def ours(name, shapes, out, **params):
 
 
 @given(m=SIZE, k=SIZE, n=SIZE)
-@settings(max_examples=10)
+@dear
 def test_dot(m, k, n):
     flops, out = xla(jnp.matmul, (m, k), (k, n))
     assert (
@@ -60,7 +62,7 @@ def test_dot(m, k, n):
     outer=st.integers(1, 3),
     stride=st.integers(1, 2),
 )
-@settings(max_examples=8)
+@dear
 def test_convolution(size, inner, outer, stride):
     shapes = (2, size, size, inner), (3, 3, inner, outer)
     flops, out = xla(
@@ -73,14 +75,14 @@ def test_convolution(size, inner, outer, stride):
 
 
 @given(rows=SIZE, columns=SIZE, axis=st.integers(0, 1))
-@settings(max_examples=8)
+@dear
 def test_reduce(rows, columns, axis):
     flops, out = xla(lambda x: jnp.sum(x, axis), (rows, columns))
     assert ours("reduce", [(rows, columns)], out) == flops
 
 
 @given(rows=SIZE, columns=SIZE)
-@settings(max_examples=5)
+@dear
 def test_elementwise(rows, columns):
     flops, out = xla(jnp.multiply, (rows, columns), (rows, columns))
     assert ours("multiply", [(rows, columns)] * 2, out) == flops
@@ -112,7 +114,7 @@ def test_every_elementwise_instruction(name):
 
 
 @given(b=SIZE, m=SIZE, k=SIZE, n=SIZE)
-@settings(max_examples=8, deadline=None)
+@dear
 def test_batched_dot(b, m, k, n):
     flops, out = xla(jnp.matmul, (b, m, k), (b, k, n))
     dims = {"lhs_contracting_dims": (2,), "rhs_contracting_dims": (1,), "lhs_batch_dims": (0,),
@@ -122,7 +124,7 @@ def test_batched_dot(b, m, k, n):
 
 @given(groups=st.integers(1, 3), inner=st.integers(1, 2), outer=st.integers(1, 2), dilation=st.integers(1, 2),
        rank=st.integers(1, 2))  # fmt: skip
-@settings(max_examples=8, deadline=None)
+@dear
 def test_grouped_and_dilated_convolution(groups, inner, outer, dilation, rank):
     spatial, kernel = (7,) * rank, (3,) * rank
     shapes = (2, *spatial, inner * groups), (*kernel, inner, outer * groups)
@@ -152,7 +154,7 @@ def compiled(function, *shapes):
 @given(rank=st.integers(1, 2), size=st.integers(4, 8), kernel=st.integers(1, 3), stride=st.integers(1, 3),
        dilation=st.integers(1, 2), groups=st.integers(1, 2), low=st.integers(0, 2),
        high=st.integers(0, 2), side=st.integers(0, 1))  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@dear
 def test_gradients_of_strided_convolutions(
     rank, size, kernel, stride, dilation, groups, low, high, side
 ):
@@ -190,7 +192,7 @@ def test_gradients_of_strided_convolutions(
 
 
 @given(n=st.integers(1, 5), k=st.integers(1, 5), batch=st.integers(1, 2))
-@settings(max_examples=2, deadline=None)
+@dear
 def test_linear_algebra_is_lapack_s(n, k, batch):
     """A library's function under XLA has the count of the same one under PyTorch."""
     square, wide, side = (batch, n, n), (batch, n + k, n), (batch, n, k)
@@ -224,7 +226,7 @@ def test_a_library_that_is_not_known_is_named():
 
 
 @given(size=st.integers(4, 9), window=st.integers(1, 3), stride=st.integers(1, 2))
-@settings(max_examples=8, deadline=None)
+@dear
 def test_reduce_window(size, window, stride):
     assume(window > 1 or stride > 1)  # XLA makes that one a copy, or a maximum: no window is left
 

@@ -7,8 +7,10 @@ TensorFlow's count is another, the difference is a function here, with who is ri
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.draws import dear
 
 tf = pytest.importorskip("tensorflow")
 from tensorflow.python.framework import ops as tf_ops  # noqa: E402
@@ -304,7 +306,7 @@ def test_every_op_that_tensorflow_counts_has_a_case():
 
 @pytest.mark.parametrize("name", sorted(CASES))
 @given(data=st.data())
-@settings(max_examples=6, deadline=None)
+@dear
 def test_equal(name, data):
     call, theirs = counted(*CASES[name](data.draw))
     assert call.name == name

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.draws import dear
 
 torch = pytest.importorskip("torch")
 with contextlib.suppress(ImportError):  # a torch before it
@@ -282,7 +284,7 @@ def test_every_op_of_the_counter_has_a_case():
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
 @given(data=st.data())
-@settings(max_examples=15)
+@dear
 def test_equal(name, data):
     arguments, options, call = CASES[name](data.draw, name)
     found, why = perf.cost(call)
@@ -304,7 +306,7 @@ BACKWARD = {
 
 @pytest.mark.parametrize("name", sorted(BACKWARD))
 @given(data=st.data())
-@settings(max_examples=8)
+@dear
 def test_gradients_of_the_forward(name, data):
     """Each of the two gradients has the forward's multiply-adds, from the forward's call alone."""
     _, _, call = CASES[name](data.draw, name)
@@ -316,7 +318,7 @@ def test_gradients_of_the_forward(name, data):
 
 @pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
 @given(data=st.data())
-@settings(max_examples=8)
+@dear
 def test_gradient_of_attention(kind, data):
     """From the forward's call: as the backward op's own."""
     name = f"aten::_scaled_dot_product_{kind}_attention"

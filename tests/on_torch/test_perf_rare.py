@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -76,7 +76,6 @@ def convolutions(draw):
     return rank, groups, inner, outer, kernel, stride, dilation, draw(st.booleans())
 
 
-@settings(max_examples=60)
 @given(convolutions(), st.tuples(*[st.booleans()] * 3), st.tuples(*[st.booleans()] * 3))
 def test_a_convolution_s_second_derivative(conv, given_, mask):
     """FLOPs are those of the convolutions that PyTorch makes of it."""
@@ -424,7 +423,6 @@ def size_of(tensor: torch.Tensor) -> int:
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 1))
-@settings(max_examples=20, deadline=None)
 def test_gradients_of_selections_write_what_pytorch_returns(rows, columns, keepdim, dim):
     x = torch.randn(rows, columns)
     values, places = x.max(dim, keepdim)
@@ -455,7 +453,6 @@ def test_gradients_of_selections_write_what_pytorch_returns(rows, columns, keepd
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 1))
-@settings(max_examples=20, deadline=None)
 def test_a_cumulative_product_s_gradient_is_a_product_a_reversed_sum_and_a_quotient(
     rows, columns, dim
 ):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.draws import dear
 
 torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
@@ -52,7 +54,6 @@ def test_every_aten_op_of_the_flop_counter_is_known():
 
 
 @given(m=SIZE, n=SIZE, k=SIZE, b=SIZE)
-@settings(max_examples=25)
 def test_matrix_products(m, n, k, b):
     def run():
         torch.mm(meta(m, k), meta(k, n))
@@ -67,7 +68,7 @@ def test_matrix_products(m, n, k, b):
 
 
 @given(m=SIZE, n=SIZE, k=SIZE)
-@settings(max_examples=10)
+@dear
 def test_linear_forward_and_backward(m, n, k):
     x, w, bias = meta(m, k, grad=True), meta(n, k, grad=True), meta(n, grad=True)
     ours, theirs, _ = both(lambda: torch.nn.functional.linear(x, w, bias).sum().backward())
@@ -105,7 +106,6 @@ def _convolution(case, transposed, dtype=torch.float32):
 
 
 @given(case=convolutions(), transposed=st.booleans())
-@settings(max_examples=40)
 def test_convolutions_forward(case, transposed):
     ours, theirs, calls = both(_convolution(case, transposed)[2])
     assert ours == theirs
@@ -117,7 +117,6 @@ def test_convolutions_forward(case, transposed):
 
 
 @given(case=convolutions(), transposed=st.booleans())
-@settings(max_examples=30)
 def test_convolutions_backward(case, transposed):
     """Equal where there are no groups. With groups the counter is wrong: see below."""
     case = (*case[:6], 1, *case[7:])
@@ -139,7 +138,6 @@ def test_grouped_weight_gradient_is_counted_once():
 
 
 @given(b=SIZE, kv=st.integers(1, 3), ratio=st.integers(1, 3), nq=SIZE, nk=SIZE, d=SIZE, dv=SIZE)
-@settings(max_examples=25)
 def test_attention_kernels(b, kv, ratio, nq, nk, d, dv):
     aten = torch.ops.aten
     ratio = ratio if GROUPED_QUERIES else 1
@@ -161,7 +159,7 @@ def test_attention_kernels(b, kv, ratio, nq, nk, d, dv):
 
 
 @given(b=SIZE, h=SIZE, nq=SIZE, nk=SIZE, d=SIZE)
-@settings(max_examples=10)
+@dear
 def test_flash_forward_and_backward_have_tokens_before_heads(b, h, nq, nk, d):
     aten = torch.ops.aten
     q, k = meta(b, nq, h, d), meta(b, nk, h, d)
@@ -212,7 +210,7 @@ def test_packed_sequences_of_one_length():
 
 
 @given(m=SIZE, n=SIZE, k=SIZE)
-@settings(max_examples=10)
+@dear
 def test_scaled_mm(m, n, k):
     if torch.ops.aten._scaled_mm not in flop_registry:
         pytest.skip("this torch has no formula for _scaled_mm")

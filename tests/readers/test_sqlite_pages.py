@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -84,7 +84,6 @@ def by_sqlite(path: Path, kinds=KINDS) -> pl.DataFrame:
     return frame.with_columns(pl.col(pl.String).replace("", None))
 
 
-@settings(max_examples=60)
 @given(
     rows=st.lists(
         st.tuples(INTEGERS, TEXTS, INTEGERS, INTEGERS, st.none() | INTEGERS, st.none() | TEXTS),
@@ -187,7 +186,6 @@ def test_an_extent_is_packed_as_sqlite_packs_it(tmp_path, monkeypatch):
     assert_frame_equal(found, scanned(path, kinds, {})[0])
 
 
-@settings(max_examples=150)
 @given(places=st.lists(st.tuples(st.integers(100, 60_000), st.integers(0, 255)), max_size=20))
 def test_a_damaged_file_is_refused_or_read(tmp_path_factory, places):
     path = tmp_path_factory.mktemp("t") / "t.sqlite"

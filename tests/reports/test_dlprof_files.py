@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import opscope
 from opscope.profile import Profile
 from opscope.reports import dlprof
+from tests import traces
 
 NAMES = {
     "summary", "detailed", "iteration", "kernel", "tensor_core", "op_type", "group_op",
@@ -203,14 +203,14 @@ def test_the_terminal_shows_the_reports_with_units_and_says_why_figures_are_miss
 
 
 def test_a_key_op_that_nothing_is_named_is_told(shared: Path, tmp_path: Path) -> None:
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     with pytest.raises(dlprof.ReportError, match="no op, user range or layer is named linaer"):
         dlprof.write(profile, ["summary"], tmp_path, key="linaer")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_op_id_is_a_key_in_our_reports_too(shared: Path) -> None:
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     by_id = profile.iterations(key="LINEAR_2")
     assert len(by_id) == 1
     assert by_id["ops"].item() == 99

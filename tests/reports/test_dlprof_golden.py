@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-import opscope
 from opscope.reports import dlprof
+from tests import traces
 
 REPORTS = ("detailed", "group_op", "iteration", "kernel", "op_type", "summary", "tensor_core")
 SOURCES = ("nsys_profile.sqlite", "dlprof_dldb.sqlite")
@@ -44,7 +44,7 @@ def lines(path: Path) -> list[list[str]]:
 @pytest.fixture(scope="module", params=SOURCES)
 def written(request, shared: Path, tmp_path_factory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    profile = opscope.load(shared / "dlprof" / request.param)
+    profile = traces.load(shared / "dlprof" / request.param)
     dlprof.write(profile, ["all"], folder)
     return request.param, folder
 
@@ -74,7 +74,7 @@ def test_each_kernel_has_its_own_long_name(written, shared: Path):
     source, folder = written
     if source != SOURCES[0]:
         return
-    kernels = opscope.load(shared / "dlprof" / source).kernels().select("start", "name")
+    kernels = traces.load(shared / "dlprof" / source).kernels().select("start", "name")
     names = dict(kernels.iter_rows())
     rows = lines(folder / "dlprof_iteration.csv")
     start, name = (rows[1].index(one) for one in ("GPU Start Time (ns)", "Long Kernel Name"))
@@ -147,7 +147,7 @@ def test_each_expert_system_of_dlprof_has_a_detector():
 
 
 def test_iterations_by_a_key_op_are_no_missing_iterations(shared: Path):
-    profile = opscope.load(shared / "dlprof/dlprof_dldb.sqlite")
+    profile = traces.load(shared / "dlprof/dlprof_dldb.sqlite")
     (section,) = dlprof.tables(profile, "expert_systems", key="CONV2D_1")
     assert section.frame["Detector"].to_list() == ["mixed_precision"]
     assert not any("No Iteration (no_iterations)" in note for note in section.notes)
@@ -176,7 +176,7 @@ def test_an_ops_layer_and_cost_stand_beside_dlprofs_columns(written):
 
 
 def test_an_op_id_is_accepted_as_key_op(shared: Path):
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     by_id, by_name = (
         dlprof.tables(profile, "summary", key=key)[2].frame.row(0, named=True)
         for key in (

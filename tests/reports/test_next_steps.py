@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from opscope.core.tables.trace import Trace
-from opscope.profile import Profile, load
+from opscope.profile import Profile
 from opscope.reports import console
 from opscope.reports.next_steps import next_steps
+from tests import traces
 
 
 def profile(*, launches: bool, late: bool, steps: bool = True, set_up: int = 0) -> Profile:
@@ -102,7 +103,7 @@ def test_what_lies_before_the_steps_is_not_the_steps_idle_time() -> None:
     ],
 )
 def test_real_traces(shared, file, said) -> None:
-    lines = idle(load(shared / file))
+    lines = idle(traces.load(shared / file))
     assert (said in lines[0]) if said else not lines
 
 

@@ -10,10 +10,11 @@ import pytest
 from opscope.cli import gaps
 from opscope.core.attribution.reasons import REASONS
 from opscope.core.perf.devices import peaks
-from opscope.core.question.layout import Column, Table, lines
 from opscope.core.tables.trace import Trace
-from opscope.profile import Profile, load
+from opscope.profile import Profile
 from opscope.reports import console, registry, vendor_words
+from opscope.reports.layout import Column, Table, lines
+from tests import traces
 
 FOREIGN = re.compile(r"CUDA (graph|call|code)|Tensor Core|\bSM efficiency\b|blocks/SM|\bTC\b")
 REPLAYED = REASONS[5]
@@ -142,7 +143,7 @@ def test_a_device_of_amd_that_is_computed_from_its_properties_is_amd_s():
     ],
 )
 def test_every_report_of_a_real_trace_of_amd_s(shared, file):
-    made = load(shared / file)
+    made = traces.load(shared / file)
     assert vendor_words.vendor(made) == "amd"
     names = set(made.trace["kernels"]["name"].unique().to_list())
     for table in console.tables(made, registry.reports(), 5):

@@ -39,5 +39,9 @@ def serial(job, tmp_path_factory):
 def small_pieces(monkeypatch) -> None:
     """Make a piece of each partial, as the rows of many ranks come in pieces."""
     monkeypatch.setattr("opscope.scale.joined.BATCH", 1)
-    for user in ("core.tables.narrow", "core.tables.gathered", "core.analysis.collective_faults"):
+    for user in (
+        "core.tables.narrow",
+        "core.tables.gathered",
+        "core.analysis.ranks.collective_faults",
+    ):
         monkeypatch.setattr(f"opscope.{user}.MOST", 1)

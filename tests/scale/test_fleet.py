@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from opscope.profile import Profile
 from opscope.scale import fleet
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
+from tests.command import opscope as command
 from tests.made_ranks import rank_files
 
 DAY = date(2026, 5, 4)
@@ -46,15 +45,6 @@ def added(profile, folder, **how) -> Path:
     found = fleet.add(profile, folder, **{"job": "train", "day": DAY, **how})
     assert found.new
     return Path(found.path)
-
-
-def command(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opscope", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_a_run_is_a_folder_by_job_and_day_with_all_tables(merged, tmp_path):

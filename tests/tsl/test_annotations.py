@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.adapters.shared.compiled import BuildError
@@ -272,7 +272,6 @@ class Model:
         self.on = on
 
 
-@settings(max_examples=200)
 @given(STEPS)
 def test_a_profile_sees_what_it_would_see_without_us(process, steps):
     """And what is recorded is nested, each range that began while we listened, in order."""

@@ -6,6 +6,7 @@ import pytest
 
 import opscope
 from opscope.viewer.viewed import Viewed
+from tests import traces
 from tests.viewer.asking import Asking
 
 
@@ -60,7 +61,7 @@ def of(shared):
 
     def load(name: str) -> opscope.Profile:
         if name not in held:
-            held[name] = opscope.load(shared / name)
+            held[name] = traces.load(shared / name)
         return held[name]
 
     return load

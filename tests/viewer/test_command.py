@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 import opscope
+from tests.command import opscope as command
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
 #: A bound on a hang, in seconds.
@@ -87,17 +88,17 @@ def viewing(*words: object, cwd: Path | None = None, **more: str):
         process.communicate()
 
 
-def failing(*words: object, cwd: Path | None = None) -> str:
-    """Run the command, which ends with 2 and one line; return it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", "view", *map(str, words), "--no-browser"],
-        cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
+def failed(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the line with which the command ended, with 2."""
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
     return done.stderr
+
+
+def failing(*words: object, cwd: Path | None = None) -> str:
+    return failed(command("view", *words, "--no-browser", cwd=cwd))
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,11 @@ def test_without_its_built_pages_it_says_how_to_build_them(saved, tmp_path):
     shutil.copytree(
         ROOT / "opscope", package, ignore=shutil.ignore_patterns("static", "__pycache__")
     )
-    said = failing(saved, cwd=tmp_path)  # where it runs is where Python looks first
+    done = subprocess.run(  # where it runs is where Python looks first
+        [sys.executable, "-m", "opscope", "view", str(saved), "--no-browser"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    said = failed(done)
     assert "viewer.js is missing" in said
     assert "node build.mjs" in said
 

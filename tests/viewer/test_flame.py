@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope
 from opscope.viewer.flame import BY, bounded, tree
+from tests import traces
 
 TRACES = [
     "kineto/resnet50_nw4_step_span1.pt.trace.json.gz",
@@ -24,7 +24,7 @@ TRACES = [
 @pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("name", TRACES)
 def test_the_times_add_up_to_the_device_time(shared, name, by):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     nodes, measure = tree(profile, by)
     whole = profile.summary()["device_time"].item()
     assert measure == ("self" if profile.cpu_only else "device")
@@ -37,7 +37,7 @@ def test_the_times_add_up_to_the_device_time(shared, name, by):
 
 
 def test_layers_have_the_times_of_the_table_of_modules(shared):
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     nodes, _ = tree(profile, "layer")
     found = bounded(nodes, 5_000)
     table = profile.modules().filter(pl.col("device_total") > 0)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-import opscope
 from opscope.reports import files, registry
 from opscope.viewer.question import Asked
 from opscope.viewer.questions import about, overview
 from opscope.viewer.viewed import Viewed
+from tests import traces
 from tests.viewer.traces import TRACES
 
 #: The figures that are a share of two numbers of the summary; the others are a column as it stands.
@@ -34,10 +34,10 @@ REPORTS = (
 @pytest.fixture(scope="module", params=TRACES)
 def both(request, shared):
     """What the page is told, and what the command prints, each from a profile of its own."""
-    printed = opscope.load(shared / request.param)
+    printed = traces.load(shared / request.param)
     chosen = {name: registry.reports()[name] for name in REPORTS}
     reports = json.loads(files.as_json(registry.frames(printed, chosen)))
-    viewed = Viewed(opscope.load(shared / request.param), ("a",))
+    viewed = Viewed(traces.load(shared / request.param), ("a",))
     told = [overview.answer(Asked(viewed, given)) for given in ({}, {"part": "advice"})]
     return json.loads(json.dumps(told[0], allow_nan=False)), told[1], reports
 
@@ -111,7 +111,7 @@ def test_the_lists_are_the_rows_of_the_reports(both):
 
 
 def test_a_selection_is_that_of_the_report(shared):
-    profile = opscope.load(shared / "nsys/fsdp_h100x2_2026.sqlite")
+    profile = traces.load(shared / "nsys/fsdp_h100x2_2026.sqlite")
     viewed = Viewed(profile, ("a",))
     steps = about.answer(Asked(viewed, {}))["steps"]
     part = profile.select(steps=(steps["last"], steps["last"]), device=[0])

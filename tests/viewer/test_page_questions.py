@@ -9,6 +9,7 @@ from opscope.reports import difference as reported
 from opscope.viewer.question import Asked, Unanswered
 from opscope.viewer.registry import questions
 from opscope.viewer.viewed import Viewed
+from tests import traces
 
 
 def ask(profile, question, other=None, **given):
@@ -18,7 +19,7 @@ def ask(profile, question, other=None, **given):
 
 def test_the_difference_is_that_of_the_report(shared):
     a, b = (
-        opscope.load(shared / f"kineto/resnet50_{name}_step_span1.pt.trace.json.gz")
+        traces.load(shared / f"kineto/resnet50_{name}_step_span1.pt.trace.json.gz")
         for name in ("nw0", "nw4")
     )
     found = ask(a, "difference", b)
@@ -32,13 +33,13 @@ def test_the_difference_is_that_of_the_report(shared):
 
 
 def test_without_a_second_run_there_is_no_difference(shared):
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     with pytest.raises(Unanswered, match="--compare"):
         ask(profile, "difference")
 
 
 def test_the_roofs_are_those_of_the_device(shared):
-    profile = opscope.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
+    profile = traces.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
     device, _ = profile.device
     found = ask(profile, "roofs")
     assert found["device"] == device.name
@@ -49,14 +50,14 @@ def test_the_roofs_are_those_of_the_device(shared):
 
 
 def test_an_unknown_device_has_no_roofs_and_a_reason(shared):
-    profile = opscope.load(shared / "nsys/multiprocessing_nogpu_2020.sqlite")
+    profile = traces.load(shared / "nsys/multiprocessing_nogpu_2020.sqlite")
     found = ask(profile, "roofs")
     assert (found["device"], found["bandwidth"], found["tensor"]) == (None, None, {})
     assert found["reason"] == profile.device[1]
 
 
 def test_without_collectives_nobody_waits(shared):
-    profile = opscope.load(shared / "dlprof/nsys_profile.sqlite")
+    profile = traces.load(shared / "dlprof/nsys_profile.sqlite")
     assert ask(profile, "waits") == {
         "ranks": [],
         "waiting": [],
@@ -103,6 +104,6 @@ def a_range(process, start, end, text, category, thread=1):
 
 
 def test_a_table_without_sums_is_searched_too(shared):
-    profile = opscope.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
+    profile = traces.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
     found = ask(profile, "table", name="utilization", q="no such text")
     assert (found["total"], found["matching"], found["sums"]) == (6, 0, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from opscope.core.tables.pool import Pool
 from opscope.viewer.timeline import parted as module
@@ -14,7 +14,6 @@ far = st.sampled_from([-1, 0, 1, 7, 1 << 40, -(1 << 61)])
 rows = st.lists(st.tuples(st.integers(-1, 3), far, st.integers(0, 70_000)), max_size=60)
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows, st.booleans(), st.integers(1, 9))
 def test_every_lane_has_its_rows_in_their_order(given_rows, one_process, piece) -> None:
     keys = [np.array(column, np.int64) for column in zip(*given_rows, strict=True)] or [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -16,6 +14,7 @@ from opscope.reports import files, registry
 from opscope.viewer import rows, tables
 from opscope.viewer.order import order
 from opscope.viewer.viewed import Viewed
+from tests.command import opscope
 from tests.viewer.traces import TRACES
 
 
@@ -96,11 +95,7 @@ def test_each_call_and_execution_is_a_row_of_the_command_s_json(
 ):
     app = asking(Viewed(of(trace), (trace,)))
     got = whole(app, name, sort=sort)
-    words = [command, str(shared / trace), "--each", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", *words], capture_output=True, check=True
-    )
-    want = json.loads(done.stdout)
+    want = json.loads(opscope(command, shared / trace, "--each", "--json").stdout)
     assert got["total"] == got["matching"] == len(want) > 100
     for key, values in got["values"].items():
         expected = [row[key] for row in want]

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 import opscope
 from opscope.core.tables.trace import Trace
@@ -38,6 +38,7 @@ from opscope.viewer.timeline.lane import UNTOLD, About, Lane, Slices
 from opscope.viewer.timeline.strip import LEVELS, edges_of, strips_of
 from opscope.viewer.timeline.window import MOST, picture
 from opscope.viewer.viewed import Viewed
+from tests import traces
 
 from . import timeline_reading as reading
 
@@ -130,7 +131,6 @@ made_slices = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(made_slices, st.integers(-60, 450), st.integers(1, 500), st.integers(1, 40), st.booleans())
 @example([(0, 0, 0), (1, 32, 0)], 0, 33, 1, True)  # a column of more than a year
 def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long) -> None:
@@ -148,7 +148,6 @@ def test_a_window_is_drawn_as_plain_loops_find_it(rows, low, span, columns, long
     check_window(lane, plain_of(lane, whole), low, low + span, columns)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 3_000),
@@ -209,7 +208,7 @@ def test_durations_of_days_are_exact() -> None:
 
 @pytest.fixture(scope="module", params=REAL)
 def real(request: pytest.FixtureRequest, shared: Path) -> Timeline:
-    return timeline_of(opscope.load(shared / REAL[request.param]))
+    return timeline_of(traces.load(shared / REAL[request.param]))
 
 
 def test_two_hundred_windows_of_a_real_trace_are_exact(real: Timeline) -> None:
@@ -648,7 +647,6 @@ NAMES = (
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.sampled_from(QUESTIONS), st.dictionaries(st.sampled_from(NAMES), hostile, max_size=6))
 def test_hostile_parameters_are_refused_in_words(module, given_parameters) -> None:
     try:
@@ -658,7 +656,6 @@ def test_hostile_parameters_are_refused_in_words(module, given_parameters) -> No
     assert isinstance(answer, (bytes, dict))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(-(1 << 63), 1 << 63), st.integers(-(1 << 63), 1 << 63), st.integers(1, 4_096))
 def test_any_window_of_any_length_is_answered(start, end, columns) -> None:
     for module, more in ((timeline, {}), (timeline_sum, {}), (timeline_curves, {"of": "busy"})):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.batch_size import find
+from tests import traces
 from tests.core.advice.made_products import A100, FILL, HALF, MI300, made, one, reason
 
 MM = "aten::mm(f16[32,512], f16[512,512])"
@@ -124,7 +124,7 @@ def test_what_is_not_known_is_said():
     ],
 )
 def test_real_traces(shared, name, found):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     answer = find(profile)
     if not found:
         assert answer == []
@@ -137,5 +137,5 @@ def test_real_traces(shared, name, found):
 
 
 def test_a_trace_without_memory_does_not_tell(shared):
-    answer = find(opscope.load(shared / "kineto/ddp_rank3of8_a100_stacks.json.gz"))
+    answer = find(traces.load(shared / "kineto/ddp_rank3of8_a100_stacks.json.gz"))
     assert "profile_memory=True" in reason(answer)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.communication_share import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import ALL_REDUCE, kernel, one, profile, step
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
@@ -60,7 +60,7 @@ def test_without_computation_it_cannot_tell():
     ],
 )
 def test_real_traces(shared, name, fires):
-    loaded = opscope.load(shared / "kineto" / f"{name}.json.gz")
+    loaded = traces.load(shared / "kineto" / f"{name}.json.gz")
     answer = DETECTOR.find(loaded)
     assert len(answer) == fires
     if fires:
@@ -71,7 +71,7 @@ def test_real_traces(shared, name, fires):
 
 def test_accumulation_saves_the_reductions_of_gradients_alone(shared):
     """Of rank 3's exposed communication nearly all is all-to-alls of embeddings, which stay in each step."""
-    loaded = opscope.load(shared / "kineto" / "ddp_rank3of8_a100_stacks.json.gz")
+    loaded = traces.load(shared / "kineto" / "ddp_rank3of8_a100_stacks.json.gz")
     found = one(DETECTOR, loaded)
     assert len(found.edit.kernels[0]) == 18
     assert "of the 4.5 ms of exposed reductions" in found.reasoning

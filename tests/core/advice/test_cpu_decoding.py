@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.cpu_decoding import DECODING, DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import US, a_range, op, steady, training, wait
 
 MS = 1000 * US
@@ -71,8 +71,8 @@ def test_names(text, decodes):
 
 def test_real_traces(shared):
     """In nw0 two thirds of the loader's time lie in PIL, which records nothing; nw4's loader keeps up."""
-    answer = DETECTOR.find(opscope.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz"))
+    answer = DETECTOR.find(traces.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz"))
     assert isinstance(answer, CannotTell)
     assert "65.6 % has no op" in answer.reason
-    good = opscope.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
+    good = traces.load(shared / "kineto/resnet50_nw4_step_span1.pt.trace.json.gz")
     assert list(DETECTOR.find(good)) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.cudnn_benchmark import find
+from tests import traces
 from tests.core.advice.made_products import FILL, HALF, made, one, reason
 
 FPROP = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32"
@@ -82,7 +82,7 @@ def test_what_is_not_known_is_said():
     ],
 )
 def test_real_traces(shared, name, why):
-    answer = find(opscope.load(shared / name))
+    answer = find(traces.load(shared / name))
     if why is None:
         assert answer == []
     else:

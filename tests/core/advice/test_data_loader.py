@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.data_loader import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import US, launching, steady, step, training, wait
 
 NW0 = "kineto/resnet50_nw0_step_span1.pt.trace.json.gz"
@@ -120,7 +120,7 @@ def test_the_gpu_idles_while_the_step_waits():
 
 def test_of_two_real_traces_the_one_without_workers_has_it(shared):
     """Without workers each step asks the loader for 63 to 73 of its 164 to 181 ms; with four for at most 4."""
-    bad, good = opscope.load(shared / NW0), opscope.load(shared / NW4)
+    bad, good = traces.load(shared / NW0), traces.load(shared / NW4)
     (found,) = DETECTOR.find(bad)
     assert found.time == bad.input_waits()["input_wait"].sum() == 415_791_000
     assert "num_workers=" in found.recommendation
@@ -133,7 +133,7 @@ def test_the_estimate_on_the_bad_trace_is_held_against_the_good_one(shared):
 
     With workers the host's own work takes longer, as they share the processors: the estimate is too good.
     """
-    bad, good = opscope.load(shared / NW0), opscope.load(shared / NW4)
+    bad, good = traces.load(shared / NW0), traces.load(shared / NW4)
     (row,) = bad.advice().filter(detector="data_loader").rows(named=True)
     assert row["saving_least"] <= row["saving"] <= row["saving_most"]
     before = bad.steps()["time"]
@@ -154,4 +154,4 @@ def test_the_estimate_on_the_bad_trace_is_held_against_the_good_one(shared):
 @pytest.mark.parametrize("name", ["ddp_rank3of8_a100_stacks.json.gz"])
 def test_a_loader_that_keeps_up_is_left_alone(shared, name):
     """Its steps wait 70 us of 76 ms."""
-    assert list(DETECTOR.find(opscope.load(shared / "kineto" / name))) == []
+    assert list(DETECTOR.find(traces.load(shared / "kineto" / name))) == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.data_parallel import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import kernel, one, profile, ranged
 
 MS = 1_000_000
@@ -63,4 +63,4 @@ def test_a_training_on_cpus_has_no_devices_to_copy_to():
     "name", ["ddp_memory_v100", "nccl_meta", "resnet50_nw0_step_span1.pt.trace"]
 )
 def test_real_traces_use_one_device_each(shared, name):
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.ddp_without_nccl import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import ALL_REDUCE, gloo_all_reduce, kernel, one, profile, ranged
 
 MS = 1_000_000
@@ -67,4 +67,4 @@ def test_where_it_cannot_be_told(made, why):
 
 @pytest.mark.parametrize("name", ["ddp_memory_v100", "nccl_meta", "ddp_rank3of8_a100_stacks"])
 def test_real_traces_use_nccl(shared, name):
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []

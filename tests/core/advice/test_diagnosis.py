@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+import opscope
 from opscope.core.advice import diagnosis_time
 from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.ops.ops import op_index
@@ -118,7 +119,6 @@ def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
         assert row["to_try"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(works(kinds=True))
 def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))
@@ -131,7 +131,6 @@ def test_the_parts_of_each_device_add_up_to_its_time(work):
 
 
 def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
-    import opscope
 
     profile = each_step(*kernels(6, 99, 3, 7, ahead=4 * US))
     profile.diagnosis()

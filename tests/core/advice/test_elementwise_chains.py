@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran
 
@@ -124,7 +124,6 @@ def test_on_the_cpu_ops_take_the_place_of_kernels():
     assert found.edit.kernels is None
 
 
-@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(0, 3_000), st.integers(1, 50_000)),
@@ -179,7 +178,7 @@ def test_bounds_hold_for_any_order_of_shapes(steps):
     ],
 )
 def test_real_traces(shared, trace, expected):
-    profile = opscope.load(shared / trace)
+    profile = traces.load(shared / trace)
     found = find(profile)
     if expected is None:
         assert isinstance(found, CannotTell)
@@ -201,7 +200,7 @@ def test_real_traces(shared, trace, expected):
 
 
 def test_the_residual_sums_of_resnet50_are_as_a_loop_over_its_kernels_finds_them(shared):
-    profile = opscope.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz")
+    profile = traces.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz")
     (found,) = find(profile)
     table = profile.kernels().sort("stream", "start").rows(named=True)
     pairs = [
@@ -218,7 +217,7 @@ def test_the_residual_sums_of_resnet50_are_as_a_loop_over_its_kernels_finds_them
 
 
 def test_the_evidence_adds_up_to_its_time(shared):
-    (found,) = find(opscope.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz"))
+    (found,) = find(traces.load(shared / "kineto/resnet50_nw0_step_span1.pt.trace.json.gz"))
     assert found.rows["time"].sum() <= found.time
     assert found.rows["time"].is_sorted(descending=True)
     assert isinstance(found.rows, pl.DataFrame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
+from tests import traces
 from tests.script import ROOT
 
 BAD, MENDED = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0, 4))
@@ -12,7 +12,7 @@ BAD, MENDED = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0,
 
 def test_a_loader_with_workers_is_about_as_fast_as_the_replay_says(shared):
     """Without workers each of six steps waits 70 ms; with four workers four of six steps do not."""
-    bad, mended = opscope.load(shared / BAD), opscope.load(shared / MENDED)
+    bad, mended = traces.load(shared / BAD), traces.load(shared / MENDED)
     (found,) = bad._said(["data_loader"])
     steps = found.times.filter(found.times["step"].is_not_null())
     before, expected = steps["wall_time"].median(), steps["new_wall_time"].median()
@@ -31,7 +31,7 @@ def test_a_loader_with_workers_is_about_as_fast_as_the_replay_says(shared):
 
 
 def test_the_mended_run_has_less_to_save(shared):
-    bad, mended = (opscope.load(shared / one) for one in (BAD, MENDED))
+    bad, mended = (traces.load(shared / one) for one in (BAD, MENDED))
     saving = [one.advice_combined(["data_loader"])["saving"][0] or 0 for one in (bad, mended)]
     assert saving[0] > 2 * saving[1]
     assert bad.advice_combined(["data_loader"])["step_saving"][0] == pytest.approx(59.1e6, rel=0.01)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.rest import MOST, with_rest
 from opscope.core.advice.saying import ms
 from opscope.profile import Profile
+from tests import traces
 from tests.viewer.traces import TRACES
 
 MORE = [
@@ -96,7 +96,7 @@ def profile(request, shared) -> Profile:
     path = shared / request.param
     if not path.exists():
         pytest.skip(f"{path.name} is not here")
-    return opscope.load(path)
+    return traces.load(path)
 
 
 def found(profile: Profile) -> list[Row]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.fragmentation import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import kernel, one, profile, ranged, step
 from tests.core.advice.test_memory_near_limit import FLUSHES
 
@@ -79,7 +79,7 @@ def test_without_the_reserve_it_cannot_tell():
 
 def test_a_reserve_twice_the_peak_is_told_as_unsure(shared):
     """12.78 GB are reserved throughout, 6.63 in use at the peak: it may stem from before the trace."""
-    loaded = opscope.load(shared / "kineto" / "ddp_memory_v100.json.gz")
+    loaded = traces.load(shared / "kineto" / "ddp_memory_v100.json.gz")
     found = one(DETECTOR, loaded)
     assert found.confidence == "low"
     assert "expandable_segments:True" in found.recommendation
@@ -90,10 +90,10 @@ def test_a_reserve_twice_the_peak_is_told_as_unsure(shared):
 def test_real_traces_that_use_what_they_reserve(shared, name):
     """20.6 % and 2.1 % of the reserve are not in use at the peak; it never grew beside enough unused"
     " bytes."""
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []
 
 
 def test_allocations_outside_steps_are_no_finding(shared):
     """AlexNet's first and only batch allocates for 8.5 s; that is start-up, and no step is marked."""
-    answer = DETECTOR.find(opscope.load(shared / "kineto" / "alexnet_cuda_sync_a100.json.gz"))
+    answer = DETECTOR.find(traces.load(shared / "kineto" / "alexnet_cuda_sync_a100.json.gz"))
     assert isinstance(answer, CannotTell)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu
 
@@ -111,7 +111,7 @@ def test_functions_compiled_apart_look_alike():
     ],
 )
 def test_real_traces(shared, trace, reason):
-    found = find(opscope.load(shared / trace))
+    found = find(traces.load(shared / trace))
     if reason is None:
         assert found == []
     else:

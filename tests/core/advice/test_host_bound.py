@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors import data_loader, launch_bound, sync_calls
 from opscope.core.advice.detectors.host_bound import DETECTOR
 from opscope.core.advice.finding import CannotTell
 from opscope.core.advice.pace import pace
+from tests import traces
 from tests.core.advice.timeline import MAIN, US, a_range, launching, op, steady, training, wait
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
@@ -80,7 +80,7 @@ def test_it_cannot_tell_on_a_cpu():
     ("qwen1.5_0.5b_h100.json.gz", 0, "its GPU is busy"),
 ])  # fmt: skip
 def test_real_traces(shared, name, found, why):
-    loaded = opscope.load(shared / "kineto" / name)
+    loaded = traces.load(shared / "kineto" / name)
     answer = DETECTOR.find(loaded)
     assert len(answer) == (1 if found else 0), why
     if found:

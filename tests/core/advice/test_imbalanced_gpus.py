@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.imbalanced_gpus import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import ALL_REDUCE, kernel, one, profile
 
 
@@ -70,7 +70,7 @@ def test_where_it_cannot_be_told(made, why):
 def test_fsdp_on_two_devices_is_balanced(shared):
     """253.7 and 256.1 ms of computation in 299.9 ms: within 1 %. What differs is the time in collectives, 17.2
     and 8.2 ms, of which the longer is waiting: by busy time alone the idler device would be called busier."""
-    loaded = opscope.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
+    loaded = traces.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
     assert DETECTOR.find(loaded) == []
     busy = dict(loaded.device_use().select("device", "kernel_busy").rows())
     assert busy[0] > busy[1]
@@ -82,10 +82,10 @@ def test_fsdp_on_two_devices_is_balanced(shared):
 def test_two_ranks_of_128_compute_unlike_but_for_little_of_the_time(shared):
     """210 and 272 ms of 1.24 s: 13 % above the mean, 2.5 % of the window."""
     names = [shared / "kineto" / f"sampled_rank{rank}.json.gz" for rank in range(2)]
-    assert DETECTOR.find(opscope.load(names)) == []
+    assert DETECTOR.find(traces.load(names)) == []
 
 
 def test_one_rank_cannot_tell(shared):
-    answer = DETECTOR.find(opscope.load(shared / "kineto" / "ddp_memory_v100.json.gz"))
+    answer = DETECTOR.find(traces.load(shared / "kineto" / "ddp_memory_v100.json.gz"))
     assert isinstance(answer, CannotTell)
     assert "of 2 ranks" in answer.reason

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.iteration_range import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import one, profile, ranged, step
 
 MS = 1_000_000
@@ -71,7 +71,7 @@ def test_too_few_steps_cannot_be_judged(made):
     ],
 )
 def test_real_traces(shared, name, said, range_):
-    found = one(DETECTOR, opscope.load(shared / name))
+    found = one(DETECTOR, traces.load(shared / name))
     assert said in found.what
     if range_ is None:
         assert "Record more steps" in found.recommendation
@@ -84,4 +84,4 @@ def test_real_traces(shared, name, said, range_):
 )  # fmt: skip
 def test_real_traces_whose_steps_are_alike(shared, name):
     """Each step's ops and kernels are within 1 % of the others'; the longest is 1.06 times the median."""
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []

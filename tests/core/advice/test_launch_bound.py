@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.launch_bound import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import MAIN, US, launching, op, steady, training
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
@@ -78,13 +78,13 @@ def test_it_cannot_tell_without_launches_or_a_gpu():
     ("timesformer_h100.json.gz", 0, "5 late launches in all"),
 ])  # fmt: skip
 def test_real_traces(shared, name, found, why):
-    answer = DETECTOR.find(opscope.load(shared / "kineto" / name))
+    answer = DETECTOR.find(traces.load(shared / "kineto" / name))
     assert len(answer) == (1 if found else 0), why
     if found:
-        whole = opscope.load(shared / "kineto" / name).steps()["time"].sum()
+        whole = traces.load(shared / "kineto" / name).steps()["time"].sum()
         assert answer[0].time / whole == pytest.approx(found, abs=0.01), why
 
 
 def test_work_of_cuda_graphs_counts_nowhere(shared):
-    answer = DETECTOR.find(opscope.load(shared / "kineto/vllm_decode_cudagraph.json.gz"))
+    answer = DETECTOR.find(traces.load(shared / "kineto/vllm_decode_cudagraph.json.gz"))
     assert isinstance(answer, CannotTell)  # and it has no steps

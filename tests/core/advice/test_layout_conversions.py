@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.layout_conversions import find
+from tests import traces
 from tests.core.advice.made_products import FILL, HALF, made, one, reason
 
 CONV = "aten::cudnn_convolution(f16[32,64,56,56], f16[64,64,3,3])"
@@ -101,7 +101,7 @@ def test_without_kernels_nobody_can_tell():
     ],
 )
 def test_real_traces(shared, name, count, time):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     answer = find(profile)
     if not count:
         assert answer == []

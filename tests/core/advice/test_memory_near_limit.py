@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.memory_near_limit import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import kernel, one, profile, step
 
 GB = 10**9
@@ -86,7 +86,7 @@ def test_where_it_cannot_be_told(made, why):
 
 def test_vllm_takes_what_it_is_told_to(shared):
     """191.6 of 206.1 GB: its cache of keys and values is sized to fill the device."""
-    loaded = opscope.load(shared / "kineto" / "vllm_decode_cudagraph_capture.json.gz")
+    loaded = traces.load(shared / "kineto" / "vllm_decode_cudagraph_capture.json.gz")
     found = one(DETECTOR, loaded)
     (row,) = loaded.memory().rows(named=True)
     assert f"{row['peak_memory'] / 1e9:.2f} GB" in found.what
@@ -98,4 +98,4 @@ def test_vllm_takes_what_it_is_told_to(shared):
 )
 def test_real_traces_with_room(shared, name):
     """6.6 of 34.1 GB in use, 12.8 reserved; 2.1 and 2.6 of 80; 2.8 of 16."""
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []

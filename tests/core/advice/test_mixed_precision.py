@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.mixed_precision import find
+from tests import traces
 from tests.core.advice.made_products import (
     A100,
     FILL,
@@ -76,7 +76,7 @@ def test_what_is_not_known_is_said():
 
 def test_the_profile_of_which_dlprof_said_the_same(shared):
     # dlprof_expert_systems.csv: 5 ops were eligible to use Tensor Cores, none in FP16
-    found = one(find(opscope.load(shared / "dlprof/nsys_profile.sqlite")))
+    found = one(find(traces.load(shared / "dlprof/nsys_profile.sqlite")))
     assert found.what.startswith("5 products could use Tensor Cores in f16")
     assert "torch.autocast" in found.recommendation
 
@@ -95,7 +95,7 @@ def test_the_profile_of_which_dlprof_said_the_same(shared):
     ],
 )
 def test_real_traces(shared, name, calls):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     answer = find(profile)
     if calls is None:
         assert answer == []
@@ -108,5 +108,5 @@ def test_real_traces(shared, name, calls):
 
 def test_compiled_products_without_an_op_are_no_proof_of_either(shared):
     # 118 ms of GEMM kernels run in CompiledFunction, whose shapes the trace has not
-    answer = find(opscope.load(shared / "kineto/vision_transformer_rank0.json.gz"))
+    answer = find(traces.load(shared / "kineto/vision_transformer_rank0.json.gz"))
     assert "compute products, by their names" in reason(answer)

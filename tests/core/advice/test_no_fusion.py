@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran, spans
 
@@ -111,7 +111,7 @@ def test_on_the_cpu():
     ],
 )
 def test_real_traces(shared, trace, outcome):
-    profile = opscope.load(shared / trace)
+    profile = traces.load(shared / trace)
     found = find(profile)
     told = "cannot tell" if isinstance(found, CannotTell) else "found" if found else "nothing"
     assert told == outcome

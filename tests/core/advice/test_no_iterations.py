@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.no_iterations import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import one, profile, ranged, step
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
@@ -64,7 +64,7 @@ def test_where_nothing_ran_it_cannot_tell(made):
     ],
 )
 def test_real_traces(shared, name, outcome):
-    answer = DETECTOR.find(opscope.load(shared / name))
+    answer = DETECTOR.find(traces.load(shared / name))
     if outcome is CannotTell:
         assert isinstance(answer, CannotTell)
     else:

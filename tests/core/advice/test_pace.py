@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope
 from opscope.core.advice.pace import CAUSES, DISPATCH, NO_GPU, NO_STEPS, Pace, blocking, pace
+from tests import traces
 from tests.core.advice.timeline import US, launching, steady, step, training, wait
 
 MS = 1000 * US
@@ -75,7 +75,6 @@ def test_what_a_profile_lacks_is_said():
     assert pace(training([wait(0, 5)], launching(0, 10, 1, 10, many=2))) == NO_STEPS
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_the_pieces_add_up_to_what_the_host_caused_in_the_steps(data):
     time = st.integers(1, 60)
@@ -118,7 +117,7 @@ def test_the_pieces_add_up_to_what_the_host_caused_in_the_steps(data):
     "resnet50_nw0_step_span1.pt.trace.json.gz", "nccl_meta.json.gz", "ddp_rank3of8_a100_stacks.json.gz",
 ])  # fmt: skip
 def test_on_real_traces_the_pieces_are_a_part_of_the_host_wait(shared, name):
-    loaded = opscope.load(shared / "kineto" / name)
+    loaded = traces.load(shared / "kineto" / name)
     found = pace(loaded)
     told = int((found.pieces["end"] - found.pieces["start"]).sum())
     waited = int(loaded.idle_steps()["host_wait"].sum())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from tests import traces
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
 EXAMPLE = (
@@ -98,7 +98,7 @@ def test_nothing_is_said_of_memory_that_nobody_recorded(copies):
     ],
 )
 def test_real_traces(shared, name, outcome, where):
-    loaded = opscope.load(shared / name)
+    loaded = traces.load(shared / name)
     rows = pageable(loaded.advice())
     assert {row["outcome"] for row in rows} == {outcome}
     if outcome == "found":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu
 
@@ -139,4 +139,4 @@ def test_too_few_steps_tell_nothing_of_compilations_without_numbers():
      "onnxruntime/resnet_inference_gemmini.json", "nsys_more/fuser_h200_test_matmul.sqlite"],
 )  # fmt: skip
 def test_no_shared_trace_was_recorded_with_its_compilations(shared, trace):
-    assert isinstance(find(opscope.load(shared / trace)), CannotTell)
+    assert isinstance(find(traces.load(shared / trace)), CannotTell)

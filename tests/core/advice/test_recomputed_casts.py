@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran
 
@@ -124,5 +124,5 @@ def test_on_the_cpu_the_casts_are_ops_and_a_layers_weights_are_its_own():
     ],
 )
 def test_no_shared_trace_casts_its_weights(shared, trace, told):
-    found = find(opscope.load(shared / trace))
+    found = find(traces.load(shared / trace))
     assert found == [] if told else isinstance(found, CannotTell)

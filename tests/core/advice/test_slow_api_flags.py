@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran
 
@@ -148,5 +148,5 @@ def test_with_nothing_to_look_at_it_cannot_be_told():
     ],
 )
 def test_no_shared_trace_was_made_in_such_a_mode(shared, trace, told):
-    found = find(opscope.load(shared / trace))
+    found = find(traces.load(shared / trace))
     assert found == [] if told else isinstance(found, CannotTell)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.slow_gemms import find
+from tests import traces
 from tests.core.advice.made_products import A100, FILL, HALF, MI300, SGEMM, made, one, reason
 
 BIG = "aten::mm(f16[8192,4096], f16[4096,4096])"
@@ -98,7 +98,7 @@ def test_a_grid_of_amd_is_not_counted_in_blocks():
     ],
 )
 def test_real_traces(shared, name, said):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     found = one(find(profile))
     assert said in found.recommendation
     assert found.saving_most < found.time <= profile.kernels()["duration"].sum()
@@ -116,7 +116,7 @@ def test_real_traces(shared, name, said):
     ],
 )
 def test_real_traces_that_do_not_tell(shared, name, why):
-    assert why in reason(find(opscope.load(shared / name)))
+    assert why in reason(find(traces.load(shared / name)))
 
 
 def test_the_roof_is_that_of_the_units_that_ran():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.sync_calls import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import MAIN, US, op, steady, training
 
 MS = 1000 * US
@@ -87,4 +87,4 @@ def test_it_cannot_tell_without_steps():
     ("sampled_rank0.json.gz", "0.2 of 1,230 ms"),
 ])  # fmt: skip
 def test_real_traces_without(shared, name, why):
-    assert list(DETECTOR.find(opscope.load(shared / "kineto" / name))) == [], why
+    assert list(DETECTOR.find(traces.load(shared / "kineto" / name))) == [], why

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope
 from opscope.core.advice.detectors.tensor_shapes import find
 from opscope.core.advice.gemm_sizes import padded, read, step, tile, wasted
+from tests import traces
 from tests.core.advice.made_products import (
     A100,
     H100,
@@ -184,7 +184,7 @@ def test_calls_that_are_no_products_have_no_sizes():
     ],
 )
 def test_real_traces(shared, name, time, said):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     answer = find(profile)
     if time == 0:
         assert answer == []
@@ -198,7 +198,7 @@ def test_real_traces(shared, name, time, said):
 
 
 def test_the_parts_of_the_finding_on_the_video_transformer_add_up(shared):
-    profile = opscope.load(shared / "kineto/timesformer_h100.json.gz")
+    profile = traces.load(shared / "kineto/timesformer_h100.json.gz")
     kernels = profile.kernels()
     mine = kernels.filter(kernels["op"] == "aten::bmm", kernels["inputs"].str.contains("3137"))
     found = one(find(profile))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.tf32_off import find
 from opscope.core.perf.devices.peaks import Device
+from tests import traces
 from tests.core.advice.made_products import (
     A100,
     FILL,
@@ -119,7 +119,7 @@ def test_what_is_not_known_is_said():
     ],
 )
 def test_real_traces(shared, name, answer):
-    profile = opscope.load(shared / name)
+    profile = traces.load(shared / name)
     answers = find(profile)
     if answer is None:
         assert answers == []

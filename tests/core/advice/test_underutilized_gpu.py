@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.underutilized_gpu import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import US, launching, op, steady, training, wait
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
@@ -51,7 +51,7 @@ def test_it_cannot_tell_on_a_cpu():
     ("timesformer_h100.json.gz", 40.5, "the step ends 223 ms after its last kernel"),
 ])  # fmt: skip
 def test_real_traces_with_one(shared, name, used, why):
-    loaded = opscope.load(shared / "kineto" / name)
+    loaded = traces.load(shared / "kineto" / name)
     (found,) = DETECTOR.find(loaded)
     assert f"{used} % utilisation" in found.what, why
     use = loaded.device_use().row(0, named=True)
@@ -65,11 +65,11 @@ def test_real_traces_with_one(shared, name, used, why):
     ("kineto/qwen1.5_0.5b_h100.json.gz", "91.5 %"),
 ])  # fmt: skip
 def test_real_traces_without(shared, name, why):
-    assert list(DETECTOR.find(opscope.load(shared / name))) == [], why
+    assert list(DETECTOR.find(traces.load(shared / name))) == [], why
 
 
 def test_real_traces_that_leave_it_open(shared):
     """DLProf's own sample: 0.03 % of 2.3 s, most of it start-up, without steps."""
-    answer = DETECTOR.find(opscope.load(shared / "dlprof/nsys_profile.sqlite"))
+    answer = DETECTOR.find(traces.load(shared / "dlprof/nsys_profile.sqlite"))
     assert isinstance(answer, CannotTell)
     assert "no steps" in answer.reason

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.uneven_experts import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import kernel, one, profile, ranged
 
 MS = 1_000_000
@@ -109,11 +109,11 @@ def test_where_it_cannot_be_told(made, why):
     ],
 )
 def test_real_traces_that_do_not_tell(shared, name, why):
-    answer = DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz"))
+    answer = DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz"))
     assert isinstance(answer, CannotTell)
     assert why in answer.reason
 
 
 def test_a_model_without_experts_has_none(shared):
-    loaded = opscope.load(shared / "kineto" / "resnet50_nw0_step_span1.pt.trace.json.gz")
+    loaded = traces.load(shared / "kineto" / "resnet50_nw0_step_span1.pt.trace.json.gz")
     assert DETECTOR.find(loaded) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.uneven_ranks import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.job_rows import (
     ALL_REDUCE,
     US,
@@ -123,16 +123,14 @@ def test_where_it_cannot_be_told(made, why):
 
 def test_two_ranks_whose_groups_were_not_recorded_cannot_be_compared(shared):
     names = [shared / "kineto" / f"sampled_rank{rank}.json.gz" for rank in range(2)]
-    answer = DETECTOR.find(opscope.load(names))
+    answer = DETECTOR.find(traces.load(names))
     assert isinstance(answer, CannotTell)
     assert "no process groups" in answer.reason
 
 
 @pytest.mark.parametrize("name", ["ddp_memory_v100", "nccl_meta", "vision_transformer_rank0"])
 def test_one_rank_cannot_tell(shared, name):
-    assert isinstance(
-        DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")), CannotTell
-    )
+    assert isinstance(DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")), CannotTell)
 
 
 def on_gpus(late, many=6):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran
 
@@ -116,14 +116,14 @@ def test_other_frameworks_on_the_cpu(framework, texts, word):
     ],
 )
 def test_real_traces(shared, trace, outcome):
-    found = find(opscope.load(shared / trace))
+    found = find(traces.load(shared / trace))
     told = "cannot tell" if isinstance(found, CannotTell) else "found" if found else "nothing"
     assert told == outcome
 
 
 def test_timesformers_figures_are_those_of_a_count_by_hand(shared):
     """By layer and kind: softmax and scaling of the scores, one product before them and one after."""
-    profile = opscope.load(shared / EXAMPLE[1])
+    profile = traces.load(shared / EXAMPLE[1])
     (found,) = find(profile)
     kernels = profile.kernels()
     scores = ("8,12,3137,3137", "3136,12,8,8", "96,3137,3137", "37632,8,8")
@@ -151,7 +151,7 @@ def test_timesformers_figures_are_those_of_a_count_by_hand(shared):
 
 def test_a_program_that_reads_its_result_waits_for_less(shared):
     """The copy to the host waits for all kernels: what is taken from them ends the program sooner."""
-    profile = opscope.load(shared / EXAMPLE[1])
+    profile = traces.load(shared / EXAMPLE[1])
     (row,) = profile.advice().filter(detector="unfused_attention").rows(named=True)
     (found,) = find(profile)
     vanishes = found.edit.kernels

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu, on_gpu, ran
 
@@ -117,13 +117,13 @@ def test_on_the_cpu():
     ],
 )
 def test_real_traces(shared, trace, outcome):
-    found = find(opscope.load(shared / trace))
+    found = find(traces.load(shared / trace))
     told = "cannot tell" if isinstance(found, CannotTell) else "found" if found else "nothing"
     assert told == outcome
 
 
 def test_resnet50s_figures_are_those_of_its_kernels(shared):
-    profile = opscope.load(shared / EXAMPLE[1])
+    profile = traces.load(shared / EXAMPLE[1])
     (found,) = find(profile)
     kernels = profile.kernels().filter(
         pl.col("direction") == "optimizer", pl.col("op").is_in(["aten::add_", "aten::mul_"])

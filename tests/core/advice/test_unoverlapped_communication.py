@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope
 from opscope.core.advice.communicated import collective_kernels
 from opscope.core.advice.detectors.unoverlapped_communication import DETECTOR, LEAST
 from opscope.core.advice.finding import CannotTell
 from opscope.core.tables.intervals import merge, subtract
+from tests import traces
 from tests.core.advice.job_rows import (
     ALL_REDUCE,
     gloo_all_reduce,
@@ -47,7 +47,6 @@ times = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(times)
 def test_exposed_time_is_as_counted_ns_by_ns(made):
     rows = [
@@ -135,7 +134,7 @@ def test_on_a_cpu_the_backend_s_time_beside_no_op_counts():
     ],
 )
 def test_real_traces(shared, name, place, advice):
-    loaded = opscope.load(shared / "kineto" / f"{name}.json.gz")
+    loaded = traces.load(shared / "kineto" / f"{name}.json.gz")
     found = one(DETECTOR, loaded)
     row = loaded.communication().row(0, named=True)
     assert found.time == row["communication_time"] - row["overlap_time"]
@@ -157,19 +156,19 @@ def test_real_traces(shared, name, place, advice):
     "name", ["resnet50_nw0_step_span1.pt.trace", "timesformer_h100", "qwen1.5_0.5b_h100"]
 )
 def test_real_traces_of_one_device_have_no_communication(shared, name):
-    assert DETECTOR.find(opscope.load(shared / "kineto" / f"{name}.json.gz")) == []
+    assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []
 
 
 def test_a_rank_that_waits_for_another_is_not_told_to_overlap(shared):
     """17.2 and 8.2 ms of 299.8 in 33 transfers each, none hidden: what the one has beyond the other is waiting,
     and the 8.2 ms are 2.7 %."""
-    loaded = opscope.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
+    loaded = traces.load(shared / "nsys" / "fsdp_h100x2_2026.sqlite")
     assert loaded.communication()["communication_time"].sort().to_list() == [8229100, 17172652]
     assert DETECTOR.find(loaded) == []
 
 
 def test_a_source_of_collectives_alone_cannot_tell(shared):
-    answer = DETECTOR.find(opscope.load(shared / "mindspore" / "mindinsight_cluster"))
+    answer = DETECTOR.find(traces.load(shared / "mindspore" / "mindinsight_cluster"))
     assert isinstance(answer, CannotTell)
 
 

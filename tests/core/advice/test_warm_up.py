@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import opscope
 from opscope.core.advice.detectors.warm_up import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from tests import traces
 from tests.core.advice.timeline import US, a_range, launching, op, step, training
 
 NW4 = "kineto/resnet50_nw4_step_span1.pt.trace.json.gz"
@@ -56,8 +56,8 @@ def test_of_few_steps_none_is_judged():
 
 def test_real_traces(shared):
     """nw4's first step takes 181.6 ms, the median of the others is 126.3; nw0's six are within 10 %."""
-    (found,) = DETECTOR.find(opscope.load(shared / NW4))
+    (found,) = DETECTOR.find(traces.load(shared / NW4))
     assert found.time == 181_565_000 - 126_272_000
     for name in ("resnet50_nw0_step_span1.pt", "ddp_rank3of8_a100_stacks", "ddp_memory_v100"):
         path = shared / f"kineto/{name}{'.trace' if '.pt' in name else ''}.json.gz"
-        assert list(DETECTOR.find(opscope.load(path))) == []
+        assert list(DETECTOR.find(traces.load(path))) == []

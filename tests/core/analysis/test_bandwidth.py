@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.device.bandwidth import NO_BYTES, SOME_BYTES, bandwidth_curve
@@ -43,7 +43,6 @@ def test_a_copy_without_a_length_has_no_rate_of_its_own():
     assert profile.bandwidth_curve()["time"].to_list() == [0, 10]
 
 
-@settings(max_examples=40)
 @given(works(kinds=True))
 def test_the_curve_is_the_sum_of_the_rates_of_what_runs(work):
     curve = bandwidth_curve(traced(work)["memops"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.profile import Profile
@@ -160,7 +160,6 @@ def plainly(made: Made) -> dict[str, list[int]]:
     return found
 
 
-@settings(max_examples=60)
 @given(made=nests(), nodes=st.integers(1, 12))
 def test_paths_are_those_of_walking_and_every_bound_keeps_the_whole(trace_of, made, nodes):
     profile = Profile(trace_of(**made.tables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.host.cpu_utilization import FEW, NO_SAMPLES, OUTSIDE, Held
@@ -116,7 +116,6 @@ points = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(points, st.integers(-20, 400), st.integers(0, 300))
 def test_a_mean_is_that_of_the_nanoseconds_of_the_interval(steps, low, length):
     time = np.cumsum([gap for gap, _ in steps]).astype(np.int64)

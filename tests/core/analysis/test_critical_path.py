@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.critical.graph import (
@@ -478,7 +478,6 @@ def slow(graph: Graph, duration: np.ndarray, weight: np.ndarray, delay: np.ndarr
     return [reach(node) for node in range(len(graph))]
 
 
-@settings(max_examples=150)
 @given(traces())
 def test_the_pieces_cover_the_window_and_each_moment_once(trace):
     profile = Profile(trace)
@@ -490,7 +489,6 @@ def test_the_pieces_cover_the_window_and_each_moment_once(trace):
         assert profile.critical_totals(by)["time"].sum() == pieces["duration"].sum()
 
 
-@settings(max_examples=150)
 @given(traces(), st.data())
 def test_the_replay_is_the_longest_path(trace, data):
     graph = Profile(trace)._graph
@@ -524,7 +522,6 @@ def test_the_replay_is_the_longest_path(trace, data):
 
 
 @pytest.mark.parametrize("small", [0, 3, 1 << 30])
-@settings(max_examples=100)
 @given(trace=traces())
 def test_nodes_one_at_a_time_and_in_passes_give_the_same(small, trace):
     from opscope.core.analysis.critical import passes as module
@@ -548,7 +545,6 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
 @given(traces(), CHANGES, st.sampled_from([0.0, 0.5, 1.0]))
 def test_less_work_saves_no_more_than_is_removed_and_never_costs(trace, change, kernels):
     profile = Profile(trace)

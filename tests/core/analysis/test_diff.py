@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opscope.frames import FRAMES
 
@@ -22,6 +22,7 @@ from opscope.core.analysis.diff.tables import means
 from opscope.core.analysis.steps.step_times import OTHER, PARTS
 from opscope.profile import Profile
 from opscope.profile.difference import BY, difference_of
+from tests import traces
 from tests.slowed import slowed
 
 BAD, GOOD = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0, 4))
@@ -116,7 +117,6 @@ works = st.lists(
 )
 
 
-@settings(max_examples=20)
 @given(st.lists(works, min_size=1, max_size=3), st.lists(works, min_size=1, max_size=3))
 def test_the_tables_add_up_for_any_two_runs(one, other):
     a, b = (run(steps) for steps in (one, other))
@@ -381,7 +381,7 @@ def test_a_part_that_one_run_does_not_know_is_null_and_the_rest_adds_up(trace_of
 
 @pytest.fixture(scope="module")
 def loaders(shared):
-    return opscope.load(shared / BAD), opscope.load(shared / GOOD)
+    return traces.load(shared / BAD), traces.load(shared / GOOD)
 
 
 def test_the_data_loader_explains_what_four_workers_save(loaders):
@@ -418,7 +418,7 @@ def rows_of(profile: Profile, op: str) -> np.ndarray:
 
 @pytest.mark.parametrize("op", ["aten::mm", "aten::addmm", "nccl:all_reduce"])
 def test_a_planted_slowdown_is_found_first_and_one_within_the_noise_is_not_called(shared, op):
-    before = opscope.load(shared / "kineto/ddp_memory_v100.json.gz")
+    before = traces.load(shared / "kineto/ddp_memory_v100.json.gz")
     rows = rows_of(before, op)
     assert len(rows) > 5
     for factor, called in ((1.05, True), (1.005, False)):
@@ -433,7 +433,7 @@ def test_a_planted_slowdown_is_found_first_and_one_within_the_noise_is_not_calle
 
 
 def test_the_same_on_a_trace_of_sixty_two_iterations(shared):
-    before = opscope.load(shared / "rocm/rocprofv1_gfx1201_llamacpp")
+    before = traces.load(shared / "rocm/rocprofv1_gfx1201_llamacpp")
     kernels = before.kernels().with_row_index("row")
     name = kernels["name"].value_counts(sort=True)["name"][0]
     rows = kernels.filter(pl.col("name") == name)["row"].to_numpy()
@@ -453,7 +453,7 @@ FORMATS = (
 
 
 def test_every_format_compares_with_every_other(shared):
-    profiles = {name: opscope.load(shared / name) for name in FORMATS}
+    profiles = {name: traces.load(shared / name) for name in FORMATS}
     for one, a in profiles.items():
         for other, b in profiles.items():
             found = difference_of(a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -202,7 +202,6 @@ def laws(profile: Profile, some: list[Edit]) -> None:
     assert none_left["saving"] >= together["saving"]
 
 
-@settings(max_examples=150)
 @given(traces(), st.data())
 def test_the_laws_hold_on_made_traces(trace, data):
     profile = Profile(trace)

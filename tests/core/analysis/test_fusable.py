@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.device.fusable import POINTWISE, SHORT_ONES, fusable_kernels
@@ -121,7 +121,6 @@ def test_a_kernel_without_a_stream_is_in_no_chain():
     assert fusable_kernels(frame([]), NO_COPIES, None).is_empty()
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

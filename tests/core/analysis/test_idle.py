@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.device.idle import KINDS, NO_LAUNCHES, NOT_TIMED, SOME_LAUNCHES
@@ -129,7 +129,6 @@ def distinct(work: list[Ran]) -> list[Ran]:
     return list({(one.device, one.start): one for one in work}.values())
 
 
-@settings(max_examples=40)
 @given(works())
 def test_busy_and_idle_add_up_to_the_window_and_the_kinds_to_idle(work):
     work = distinct(work)
@@ -163,7 +162,6 @@ CALL = {
 }
 
 
-@settings(max_examples=40)
 @given(works(), st.lists(st.integers(-20, 90), min_size=2, max_size=5, unique=True))
 def test_the_kinds_of_each_step_add_up_to_its_time(work, edges):
     work, edges = distinct(work), sorted(edges)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.host.input_waits import (
@@ -184,7 +184,6 @@ def test_processes_are_apart(trace_of):
 intervals = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
 @given(intervals, st.lists(st.integers(1, 50), max_size=8), st.integers(0, 20))
 def test_the_waits_of_steps_and_of_none_add_up_to_all_that_any_loader_was_waited_for(
     spans, lengths, gap

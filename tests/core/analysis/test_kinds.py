@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opscope import load
 from opscope.core.perf import kinds
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from tests import traces
 
 TRACES = (
     "dlprof/nsys_profile.sqlite",
@@ -30,7 +30,7 @@ TRACES = (
 
 @pytest.mark.parametrize("name", TRACES)
 def test_kinds_add_up_to_the_device_s_time_and_few_are_other(shared, name):
-    profile = load(shared / name)
+    profile = traces.load(shared / name)
     whole = profile.summary()["device_time"].item()
     frame = profile.totals_by("kind")
     assert frame["device_time"].sum() == whole
@@ -55,7 +55,7 @@ def test_kinds_add_up_to_the_device_s_time_and_few_are_other(shared, name):
     ],
 )
 def test_the_kind_with_most_of_the_time(shared, name, kind, share):
-    first = load(shared / name).totals_by("kind").row(0, named=True)
+    first = traces.load(shared / name).totals_by("kind").row(0, named=True)
     assert (first["kind"], first["share"]) == (kind, pytest.approx(share, abs=0.001))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.device.queues import NO_LAUNCHES, SOME_LAUNCHES, queues
@@ -70,7 +70,6 @@ def test_a_launch_call_stalls_while_the_queue_is_full():
     assert row["full_time"] == 80
 
 
-@settings(max_examples=40)
 @given(works(kinds=True))
 def test_the_queue_is_what_was_launched_and_has_not_started(work):
     profile = profiled(work)
@@ -98,7 +97,6 @@ def test_the_queue_is_what_was_launched_and_has_not_started(work):
             assert row["median_queue"] == ordered[-(-len(inside) // 2) - 1]
 
 
-@settings(max_examples=40)
 @given(works(kinds=True), st.integers(1, 3))
 def test_stalled_time_is_the_calls_time_with_more_than_the_queue_holds(work, full):
     frame = queues(profiled(work)._device_work, full=full)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opscope.profile import Profile, load
+from opscope.profile import Profile
+from tests import traces
 
 
 def tensor(*shape):
@@ -87,7 +88,7 @@ def test_one_op_s_two_gradients_are_no_two_ops(flops):
 
 
 def test_the_backward_of_a_real_model_is_twice_its_forward(shared):
-    profile = load(shared / "nvprof" / "language_model.sqlite")
+    profile = traces.load(shared / "nvprof" / "language_model.sqlite")
     ops = profile.ops().with_columns(pl.col(pl.Categorical).cast(pl.String))
     products = ops.filter((pl.col("direction") == "backward") & pl.col("op").is_in(["mm", "bmm"]))
     assert len(products) == 26

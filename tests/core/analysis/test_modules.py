@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from opscope.profile import Profile
 from tests.core.analysis.made_nests import nests
@@ -155,7 +155,6 @@ def test_a_trace_in_which_nothing_ran_has_no_modules(trace_of):
     assert Profile(trace_of()).modules().is_empty()
 
 
-@settings(max_examples=60)
 @given(made=nests())
 def test_what_modules_took_themselves_adds_up_to_the_whole(trace_of, made):
     profile = Profile(trace_of(**made.tables))

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-import opscope
 from opscope.core.analysis.ops import op_totals, totals
-from opscope.core.analysis.ops.ops import op_index
+from tests import traces
 
 TEXTS = (*totals.SAME_OP, "reason")
 SUMS = ("calls", "kernels", "cpu_time", "self_time")
@@ -66,6 +65,6 @@ def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
 )
 def test_totals_by_numbers_are_those_by_texts(file, shared):
     """Totals that are asked for first describe one op of each number; those of sums describe one of each kind."""
-    profile = opscope.load(shared / file)
-    found = pl.concat(op_totals.pieces_of_ops(profile.of(op_index)))
-    assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile.of(op_index))))
+    profile = traces.load(shared / file)
+    found = pl.concat(op_totals.pieces_of_ops(profile._ops))
+    assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile._ops)))

@@ -6,7 +6,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from opscope.profile import Profile
 from tests.core.analysis.made_nests import nests
@@ -165,7 +165,6 @@ def test_op_analyse_refuses_what_is_no_name_no_device_and_not_there(trace_of):
         profile.op_analyse("Conv2D", 1)
 
 
-@settings(max_examples=40)
 @given(made=nests())
 def test_statistics_add_up_to_the_device_time(trace_of, made):
     profile = Profile(trace_of(**made.tables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from opscope.profile import Profile
 from tests.core.analysis.made_nests import Made, nests
@@ -180,7 +180,6 @@ def plainly(made: Made) -> dict[str, dict[str, int]]:
     return sums
 
 
-@settings(max_examples=60)
 @given(made=nests())
 def test_parts_add_up_to_wholes_and_totals_are_those_of_the_outermost(trace_of, made):
     profile = Profile(trace_of(**made.tables))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.device_traces import OP, Ran, profiled, works
 
@@ -32,7 +32,6 @@ def test_a_kernel_of_a_collectives_op_communicates_whatever_its_name():
     assert ran(profiled([Ran(20, 30, 5, name="MEMCPY")], ranges=ranges)) == {"communication": 10}
 
 
-@settings(max_examples=40)
 @given(works(kinds=True))
 def test_the_rows_of_a_device_add_up_to_its_busy_time(work):
     profile = profiled(work)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -18,6 +18,7 @@ from opscope.core.analysis.ops.totals import SAME_OP
 from opscope.core.tables import columns
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
+from tests.draws import dear
 
 FRAMES = ("kernels", "memops", "summary", "op_totals", "kernel_totals", "missing_costs")
 TEXTS = (
@@ -106,7 +107,7 @@ def assert_same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) ->
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
-    @settings(max_examples=12)  # each example writes two profiles
+    @dear  # each example writes two profiles
     @given(traces())
     def law(trace):
         whole = frames(Profile(trace))
@@ -128,7 +129,7 @@ def test_pieces_joined_are_the_whole_and_what_is_saved_is_what_was_there(size):
     law()
 
 
-@settings(max_examples=5)
+@dear
 @given(traces())
 def test_saving_keeps_no_sums_of_ops_that_nobody_asked_for(trace):
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from opscope.core.tables.trace import Trace
-from opscope.profile import Profile, load
+from opscope.profile import Profile
+from tests import traces
 
 #: What a kernel has in common with itself in the whole profile; ids of ops are kept too.
 SAME = [
@@ -272,7 +273,7 @@ FILES = [
 
 @pytest.mark.parametrize("file", FILES)
 def test_in_real_traces_the_steps_add_up_and_each_kernel_stays_as_it_is(shared, file) -> None:
-    whole = load(shared / file)
+    whole = traces.load(shared / file)
     kernels = whole.kernels()
     steps = sorted(kernels["step"].drop_nulls().unique())
     parts = [whole.select(steps=one).kernels() for one in steps]
@@ -284,7 +285,7 @@ def test_in_real_traces_the_steps_add_up_and_each_kernel_stays_as_it_is(shared, 
 
 @pytest.mark.parametrize("file", FILES[:2])
 def test_in_real_traces_a_user_range_keeps_each_kernel_as_it_is(shared, file) -> None:
-    whole = load(shared / file)
+    whole = traces.load(shared / file)
     part = whole.select(range="## backward ##").kernels()
     assert len(part) > 500
     key = ["process", "stream", "start", "end", "correlation"]

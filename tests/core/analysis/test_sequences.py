@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.device.sequences import JOINT, apart
@@ -76,7 +76,6 @@ def test_no_kernels_no_sequences():
     assert profiled(running("abcdef")).sequences().is_empty()
 
 
-@settings(max_examples=40)
 @given(st.text("abc", max_size=40), st.integers(2, 6))
 def test_sequences_are_disjoint_and_repeated_and_no_pair_that_repeats_is_missed(text, longest):
     profile = profiled(running(text))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW
@@ -262,7 +262,6 @@ ops = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(ops, st.lists(st.integers(0, 200), min_size=2, max_size=5, unique=True))
 def test_the_phases_and_what_is_outside_add_up_to_each_step(trace_of, made, bounds):
     bounds = sorted(bounds)
@@ -452,7 +451,6 @@ def test_few_steps_are_not_judged_and_a_little_longer_is_not_slow(trace_of):
     assert not jitter.steps()["slow"].any(), "with a MAD of 0 every difference would be an outlier"
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(1, 1000), min_size=5, max_size=30))
 def test_what_is_slow_is_above_the_median_and_few(trace_of, lengths):
     profile = profile_of(trace_of, training(lengths=dict(enumerate(lengths)), many=len(lengths)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.ops.exchanges import exchange_pieces
@@ -88,7 +88,6 @@ times = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(times, st.booleans())
 def test_waiting_and_transfer_add_up_to_the_time_in_collectives(trace_of, made, grouped):
     rows, whole, least = [], 0, 0

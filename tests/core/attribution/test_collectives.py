@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import opscope
 from opscope.profile import Profile
+from tests import traces
 
 
 def nccl(start: int, name: str, process: int = 0, **payload: object) -> dict:
@@ -103,7 +103,7 @@ def test_kineto_s_fields_of_the_kernel(shared: Path):
         for event in events
         if event.get("cat") == "kernel" and "Collective name" in event["args"]
     )
-    kernels = opscope.load(path).kernels().filter(pl.col("op_type") == "communication")
+    kernels = traces.load(path).kernels().filter(pl.col("op_type") == "communication")
     read = pl.col("params").cast(pl.String)
     ours = kernels.select(
         name=read.str.extract(r"collective=['\"]?(\w+)"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-import opscope
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution import enclosing
 from opscope.core.attribution.attribute import attribute
+from tests import traces
 
 
 def rng(text: str, start: int, end: int, **more: object) -> dict:
@@ -176,7 +176,7 @@ def test_the_frames_of_nested_ranges_are_not_repeated(outer, inner, both):
 
 
 def test_no_source_of_a_real_trace_of_markers_repeats_itself(shared):
-    found = opscope.load(shared / "nvprof/language_model.sqlite").ops()["source"].drop_nulls()
+    found = traces.load(shared / "nvprof/language_model.sqlite").ops()["source"].drop_nulls()
     frames = found.unique().str.split(" < ")
     assert len(frames)
     assert (frames.list.n_unique() == frames.list.len()).all()

@@ -7,12 +7,12 @@ from itertools import count
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope import load
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from tests import traces
 
 FORWARD, BACKWARD, UPDATE = "f", "b", "o"
 _CATEGORIES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "optimizer", "-": "forward"}
@@ -181,7 +181,6 @@ def test_where_functions_do_not_tell_there_are_none(trace_of, runs):
     assert found(trace_of(ranges=compiled(runs))).is_empty()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     body=st.lists(st.sampled_from("abcde"), min_size=1, max_size=8),
     updates=st.integers(1, 4),
@@ -220,7 +219,7 @@ def test_what_the_optimizer_ends_is_found_whatever_a_step_holds(body, updates, m
 )  # fmt: skip
 def test_the_steps_of_real_traces_are_found_when_they_are_hidden(shared, name, many):
     """Each found step is nine tenths of a true one, so none is false; fewer than three are none."""
-    trace = load(shared / f"kineto/{name}.json.gz").trace
+    trace = traces.load(shared / f"kineto/{name}.json.gz").trace
     is_step = (trace["ranges"]["category"] == "step").fill_null(False)
     told = trace["ranges"].filter(is_step).sort("start")
     assert len(told) == many
@@ -238,7 +237,7 @@ def test_the_steps_of_real_traces_are_found_when_they_are_hidden(shared, name, m
      "nsys/fsdp_h100x2_2026.sqlite", "nvprof/language_model.sqlite"],
 )  # fmt: skip
 def test_real_traces_of_one_iteration_or_of_none_have_no_steps(shared, name):
-    assert found(load(shared / name).trace).is_empty()
+    assert found(traces.load(shared / name).trace).is_empty()
 
 
 def graph_run(nodes: list[str], times: int) -> list[dict]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.attribution.attribute import attribute
@@ -164,7 +164,6 @@ def test_what_launched_it_stands_aside_unless_it_is_the_same_op(trace_of):
 KEY = st.sampled_from([None, "jit_step(1)/dot.1", "jit_step(1)/gone.9", "net/Mul:Mul"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), KEY, st.integers(0, 50), st.none() | st.integers(0, 4),

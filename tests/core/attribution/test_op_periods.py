@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from opscope.core.attribution import op_periods
@@ -33,7 +33,6 @@ STEP = [1, 2, 3, 2, 4]
     before=st.integers(0, 20),
     after=st.integers(0, 5),
 )
-@settings(max_examples=200, deadline=None)
 def test_a_sequence_that_repeats_is_found_after_whatever_warms_up(body, many, before, after):
     assume(any(body.count(one) == 1 for one in body))  # what occurs once in each
     assume(len(body) * many >= 2 * (before + after))
@@ -46,7 +45,6 @@ def test_a_sequence_that_repeats_is_found_after_whatever_warms_up(body, many, be
 
 
 @given(st.integers(0, 10_000), st.integers(5, 40), st.integers(60, 400))
-@settings(max_examples=200, deadline=None)
 def test_a_random_sequence_does_not_repeat(seed, kinds, length):
     sequence = np.random.default_rng(seed).integers(0, kinds, length)
     assert found(sequence) == op_periods.NOT_PERIODIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.ops.op_frame import ops_frame
@@ -330,7 +330,6 @@ def test_an_operation_of_xla_has_the_path_and_the_forward_op_of_its_node(trace_o
     assert [row["forward_op_id"] for row in found] == [None, ids[0], None, ids[2]]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(st.booleans(), max_size=30))
 def test_runs_of_a_gradient_go_back_over_those_of_its_function(trace_of, calls):
     """Against a stack: a run differentiates the latest that is not differentiated yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.cupti import kinds, layouts, walk
@@ -74,7 +74,6 @@ def sequences(draw):
 
 
 @given(sequences())
-@settings(deadline=None)
 def test_all_records_are_found_in_order_whatever_their_kinds_and_values(made):
     layout, order, content = made
     found = same(content, layout)
@@ -83,7 +82,6 @@ def test_all_records_are_found_in_order_whatever_their_kinds_and_values(made):
 
 
 @given(sequences(), st.integers(0, 1 << 20), st.binary(max_size=400))
-@settings(deadline=None)
 def test_what_is_cut_or_overwritten_ends_the_walk_at_the_same_record(made, place, damage):
     layout, _, content = made
     place = place % (len(content) + 1)
@@ -93,7 +91,6 @@ def test_what_is_cut_or_overwritten_ends_the_walk_at_the_same_record(made, place
 
 
 @given(st.binary(max_size=3000), st.sampled_from(VERSIONS))
-@settings(deadline=None)
 def test_any_bytes_are_walked_to_an_end(content, version):
     found = same(content, layout_of(version))
     assert 0 <= found.unread <= len(content)

@@ -6,11 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.dialects import demangle
 from opscope.core.dialects.demangle import LONGEST, all_demangled, demangled
+from tests.draws import dear
 
 pytestmark = pytest.mark.skipif(demangle._library() is None, reason="no libstdc++ here")
 NORM = (
@@ -49,7 +50,7 @@ def test_a_symbol_whose_name_doubles_with_every_ten_bytes_stays_a_symbol(times):
 
 
 @given(st.integers(0, 30))
-@settings(max_examples=8, deadline=None)
+@dear
 def test_no_name_is_longer_than_a_trace_can_bear(times):
     found = demangled(doubling(times))
     assert len(found) <= LONGEST
@@ -98,7 +99,6 @@ def test_a_short_name_is_read_here_and_in_a_child_alike(times):
 
 
 @given(st.text(st.sampled_from("ISTLEPKRNDsp_0123aiv"), max_size=40))
-@settings(max_examples=60, deadline=None)
 def test_any_text_that_begins_as_a_symbol_does_is_read_or_left(text):
     symbol = f"_Z1f{text}"
     if demangle._stays_small(symbol):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope import load
 from opscope.core.analysis.steps.key_ops import stop_times
 from opscope.core.attribution.attribute import attribute
 from opscope.core.dlprof.iterations import BadIterationRange, assign, iterations
 from opscope.core.schema import UNCLOSED
+from tests import traces
 
 
 def ops(texts: list[str], process: int = 0, thread: int = 1, shift: int = 0) -> list[dict]:
@@ -125,7 +125,7 @@ def test_an_event_belongs_to_the_iteration_in_which_it_begins(trace_of):
 
 @pytest.mark.parametrize("name", ["nsys_profile.sqlite", "dlprof_dldb.sqlite"])
 def test_a_profile_of_dlprofs_has_the_iteration_of_its_summary(shared, name):
-    attribution = load(shared / "dlprof" / name).attribution
+    attribution = traces.load(shared / "dlprof" / name).attribution
     made = iterations(attribution.trace, attribution)
     with open(shared / "dlprof/dlprof_summary.csv", newline="") as text:
         told = {row[0]: row[1] for row in csv.reader(text) if len(row) == 2}

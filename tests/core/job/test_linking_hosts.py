@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.group_specs import format_ranks, rank_at
@@ -83,7 +83,6 @@ def right(found, true):
 seeds = st.integers(0, 1 << 30)
 
 
-@settings(max_examples=30)
 @given(seeds, st.integers(2, 7), st.sampled_from(["all", "chain", "messages", "both"]))
 def test_planted_clocks_are_found_within_their_error(seed, many, shape):
     random = np.random.default_rng(seed)
@@ -103,7 +102,6 @@ def test_planted_clocks_are_found_within_their_error(seed, many, shape):
         assert methods == {BY_MESSAGES}
 
 
-@settings(max_examples=20)
 @given(seeds, st.permutations(range(1, 6)))
 def test_the_order_of_the_hosts_does_not_matter(seed, order):
     """Numbered anew, and in rows of another order, each host has the same clock, to the last nanosecond."""
@@ -176,7 +174,6 @@ def test_sibling_groups_of_one_name_link_only_those_that_met():
     right(found, [one for one in true if one[0] == 1][:15])
 
 
-@settings(max_examples=25)
 @given(seeds, st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_many_pairs_at_once_are_what_each_is_alone(seed, sizes):
     random = np.random.default_rng(seed)
@@ -214,7 +211,6 @@ def plain_shift(first, first_end, other, other_end, same_clock):
     return 0 if 0 < (first[:both] != other[:both]).sum() < abs(shift) else shift
 
 
-@settings(max_examples=60)
 @given(
     seeds, st.integers(2, 40), st.integers(0, 5), st.integers(1, 3), st.booleans(),
     st.sampled_from([1.0, 100.0, 3000.0]), st.booleans(),

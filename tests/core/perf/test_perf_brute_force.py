@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
@@ -66,7 +66,6 @@ def windows_of(draw, rank):
     out_per_group=st.integers(1, 2),
     groups=st.integers(1, 3),
 )
-@settings(max_examples=60)
 def test_convolution(window, n, per_group, out_per_group, groups):
     spatial, kernel, stride, padding, dilation = window
     channels, outs = per_group * groups, out_per_group * groups
@@ -106,7 +105,6 @@ def test_convolution(window, n, per_group, out_per_group, groups):
     window=st.integers(1, 2).flatmap(windows_of), extra=st.integers(0, 1), n=st.integers(1, 2),
     per_group=st.integers(1, 2), out_per_group=st.integers(1, 2), groups=st.integers(1, 3),
 )  # fmt: skip
-@settings(max_examples=60)
 def test_transposed_convolution(window, extra, n, per_group, out_per_group, groups):
     """Each input element meets each weight of its channel once, whatever falls off the edge; which
     results there are is where the windows land."""
@@ -207,7 +205,6 @@ def test_attention(b, kv, ratio, n, d, causal):
 
 
 @given(window=windows_of(2), planes=SMALL)
-@settings(max_examples=50)
 def test_pooling(window, planes):
     spatial, kernel, stride, _, _ = window
     padding, dilation = [min(1, k // 2) for k in kernel], [1, 1]

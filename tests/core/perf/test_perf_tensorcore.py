@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.ops.devices import trace_target
 from opscope.core.perf import entries, tensorcore
 from opscope.core.perf.devices.kernel_names import (
     fast_algorithm,
@@ -19,11 +19,10 @@ from opscope.core.perf.devices.kernel_names import (
     verdict,
     which_use_tensor_cores,
 )
-from opscope.core.perf.devices.of_trace import trace_target
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
-from opscope.profile import load
+from tests import traces
 
 HERE = Path(__file__).parent
 
@@ -139,8 +138,8 @@ def test_every_matrix_op_as_dlprof_has_it(shared):
     with (shared / "dlprof" / "dlprof_tensor_core.csv").open(newline="") as file:
         next(file)
         theirs = list(csv.DictReader(file))
-    profile = load(shared / "dlprof" / "nsys_profile.sqlite")
-    costs, launched = profile.of(op_index).costs, profile.attribution.kernels
+    profile = traces.load(shared / "dlprof" / "nsys_profile.sqlite")
+    costs, launched = profile._ops.costs, profile.attribution.kernels
     # DLProf's op is the marker, ours the op inside it that launched: they meet in the op that counts
     counting = pl.Series("counting", costs.cost_owners(launched.op.astype("int64")))
     ours = profile.kernels().with_columns(counting).filter(pl.col("tc_eligible"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
@@ -49,7 +49,6 @@ SHAPES = st.tuples(
 
 
 @given(shape=SHAPES, others=st.lists(ARGS, max_size=4).map(tuple), part=st.integers(0, 149))
-@settings(max_examples=300, deadline=None)
 def test_no_call_breaks_a_model(shape, others, part):
     """Each drawn call is put to one in 150 of all names, so that most names meet a few."""
     for name in NAMES[part::150]:

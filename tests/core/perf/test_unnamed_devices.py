@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from opscope.core.perf.devices.unnamed import UNNAMED, UnknownDevice, name_devices
-from opscope.profile import Profile, load
+from opscope.profile import Profile
+from tests import traces
 
 
 def test_only_devices_without_a_name(trace_of):
@@ -33,7 +34,7 @@ def test_a_name_that_is_none(trace_of):
 
 def test_the_fsdp_trace_names_no_device(shared):
     path = shared / "nsys/fsdp_h100x2_2026.sqlite"
-    before, after = load(path), load(path, gpu="H100 SXM")
+    before, after = traces.load(path), traces.load(path, gpu="H100 SXM")
     assert before.trace["devices"]["name"].null_count() == 2
     assert before.notes().filter(pl.col("what").str.starts_with(UNNAMED)).height == 1
     assert after.trace["devices"]["name"].to_list() == ["H100 SXM"] * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.tables import columns, mapped
@@ -13,7 +13,6 @@ from opscope.core.tables.intervals import in_order
 from opscope.core.tables.mapped import Mapped
 
 TIMES = st.lists(st.integers(0, 40), max_size=60)
-here = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @pytest.fixture
@@ -21,7 +20,6 @@ def small(monkeypatch):
     monkeypatch.setattr(mapped, "LEAST", 1)
 
 
-@here
 @given(times=TIMES | TIMES.map(sorted), piece=st.integers(1, 9), files=st.booleans())
 def test_in_order(small, tmp_path, times, piece, files):
     start = np.array(times, np.int64)
@@ -32,7 +30,6 @@ def test_in_order(small, tmp_path, times, piece, files):
     assert found.tolist() == rows[np.argsort(start[rows], kind="stable")].tolist()
 
 
-@here
 @given(
     ids=st.lists(st.integers(-3, 9) | st.integers(0, 10**9), min_size=1), piece=st.integers(1, 9)
 )

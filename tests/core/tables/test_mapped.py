@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_series_equal
 
@@ -13,7 +13,6 @@ from opscope.core.tables import mapped
 from opscope.core.tables.mapped import Mapped, is_mapped, let_go
 
 NUMBERS = (pl.Int8, pl.Int32, pl.Int64, pl.UInt8, pl.UInt32, pl.Float64)
-here = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @pytest.fixture
@@ -23,7 +22,6 @@ def short(monkeypatch):
     monkeypatch.setattr(mapped, "_AT_ONCE", 24)
 
 
-@here
 @given(values=st.lists(st.integers(0, 100), min_size=1), kind=st.sampled_from(NUMBERS))
 def test_a_column_of_numbers_is_equal_and_no_file_has_a_name(short, tmp_path, values, kind):
     column = pl.Series("some", values, kind)
@@ -35,7 +33,6 @@ def test_a_column_of_numbers_is_equal_and_no_file_has_a_name(short, tmp_path, va
     assert not list(tmp_path.iterdir())
 
 
-@here
 @given(parts=st.lists(st.lists(st.sampled_from(["a", "b", "", "é"]), min_size=1), min_size=1))
 def test_a_column_of_categories_in_pieces_is_equal(short, tmp_path, parts):
     column = pl.concat([pl.Series("some", part, pl.Categorical) for part in parts], rechunk=False)
@@ -47,7 +44,6 @@ def test_a_column_of_categories_in_pieces_is_equal(short, tmp_path, parts):
     assert made.gather([len(column) - 1]).to_list() == column[-1:].to_list()
 
 
-@here
 @given(
     values=st.lists(
         st.integers(-(2**62), 2**62) | st.none(),
@@ -143,7 +139,6 @@ def test_no_array_is_mapped_that_the_disk_has_no_room_for(short, tmp_path, monke
         Mapped(tmp_path).zeros(9, np.int64)
 
 
-@here
 @given(
     values=st.lists(st.sampled_from(["a", "b", "é"]) | st.none(), min_size=1),
     text=st.booleans(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.tables import columns, mapped
@@ -21,7 +21,6 @@ def short(monkeypatch):
     monkeypatch.setattr(columns, "PIECE", 4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(values=VALUES, only=st.booleans(), piece=st.integers(1, 9), more=st.integers(0, 3))
 def test_all_ways_tell_the_same(short, tmp_path, values, only, piece, more):
     column = pl.Series("seq", [None] * len(values) if only else values, pl.Int64)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.tables.trace import Trace
@@ -65,7 +65,6 @@ def launch(t: int = 1000) -> list[dict]:
 # ------------------------------------------------------------------------------------- times
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -127,7 +126,6 @@ def test_a_negative_duration_is_none(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- drift
 
 
-@settings(max_examples=60)
 @given(
     old=st.booleans(),
     compact=st.booleans(),

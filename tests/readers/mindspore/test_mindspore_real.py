@@ -13,6 +13,7 @@ import pytest
 
 import opscope
 from opscope.errors import BadInput
+from tests import traces
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def durations(frame: pl.DataFrame) -> int:
 def test_every_execution_of_the_timeline_is_a_kernel_of_its_op(files: Path):
     folder = files / "mindinsight_run2_ascend910"
     summary = json.loads((folder / "ascend_timeline_summary_1.json").read_bytes())
-    profile = opscope.load(folder)
+    profile = traces.load(folder)
     kernels = profile.kernels()
     assert len(kernels) == summary["op_exe_times"] == 112
     assert kernels["stream"].n_unique() == summary["num_of_streams"] == 2
@@ -59,7 +60,7 @@ def test_totals_of_types_and_of_ops_are_those_stated(files: Path):
     folder = files / "mindinsight_run2_ascend910"
     types = rows(folder / "aicore_intermediate_1_type.csv")
     for name in ("aicore_intermediate_1_type.csv", "aicore_intermediate_1_detail.csv"):
-        profile = opscope.load(folder / name)
+        profile = traces.load(folder / name)
         kernels = profile.kernels()
         assert kernels["duration"].sum() == 23_088_095  # ns; the file states ms of six digits
         assert len(kernels) == 105
@@ -74,7 +75,7 @@ def test_totals_of_types_and_of_ops_are_those_stated(files: Path):
 
 def test_tensors_of_an_op_are_those_of_the_framework_file(files: Path):
     folder = files / "mindinsight_run2_ascend910"
-    kernels = opscope.load(folder).kernels()
+    kernels = traces.load(folder).kernels()
     one = kernels.filter(kernels["name"] == "AssignAdd-op142").row(0, named=True)
     assert (one["inputs"], one["outputs"], one["dtypes"]) == ("u8[1], u8[1]", "u8[1]", "u8")
     # NC1HWC0 has 16 channels for 3: what is not known is not multiplied
@@ -99,7 +100,7 @@ def test_tensors_of_an_op_are_those_of_the_framework_file(files: Path):
 
 def test_steps_and_ops_are_on_one_clock(files: Path, tmp_path: Path):
     folder = files / "mindinsight_run2_ascend910"
-    kernels = opscope.load(folder).kernels()
+    kernels = traces.load(folder).kernels()
     inside = kernels.filter(pl.col("step") == 1)
     step = rows(folder / "step_trace_raw_1_detail_time.csv")[0]
     start, end = (int(step[f"{name}_point"]) / 1e5 for name in ("start", "end"))  # 10 ns → ms
@@ -131,7 +132,7 @@ def test_every_task_is_a_kernel_a_copy_or_a_synchronisation(files: Path):
     tasks = slices(folder / "task_time_0_2_1.json")
     assert len(tasks) == 490
     for name in ("msprof_0_2_1.json", "task_time_0_2_1.json", ""):
-        trace = opscope.load(folder / name).trace
+        trace = traces.load(folder / name).trace
         have = [trace[table] for table in ("kernels", "memops", "syncs")]
         assert sum(len(one) for one in have) == 490, name
         assert sum(durations(one) for one in have) == sum(round(one["dur"] * 1000) for one in tasks)
@@ -148,7 +149,7 @@ def test_tasks_of_a_collective_have_its_op(files: Path):
     assert len(planes) == 338 - 1  # and the collective as a whole
     moved = [one for one in planes if not one["name"].lower().startswith("notify")]
     for name in ("msprof_0_2_1.json", "hccl_0_2_1.json"):
-        profile = opscope.load(folder / name)
+        profile = traces.load(folder / name)
         kernels = profile.kernels()
         theirs = kernels.filter(pl.col("op") == "AllReduce")
         assert len(theirs) == len(moved), name
@@ -162,7 +163,7 @@ def test_iterations_are_steps(files: Path):
     stated = [
         one for one in slices(folder / "step_trace_0_2_1.json") if one["cat"] == "Iteration Time"
     ]
-    profile = opscope.load(folder)
+    profile = traces.load(folder)
     steps = profile.trace["ranges"].filter(pl.col("category").cast(pl.String) == "step")
     assert steps["text"].cast(pl.String).to_list() == [
         one["name"].replace("Iteration", "step") for one in stated
@@ -171,7 +172,7 @@ def test_iterations_are_steps(files: Path):
     assert profile.summary()["steps"].item() == 10
     assert set(profile.kernels()["step"]) == {1}  # the timeline is of one iteration
     assert profile.trace["devices"]["name"].to_list() == ["Ascend NPU (32 AI cores)"]
-    alone = opscope.load(folder / "step_trace_0_2_1.json")
+    alone = traces.load(folder / "step_trace_0_2_1.json")
     assert not alone.cpu_only
 
 
@@ -180,7 +181,7 @@ def test_iterations_are_steps(files: Path):
 
 def test_ranks_of_a_cluster_are_processes_with_their_steps_and_collectives(files: Path):
     folder = files / "mindinsight_cluster"
-    profile = opscope.load(folder)
+    profile = traces.load(folder)
     assert profile.trace["processes"]["rank"].to_list() == [0, 2]
     for process, rank in enumerate((0, 2)):
         stated = [
@@ -205,7 +206,7 @@ def test_ranks_of_a_cluster_are_processes_with_their_steps_and_collectives(files
 def test_durations_of_dynamic_shapes_are_those_stated(files: Path):
     path = files / "mindinsight_profiler_misc" / "dynamic_shape_info_0.json"
     stated = json.loads(path.read_bytes())["operator"]
-    kernels = opscope.load(path).kernels()
+    kernels = traces.load(path).kernels()
     by_step = dict(kernels.group_by("step").agg(pl.col("duration").sum()).iter_rows())
     assert by_step == {
         int(n): sum(round(one["dur"] * 1000) for one in ops) for n, ops in stated.items()
@@ -215,7 +216,7 @@ def test_durations_of_dynamic_shapes_are_those_stated(files: Path):
 
 
 def test_a_gpu_s_kernel_has_its_op_grid_and_block(files: Path):
-    profile = opscope.load(files / "mindinsight_profiler_misc" / "gpu_timeline_display_0.json")
+    profile = traces.load(files / "mindinsight_profiler_misc" / "gpu_timeline_display_0.json")
     one = profile.kernels().row(0, named=True)
     assert (one["op"], one["direction"], one["grid"], one["block"], one["stream"]) == (
         "ApplyMomentum", "optimizer", "8,1,1", "1024,1,1", 17
@@ -233,7 +234,7 @@ def test_every_file_is_read_or_refused_in_one_line_that_says_what_to_open(files:
         if path.is_dir() or path.suffix == ".0":
             continue
         try:
-            opscope.load(path)
+            traces.load(path)
             read.append(path.name)
         except BadInput as error:
             refused.append(str(error))

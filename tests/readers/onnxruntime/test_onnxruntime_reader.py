@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,7 @@ import opscope
 from opscope.readers import BadInput, format_of
 from opscope.readers import open as open_trace
 from opscope.readers.onnxruntime import events
-from tests.script import ROOT
+from tests.command import opscope as command
 
 PROFILES = Path(__file__).parent / "profiles"
 REAL = sorted(PROFILES.glob("*.json"))
@@ -438,10 +437,7 @@ def test_a_model_beside_another_format_is_refused(tmp_path):
 def test_the_command_takes_a_model_and_fails_in_one_line(tmp_path):
     path = written(tmp_path, [run(0, 100), node("a", 5, 50)])
     for name in ("report", "ops", "kernels", "doctor"):
-        done = subprocess.run(
-            [sys.executable, "-m", "opscope", name, str(path), "--model", str(tmp_path / "none.onnx")],
-            capture_output=True, text=True, check=False, cwd=ROOT,
-        )  # fmt: skip
+        done = command(name, path, "--model", tmp_path / "none.onnx")
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
         assert "none.onnx" in done.stderr

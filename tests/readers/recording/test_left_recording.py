@@ -19,12 +19,12 @@ from opscope.core.capture import session
 from opscope.readers import format_of
 from opscope.readers.errors import BadInput
 from opscope.readers.recording import process_part
+from tests.draws import EXAMPLES
 
 ODD = (
     None, True, -1, 0, 2**31, 2**62, 2**63 - 1, -(2**63), 2**64, 10**30, 0.5, 1e308, float("nan"),
     float("inf"), "", "-1", "9" * 40, "x" * 5000, "\x00", "\ud800", [], [[]], [1, "a", None], {},
 )  # fmt: skip
-SEEDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_stranger_s_recording_is_read_or_refused(name, copy):
     part = recording_folder.parts(copy)[0]
     whole = (part / name).read_bytes()
     dice = random.Random(name)
-    for _ in range(SEEDS):
+    for _ in range(EXAMPLES):
         if name.endswith(".bin"):
             data = bytearray(whole)
             at = 8 * dice.randrange(len(data) // 8)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -332,7 +332,6 @@ def test_bytes_that_are_no_buffer_are_counted(tmp_path):
 @given(
     st.lists(st.binary(max_size=20), min_size=3, max_size=9), st.sampled_from([64, 1000, 1 << 24])
 )
-@settings(deadline=None, max_examples=40)
 def test_pieces_of_the_file_that_are_read_at_once_change_nothing(tmp_path_factory, rests, size):
     """Buffers with a rest of any length, after which the next ones lie at odd places."""
     contents = [
@@ -380,7 +379,6 @@ def test_facts_that_cannot_be_read_are_refused_in_one_line(tmp_path, line, said)
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
 def test_damage_is_refused_or_counted_and_never_fails(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("part")
     whole = [

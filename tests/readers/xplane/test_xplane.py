@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -24,6 +24,7 @@ from opscope.readers.xplane import reader as xplane
 from opscope.readers.xplane import space as xplane_space
 from opscope.readers.xplane import viewer_json
 from opscope.readers.xplane.wire import entries, passes, texts
+from tests.draws import dear
 from tests.readers.protobuf import (
     damaged,
     encoded,
@@ -307,7 +308,6 @@ def test_arbitrary_bytes_are_refused_in_words(tmp_path_factory, data):
         xplane.read(path)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 10**6))
 def test_damaged_files_are_read_or_refused(tmp_path_factory, place, byte, cut):
     data = bytearray(made())
@@ -335,7 +335,6 @@ def test_a_message_taken_apart_is_put_together_again():
     assert encoded(tree(made())) == made()
 
 
-@settings(max_examples=60)
 @given(DAMAGE)
 def test_well_formed_nonsense_is_read_or_refused(tmp_path_factory, damage):
     """Every length right, and any field missing, twice, of another kind or of any size."""
@@ -349,7 +348,7 @@ def test_well_formed_nonsense_is_read_or_refused(tmp_path_factory, damage):
             frame()
 
 
-@settings(max_examples=8)
+@dear
 @given(st.integers(0, 10**7), st.integers(0, 255))
 def test_damage_to_the_real_file_is_read_or_refused(shared, tmp_path_factory, place, byte):
     data = bytearray((shared / "xplane" / "jax_conv_mi300.xplane.pb").read_bytes())
@@ -468,7 +467,6 @@ def test_the_viewers_json_damaged_is_refused(tmp_path, cut):
         readers.open(write(tmp_path, viewer()[:cut], "machine.trace.json"))
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3))
 def test_the_viewers_json_with_any_bytes_in_it_is_read_or_refused(tmp_path_factory, place, junk):
     data = bytearray(viewer())

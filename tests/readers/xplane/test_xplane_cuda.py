@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
@@ -380,7 +380,6 @@ KERNELS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(KERNELS)
 def test_every_kernel_is_read_as_it_was_written(tmp_path_factory, kernels):
     made = Cupti(H200, H200)
@@ -425,7 +424,6 @@ DAMAGE = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(DAMAGE)
 def test_well_formed_nonsense_is_read_or_refused(tmp_path_factory, damage):
     nodes = tree(everything())
