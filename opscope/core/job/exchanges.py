@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.communication import HOST_BACKENDS
+from opscope.core.communication import HOST_BACKENDS, TORCH
 from opscope.core.group_specs import rank_at
 from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import buffer_bytes, collective
@@ -29,13 +29,7 @@ POINT_TO_POINT: Final = ("send", "recv")
 #: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
 _BACKENDS: Final = tuple(f"{backend}:" for backend in HOST_BACKENDS)
-_RETURNING: Final = (
-    "c10d::",
-    "_c10d_functional::",
-    "c10d_functional::",
-    "_dtensor::",
-    "record_param",
-)
+_RETURNING: Final = (*TORCH, "record_param")
 _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
 _REDUCTIONS: Final = frozenset(
     ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -250,7 +244,10 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     named = call.param("Collective name", call.param("collective", call.name))
     kind = None if "wait" in call.name or "Group" in call.name else collective(str(named))
     group = next((value for key in _GROUP_KEYS if (value := call.param(key)) is not None), None)
-    size = next((v for key in ("ranks", "Group size") if type(v := call.param(key)) is int), None)
+    size = next(
+        (v for key in ("ranks", "Group size", "group_size") if type(v := call.param(key)) is int),
+        None,
+    )
     declared = call.param("dtype")
     tensors = [one for one in call.input_leaves() if one is not None]
     dtype = declared if isinstance(declared, str) else tensors[0].dtype if tensors else None
@@ -321,7 +318,10 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 
 
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
-    """Return the outermost calls of processes without kernels of collectives, with the backend's times."""
+    """Return the outermost calls of processes without kernels of collectives, with the backend's times.
+
+    Of a process that recorded no call, each run of the backend is a row.
+    """
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
     is_call = calls.is_call[reading] & attribution.is_op & here
@@ -329,25 +329,36 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     outer = attribution.climb(attribution.parent[rows].astype(np.int64), is_call)
     rows = rows[outer == NONE]
     blocks = pl.Series(calls.blocks[reading[rows]])
-    frame: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
-        "process",
-        pl.col("start").alias("called"),
-        *calls.columns(reading[rows]),
-        pl.Series("op", rows.astype(np.int64)),
-        *_identity(ranges["attrs"].gather(rows)),
-        *(pl.when(blocks).then(name).alias(name) for name in ("start", "end")),
+    frame = _described(attribution, calls, rows).with_columns(
+        pl.when(blocks).then(name).alias(name) for name in ("start", "end")
     )
     spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
     if not len(spans):
         return frame.select(*SCHEMA, "place")
-    ran = ranges[spans].select("process", "start", "end").sort("process", "start")
+    ran = _described(attribution, calls, spans).sort("process", "start")
     alone = pl.Series(calls.is_pair[reading[rows]]) | blocks
-    parts = [frame.filter(alone)]
+    uncalled = ran.join(frame, on="process", how="anti", nulls_equal=True)
+    parts = [frame.filter(alone), uncalled]
     for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
         part = part.sort("called")
         parts.append(_ran(part, ran.filter(pl.col("process") == process)))
     made: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
     return made
+
+
+def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFrame:
+    """Return what the ranges ``rows`` say of the collective that each is, with their times."""
+    ranges, reading = attribution.trace["ranges"], attribution.meaning.reading[rows]
+    described: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
+        "process",
+        pl.col("start").alias("called"),
+        "start",
+        "end",
+        *calls.columns(reading),
+        pl.Series("op", rows.astype(np.int64)),
+        *_identity(ranges["attrs"].gather(rows)),
+    )
+    return described
 
 
 def _timed(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
