@@ -50,7 +50,10 @@ _WORDS: Final = (
     (re.compile(r"gather", re.I), "gather"),
     (re.compile(r"reduce", re.I), "reduce"),
     # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
-    (re.compile(r"(?:\bep|deep_ep|pplx|A2A|a2a|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"), "all_to_all"),
+    (
+        re.compile(r"(?:\bep|deep_ep|pplx|A2A|a2a|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"),
+        "all_to_all",
+    ),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
     (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),
 )
