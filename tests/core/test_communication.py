@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.communication import HLO, is_kernel, is_node, is_op
+from opscope.core.dialects import Reading, hlo
 from opscope.core.job.exchanges import communicating
 from opscope.core.perf import kinds
 from opscope.core.perf.devices.kernel_names import own_name, uses_tensor_cores
 from opscope.core.perf.ops.communication import collective
 from opscope.core.perf.registry import entries
+from opscope.core.schema import OpCall
 from opscope.profile import Profile
 
 #: Kernels by library → the kind of collective that the name says, None for those that it does not say.
@@ -168,6 +170,13 @@ def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
 )
 def test_ops_by_name(name, expected):
     assert is_op(name) is expected
+
+
+def test_a_collective_has_the_direction_communication_whatever_tells_it():
+    path = ("op_name", "jit(f)/transpose(jvp(net))/psum")
+    assert hlo.reading(OpCall("hlo::all-reduce", params=(path,))).direction == "communication"
+    assert hlo.reading(OpCall("hlo::dot", params=(path,))).direction == "backward"
+    assert Reading("user", direction="forward").direction == "forward"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.communication import is_op
 from opscope.core.dialects import Reading, own
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
@@ -152,16 +151,6 @@ def _stripped(whole: pl.Series) -> tuple[pl.DataFrame, bool]:
 
 
 def _read(
-    modules: Sequence[ModuleType], domain: str | None, category: str | None, text: str
-) -> Reading:
-    """Return what a text means; a collective's direction is communication, whatever wrote the text."""
-    found = _meaning_of(modules, domain, category, text)
-    if found.role == "op" and found.call is not None and is_op(found.call.name):
-        return replace(found, direction="communication")
-    return found
-
-
-def _meaning_of(
     modules: Sequence[ModuleType], domain: str | None, category: str | None, text: str
 ) -> Reading:
     if own.is_own(domain):
