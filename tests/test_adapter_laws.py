@@ -40,8 +40,7 @@ def stated(name: str) -> tuple[dict[str, object], set[str]]:
     spec = importlib.util.find_spec(module)
     assert spec is not None, module
     assert spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    (found,) = (one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == kind)
+    found = class_in(Path(spec.origin), kind)
     constants = {
         one.target.id: one.value.value
         for one in found.body
@@ -49,7 +48,17 @@ def stated(name: str) -> tuple[dict[str, object], set[str]]:
         and isinstance(one.target, ast.Name)
         and isinstance(one.value, ast.Constant)
     }
-    return constants, {one.name for one in found.body if isinstance(one, ast.FunctionDef)}
+    bodies = [found]
+    if any(isinstance(base, ast.Name) and base.id == "LoaderAdapter" for base in found.bases):
+        bodies.append(class_in(ROOT / "opscope/adapters/shared/loaders.py", "LoaderAdapter"))
+    methods = {one.name for body in bodies for one in body.body if isinstance(one, ast.FunctionDef)}
+    return constants, methods
+
+
+def class_in(path: Path, name: str) -> ast.ClassDef:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (found,) = (one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name)
+    return found
 
 
 @pytest.mark.parametrize("name", NAMES)

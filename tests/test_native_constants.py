@@ -61,7 +61,7 @@ SHARED = {
     ("observer", "kFrameDepth"): "opscope.adapters.shared.source:DEPTH",
     ("observer", "kMaxPlaces"): "opscope.adapters.shared.source:MAX_PLACES",
     ("observer", "kUnrecorded"): "opscope.adapters.torch.dispatch:_UNRECORDED",
-    ("observer", "kCommunicating"): "opscope.adapters.torch.dispatch:_COMMUNICATION",
+    ("observer", "kCommunicating"): "opscope.core.communication:TORCH",
     ("observer", "kDynamic"): "opscope.adapters.torch.dispatch:_DYNAMIC",
     ("observer", "kNodes"): "opscope.adapters.torch.state:MAX_NODES",
     **{("observer", name): number for name, number in CATEGORY.items() if number <= 5},

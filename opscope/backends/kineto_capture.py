@@ -187,6 +187,12 @@ def is_taken(torch: Any) -> bool:
     return bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False))
 
 
+def runs() -> bool:
+    """Whether a profiler of PyTorch runs, where the program has imported PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "autograd") and is_taken(torch)
+
+
 def synchronize(torch: Any) -> None:
     """Wait for every GPU on which PyTorch has a context in this process. Raises RuntimeError."""
     cuda = torch.cuda

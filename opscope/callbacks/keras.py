@@ -5,20 +5,16 @@ model.fit(x, y, callbacks=[opscope.callbacks.keras.StepRange(10, 15, "run.opscop
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 from keras.callbacks import Callback
 
-from opscope.core.capture.session import Capture
 from opscope.core.capture.steps_per_execution import Executions
 
-from .steprange import State
-from .windows import Windows
+from .windows import Ranged
 
 
-class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
+class StepRange(Ranged, Callback):  # type: ignore[misc] # keras is not typed here
     """Captures training steps [start, stop) of ``fit``, counted over all its epochs, into ``path``.
 
     With ``repeat``, the name of window k's profile ends in ``-k`` (k counts from 0; window 0 has no suffix).
@@ -29,40 +25,12 @@ class StepRange(Callback):  # type: ignore[misc] # keras is not typed here
     training goes on.
     """
 
-    def __init__(
-        self,
-        start: int,
-        stop: int,
-        path: str | os.PathLike[str] = "run.opscope",
-        *,
-        warmup: int = 0,
-        repeat: int = 1,
-        backend: str = "auto",
-        force: bool | None = None,
-        make: Callable[[int], Capture] | None = None,
-    ) -> None:
-        super().__init__()
-        self._windows = Windows(
-            start,
-            stop,
-            path,
-            warmup=warmup,
-            repeat=repeat,
-            backend=backend,
-            force=force,
-            make=make,
-        )
-        self._step = 0
-        self._executions = Executions()
-
-    @property
-    def state(self) -> State:
-        """The state of the range."""
-        return self._windows.state
+    _step = 0
+    _executions: Executions
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin to count steps."""
-        self._step = 0
+        self._step, self._executions = 0, Executions()
         self._windows.begin()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

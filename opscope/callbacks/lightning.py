@@ -8,7 +8,6 @@ change to the program: Lightning adds the callback through its entry-point group
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 try:
@@ -20,24 +19,14 @@ except ImportError:  # the same package under its older name
 
 from opscope.core.capture import session
 
-from .stepping import Stepping
+from .stepping import Counted
 
 
-class OpscopeCallback(Callback):  # type: ignore[misc] # lightning is not typed here
+class OpscopeCallback(Counted, Callback):  # type: ignore[misc] # lightning is not typed here
     """Counts each training batch as a step, and captures the steps [start, stop) into ``path`` if given.
 
     ``warmup``, ``repeat``, ``backend`` and ``force`` as in ``Stepping``.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        start: int = 1,
-        stop: int | None = 4,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self._steps = Stepping(path, start, stop, **options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to count steps."""

@@ -5,20 +5,16 @@ model.train(1, data, callbacks=[opscope.callbacks.mindspore.StepRange(10, 15, "r
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 from mindspore.train.callback import Callback
 
 from opscope.core.capture import trainings
-from opscope.core.capture.session import Capture
 
-from .steprange import State
-from .windows import Windows
+from .windows import Ranged
 
 
-class StepRange(Callback):  # type: ignore[misc] # mindspore is not typed here
+class StepRange(Ranged, Callback):  # type: ignore[misc] # mindspore is not typed here
     """Captures steps [start, stop) of ``Model.train`` or ``fit``, counted from 0 over all its epochs.
 
     Step n is the one that MindSpore calls ``cur_step_num`` n + 1. The profile is ``path``; with ``repeat``,
@@ -31,37 +27,7 @@ class StepRange(Callback):  # type: ignore[misc] # mindspore is not typed here
     window. If the capture cannot start or be written, that is logged, and the training goes on.
     """
 
-    def __init__(
-        self,
-        start: int,
-        stop: int,
-        path: str | os.PathLike[str] = "run.opscope",
-        *,
-        warmup: int = 0,
-        repeat: int = 1,
-        backend: str = "auto",
-        force: bool | None = None,
-        make: Callable[[int], Capture] | None = None,
-    ) -> None:
-        super().__init__()
-        self._windows = Windows(
-            start,
-            stop,
-            path,
-            warmup=warmup,
-            repeat=repeat,
-            backend=backend,
-            force=force,
-            make=make,
-        )
-        self._done = 0
-        self._first = 0
-        self._entered = 0
-
-    @property
-    def state(self) -> State:
-        """The state of the range."""
-        return self._windows.state
+    _done = _first = _entered = 0
 
     def attach(self) -> StepRange:
         """Add this callback to the next ``Model.train`` or ``fit`` of the program, and return it.

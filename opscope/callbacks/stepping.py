@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from opscope.core.capture import session
 from opscope.core.capture.session import Capture
@@ -94,3 +95,17 @@ class Stepping:
     def _next(self, number: int) -> None:
         if self._range is not None:
             self._range.at(number)
+
+
+class Counted:
+    """The part of a framework's callback that makes its ``Stepping``; a base before the framework's own."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        start: int = 1,
+        stop: int | None = 4,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._steps = Stepping(path, start, stop, **options)

@@ -8,28 +8,18 @@ Accelerate has no callbacks: the PyTorch adapter counts the steps of its optimiz
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from transformers import TrainerCallback
 
-from .stepping import Stepping
+from .stepping import Counted
 
 
-class OpscopeCallback(TrainerCallback):  # type: ignore[misc] # transformers is not typed here
+class OpscopeCallback(Counted, TrainerCallback):  # type: ignore[misc] # transformers is not typed here
     """Counts the steps of a training, and captures the steps [start, stop) into ``path`` if given.
 
     ``warmup``, ``repeat``, ``backend`` and ``force`` as in ``Stepping``.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        start: int = 1,
-        stop: int | None = 4,
-        **options: Any,
-    ) -> None:
-        self._steps = Stepping(path, start, stop, **options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to count steps."""

@@ -92,3 +92,36 @@ class Windows:
     def _at(self, number: int, many: int) -> None:
         self._range.at(number, many)
         self._reached |= self.state is State.CAPTURING
+
+
+class Ranged:
+    """The part of a framework's callback that makes its windows; a base before the framework's own."""
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        path: str | os.PathLike[str] = "run.opscope",
+        *,
+        warmup: int = 0,
+        repeat: int = 1,
+        backend: str = "auto",
+        force: bool | None = None,
+        make: Callable[[int], Capture] | None = None,
+    ) -> None:
+        super().__init__()
+        self._windows = Windows(
+            start,
+            stop,
+            path,
+            warmup=warmup,
+            repeat=repeat,
+            backend=backend,
+            force=force,
+            make=make,
+        )
+
+    @property
+    def state(self) -> State:
+        """The state of the range."""
+        return self._windows.state

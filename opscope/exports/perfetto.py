@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core import progress
+from opscope.core.hlo.wire import field
 from opscope.core.tables.intervals import NONE
-from opscope.exports.protobuf import TIME, Bytes, Column, Piece, field, merged, rows
+from opscope.exports.protobuf import TIME, Bytes, Column, Piece, merged, rows
 from opscope.exports.timeline import COUNTER, STREAM, THREAD, Curve, Slices, Timeline, Track, Words
 
 if TYPE_CHECKING:

@@ -13,35 +13,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.hlo.wire import FIXED64, LENGTH, VARINT, tag
+
 Bytes = NDArray[np.uint8]
-VARINT, FIXED64, LENGTH = 0, 1, 2
 #: Bytes of a padded varint: 63 bits, 35 bits, 14 bits.
 TIME: Final = 9
 NUMBER: Final = 5
 SIZE: Final = 2
-
-
-def varint(value: int) -> bytes:
-    """Return the shortest varint of a number that is not negative."""
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def tag(number: int, kind: int) -> bytes:
-    """Return the tag of a field."""
-    return varint(number << 3 | kind)
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    """Return a field: a varint of a number, or bytes with their length."""
-    if isinstance(value, int):
-        return tag(number, VARINT) + varint(value)
-    content = value.encode("utf-8", "replace") if isinstance(value, str) else value
-    return tag(number, LENGTH) + varint(len(content)) + content
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,12 @@ import weakref
 from importlib import import_module
 from typing import Any, ClassVar
 
-from opscope.adapters.base import Adapter, Options
-from opscope.adapters.shared.loaders import Description, Waits
-from opscope.adapters.shared.patch import Patches
-from opscope.adapters.shared.source import Sources
-from opscope.core.capture import session
-from opscope.core.capture.emit import Emitter
+from opscope.adapters.shared.loaders import Description, LoaderAdapter, Waits
 
 _log = logging.getLogger(__name__)
 
 
-class GrainAdapter(Adapter):
+class GrainAdapter(LoaderAdapter):
     """Grain, the data loader of JAX programs."""
 
     name: ClassVar[str] = "grain"
@@ -33,32 +28,9 @@ class GrainAdapter(Adapter):
     requires: ClassVar[str] = ">=0.2.10"
 
     def __init__(self) -> None:
-        self._emitter: Emitter | None = None
-        self._waits: Waits | None = None
-        self._patches = Patches()
+        super().__init__()
         #: The iterators at the ends of pipelines, which the program itself asks.
         self._ends: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def install(self, emitter: Emitter, options: Options) -> None:
-        """Hook the iterators if something already listens."""
-        if self._emitter is not None or not options.steps:
-            return
-        self.broken = False
-        self._emitter = emitter
-        self._waits = Waits(Sources() if options.source else None, self.failed, emitter)
-        self.listen()
-
-    def listen(self) -> None:
-        """Hook the iterators while the emitter is active, else unhook them."""
-        if self._emitter is None or self._waits is None or self.broken:
-            return
-        try:
-            if not (self._emitter.active or session.light() is not None):
-                self._patches.restore()
-            elif not self._patches:
-                self._hook(self._waits)
-        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
-            self.failed("hooks could not be set")
 
     def _hook(self, waits: Waits) -> None:
         loader = import_module("grain._src.python.data_loader")
@@ -106,11 +78,6 @@ class GrainAdapter(Adapter):
             return asked(iterator) if iterator in self._ends else original(iterator)
 
         return __next__
-
-    def uninstall(self) -> None:
-        """Remove every hook."""
-        self._patches.restore()
-        self._emitter = self._waits = None
 
 
 def _loader(iterator: Any) -> Description:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.own_cost import Cost
+from opscope.core.communication import is_node
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
 from .call import argument, attributes, described, dtype_name, is_tensor, sign
@@ -42,10 +43,6 @@ UNRECORDED: Final = frozenset(
         *("Load", "J", "StopGradient", "stop_gradient", "PyExecute", "HookBackward", "is_constant"),
         *("CellBackwardHook", "InsertGradientOf"),
     }
-)
-_COMMUNICATION: Final = (
-    *("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "AlltoAll", "AllToAll", "Barrier"),
-    *("InnerComm", "DistComm", "Send", "Receive", "NeighborExchange", "CollectiveGather"),
 )
 _frame = sys._getframe
 
@@ -238,7 +235,7 @@ class Ops:
             call = described(name, primitive, args, self._device(), varies)
         call = OpCall(call.name, call.inputs, None, call.params, call.device, source.frames)
         direction = category
-        if name.startswith(_COMMUNICATION):
+        if is_node(name):
             direction = "communication"
         prepared = self.emitter.prepare(call, direction)
         entry = Entry(call, direction, prepared, source, primitive is not None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from opscope.core.hlo.wire import FIXED32, FIXED64, LENGTH, VARINT, WireError, varint
+from opscope.core.hlo.wire import VARINT, Value, WireError, field, numbers, walk
 
 #: Tensors up to this size keep their values: shapes are computed from small ones.
 KEPT: Final = 1 << 14
@@ -48,8 +48,8 @@ _WIDTH: Final = {
     19: 1,
 }
 
-#: A field: its number, where it begins, its payload, its end.
-_Field = tuple[int, int, int, int]
+#: Where a message begins and ends.
+_Span = tuple[int, int]
 
 
 class OrtFormat(ValueError):
@@ -90,16 +90,16 @@ class _Copy:
 
     def model(self) -> Stripped:
         whole = self._message(
-            (0, 0, 0, len(self._data)),
+            (0, len(self._data)),
             {_MODEL_GRAPH: lambda at: self._graph(at, 0), _MODEL_FUNCTIONS: self._function},
         )
         return Stripped(whole, self._nodes, self._weights)
 
-    def _graph(self, field: _Field, depth: int) -> bytes:
+    def _graph(self, span: _Span, depth: int) -> bytes:
         if depth > MAX_DEPTH:
             raise WireError(f"graphs are nested more than {MAX_DEPTH} deep")
         return self._message(
-            field,
+            span,
             {
                 _GRAPH_NODE: lambda at: self._node(at, depth),
                 _GRAPH_INITIALIZER: self._tensor,
@@ -109,52 +109,50 @@ class _Copy:
             },
         )
 
-    def _function(self, field: _Field) -> bytes:
-        return self._message(field, {_FUNCTION_NODE: lambda at: self._node(at, 0)})
+    def _function(self, span: _Span) -> bytes:
+        return self._message(span, {_FUNCTION_NODE: lambda at: self._node(at, 0)})
 
-    def _node(self, field: _Field, depth: int) -> bytes:
+    def _node(self, span: _Span, depth: int) -> bytes:
         self._nodes += 1
-        return self._message(field, {_NODE_ATTRIBUTE: lambda at: self._attribute(at, depth)})
+        return self._message(span, {_NODE_ATTRIBUTE: lambda at: self._attribute(at, depth)})
 
-    def _attribute(self, field: _Field, depth: int) -> bytes:
+    def _attribute(self, span: _Span, depth: int) -> bytes:
         return self._message(
-            field,
+            span,
             {
                 **dict.fromkeys(_ATTRIBUTE_TENSORS, self._tensor),
                 **dict.fromkeys(_ATTRIBUTE_GRAPHS, lambda at: self._graph(at, depth + 1)),
             },
         )
 
-    def _tensor(self, field: _Field) -> bytes:
-        _, _, start, end = field
-        dims: list[int] = []
+    def _tensor(self, span: _Span) -> bytes:
+        start, end = span
+        sizes: list[Value] = []
         width, kept, values = 4, [], False
-        for number, begin, payload, stop in _walk(self._data, start, end):
+        for number, value, begin, stop in walk(self._data, start, end):
             if number in _TENSOR_VALUES:
                 values = True
                 continue
             kept.append(self._data[begin:stop])
             if number == _TENSOR_DIMS:
-                dims += _numbers(self._data, begin, payload, stop)
-            elif number == _TENSOR_TYPE:
-                width = _WIDTH.get(varint(self._data, payload, stop)[0], 4)
+                sizes.append(value)
+            elif number == _TENSOR_TYPE and isinstance(value, int):
+                width = _WIDTH.get(value, 4)
+        dims = numbers(self._data, {_TENSOR_DIMS: sizes}, _TENSOR_DIMS)
         self._weights += math.prod(dims) * width if all(0 <= d < 1 << 40 for d in dims) else 0
         if end - start <= KEPT or not values:
             return self._taken(self._data[start:end])
         return self._taken(b"".join((*kept, _ELSEWHERE)))
 
-    def _message(self, field: _Field, inner: dict[int, Callable[[_Field], bytes]]) -> bytes:
+    def _message(self, span: _Span, inner: dict[int, Callable[[_Span], bytes]]) -> bytes:
         """Return the payload of a message with the fields in ``inner`` copied by their functions."""
-        _, _, start, end = field
         data, parts = self._data, []
-        for each in _walk(data, start, end):
-            number, begin, _, stop = each
+        for number, value, begin, stop in walk(data, *span):
             copy = inner.get(number)
-            if copy is None or data[begin] & 7 != LENGTH:
+            if copy is None or isinstance(value, int):
                 parts.append(self._taken(data[begin:stop]))
-                continue
-            content = copy(each)
-            parts += (_varint(number << 3 | LENGTH), _varint(len(content)), content)
+            else:
+                parts.append(field(number, copy(value)))
         return b"".join(parts)
 
     def _taken(self, data: bytes) -> bytes:
@@ -162,43 +160,3 @@ class _Copy:
         if self._left < 0:
             raise WireError(f"the model has more than {MOST} bytes beside its weights")
         return data
-
-
-def _walk(data: Any, start: int, end: int) -> Iterator[_Field]:
-    """Yield the fields of a message. Raises WireError."""
-    at = start
-    while at < end:
-        begin = at
-        tag, at = varint(data, at, end)
-        kind, payload = tag & 7, at
-        if kind == VARINT:
-            _, at = varint(data, at, end)
-        elif kind == LENGTH:
-            size, payload = varint(data, at, end)
-            at = payload + size
-        elif kind in (FIXED64, FIXED32):
-            at += 8 if kind == FIXED64 else 4
-        else:
-            raise WireError(f"a field has the unknown wire type {kind}, at byte {begin}")
-        if at > end or not tag >> 3:
-            raise WireError(f"not a protobuf message, at byte {begin}")
-        yield tag >> 3, begin, payload, at
-
-
-def _numbers(data: Any, begin: int, payload: int, stop: int) -> Iterator[int]:
-    """Yield the numbers of a repeated int64 field, packed or not."""
-    if data[begin] & 7 != LENGTH:
-        yield varint(data, payload, stop)[0]
-        return
-    while payload < stop:
-        one, payload = varint(data, payload, stop)
-        yield one
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

@@ -11,10 +11,13 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
@@ -140,3 +143,46 @@ class _Key:
     """Stands for an iterator that cannot be a key."""
 
     __slots__ = ("__weakref__",)
+
+
+class LoaderAdapter(Adapter):
+    """An adapter that only hooks the iterators of a data loader, while something listens (``_hook``)."""
+
+    def __init__(self) -> None:
+        self._emitter: Emitter | None = None
+        self._waits: Waits | None = None
+        self._patches = Patches()
+
+    def install(self, emitter: Emitter, options: Options) -> None:
+        """Hook the iterators if something already listens."""
+        if self._emitter is not None or not options.steps:
+            return
+        self.broken = False
+        self._emitter = emitter
+        self._waits = Waits(Sources() if options.source else None, self.failed, emitter)
+        self.listen()
+
+    def listen(self) -> None:
+        """Hook the iterators while the emitter is active, else unhook them."""
+        if self._waits is None or self.broken:
+            return
+        try:
+            if not self._listens():
+                self._patches.restore()
+            elif not self._patches:
+                self._hook(self._waits)
+        except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
+            self.failed("hooks could not be set")
+
+    def _listens(self) -> bool:
+        emitter = self._emitter
+        return (emitter is not None and emitter.active) or session.light() is not None
+
+    @abstractmethod
+    def _hook(self, waits: Waits) -> None:
+        """Wrap the iterators of the library by ``_patches``."""
+
+    def uninstall(self) -> None:
+        """Remove every hook. An iteration that has begun records nothing more."""
+        self._patches.restore()
+        self._emitter = self._waits = None

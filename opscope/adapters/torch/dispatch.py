@@ -19,6 +19,7 @@ from torch.utils.data._utils import worker
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter
 from opscope.core.capture.own_cost import Cost
+from opscope.core.communication import TORCH
 from opscope.core.schema import OpCall
 
 from .call import Unsigned, describe, holds_data, schema_arguments, sign, with_result
@@ -54,7 +55,6 @@ _QUERIES: Final = frozenset(
 ) | {"prim::layout"}
 #: Prefixes of what is no operator: markers of the profiler, attributes of subclasses.
 _UNRECORDED: Final = ("prim::", "profiler::", "aten::is_same_size")
-_COMMUNICATION: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::")
 #: Prefixes of ops whose output sizes depend on data although PyTorch does not tag them so.
 _DYNAMIC: Final = ("aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero")
 _DYNAMIC_TAGS: Final = frozenset(
@@ -82,7 +82,7 @@ class OpInfo:
         base = self.name.split(".", 1)[0]
         self.query = base in _QUERIES
         self.recorded = not base.startswith(_UNRECORDED)
-        self.category = "communication" if base.startswith(_COMMUNICATION) else None
+        self.category = "communication" if base.startswith(TORCH) else None
         tags = set(getattr(func, "tags", ()))
         self.dynamic = schema is None or bool(tags & _DYNAMIC_TAGS) or base.startswith(_DYNAMIC)
         # Call directly what OpOverload.__call__ calls, without its Python frame.

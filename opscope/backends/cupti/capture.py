@@ -232,8 +232,7 @@ class CuptiCapture(Beside):
         return 0  # they are on disk, not in memory
 
     def _is_taken(self) -> bool:
-        torch = sys.modules.get("torch")
-        return torch is not None and hasattr(torch, "autograd") and kineto_capture.is_taken(torch)
+        return kineto_capture.runs()
 
     def _fills(self, window: Window) -> bool:
         if self._files is not None and self._helper is not None:

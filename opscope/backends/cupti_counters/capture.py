@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,6 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from opscope.adapters.shared.compiled import BuildError
-from opscope.backends import kineto_capture
-from opscope.backends.beside import Beside
-from opscope.backends.cupti import library as libraries
 from opscope.backends.cupti import others
 from opscope.backends.cupti.api import MULTIPLE_SUBSCRIBERS, Cupti, CuptiError
 from opscope.backends.window import EXACT, Bounds, Window
@@ -33,8 +29,8 @@ from opscope.core.cupti import kinds
 from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
 
 from . import launches
-from .calls import CountersRefused, Library
-from .driver import Driver
+from .calls import CountersRefused
+from .counting import Counting
 from .range_profiling import CYCLE, MOST, Measured, RangeProfiler
 
 _log = logging.getLogger(__name__)
@@ -65,15 +61,10 @@ class _Counted:
     taken: list[Measured] = field(default_factory=list)
 
 
-class CounterCapture(Beside):
-    """Captures ranges with the recorder and counters ``names`` of each kernel with CUPTI, into ``folder``.
+class CounterCapture(Counting):
+    """Captures ranges with the recorder and counters ``names`` of each kernel with CUPTI, into ``folder``."""
 
-    ``path`` is the ``libcupti`` to use, by default the one that fits this process.
-    """
-
-    gives = "hardware counters"
     profiler = "CUPTI's range profiling"
-    gpu = True
 
     def __init__(
         self,
@@ -82,35 +73,18 @@ class CounterCapture(Beside):
         bounds: Bounds = EXACT,
         path: Path | None = None,
     ) -> None:
-        super().__init__(folder, bounds)
-        self._names = tuple(names)
-        self._path = path
-        self._cupti: Cupti | None = None
-        self._library: Library | None = None
+        super().__init__(folder, names, bounds, path)
         self._native: launches.Launches | None = None
-        self._driver: Driver | None = None
-        self._version = 0
         self._handle: Any = None
         self._counted: dict[int, _Counted] = {}
-        self._notes: list[str] = []
 
-    def warmup(self) -> None:
-        """Load the library and the helper. Raises SessionError if one of them is not to be had."""
-        torch = kineto_capture.loaded_torch(self._give_way)
-        if self._cupti is not None:
-            return
-        path = path_of(self._path, torch)
+    def _prepare(self) -> None:
         try:
-            self._library = Library(path)
-            cupti = Cupti(path)
-            self._version = cupti.version()
             self._native = launches.load()
-            self._driver = Driver()
-        except (CuptiError, CountersRefused, BuildError) as error:
+        except BuildError as error:
             raise SessionError(str(error)) from error
         except OSError as error:
             raise SessionError(f"opscope's helper for counters cannot be used: {error}") from error
-        self._cupti = cupti
 
     def _begin(self) -> None:
         cupti, native = self._cupti, self._native
@@ -222,10 +196,6 @@ class CounterCapture(Beside):
     def _touch(self) -> bool:
         return False  # the launches are on the recorder's clock
 
-    def _is_taken(self) -> bool:
-        torch = sys.modules.get("torch")
-        return torch is not None and hasattr(torch, "autograd") and kineto_capture.is_taken(torch)
-
     def _events(self) -> int:
         return 0 if self._native is None else self._native.counts()[0]
 
@@ -314,13 +284,7 @@ class CounterCapture(Beside):
             yield {"names": dict(some)}
         for some in files.pieces(noted.tolist()):
             yield {"launches": some}
-        for device in sorted({one.device for one in found}):
-            try:
-                yield {"devices": [driver.described(device)]}
-            except CountersRefused as error:
-                self._notes.append(f"what device {device} is, is not known: {error}")
-        for note in self._notes:
-            yield {"note": note}
+        yield from self._about(sorted({one.device for one in found}))
 
     def in_child(self) -> bool:
         """Continue in a forked child, where CUDA cannot be used: it is recorded without counters."""
@@ -330,13 +294,3 @@ class CounterCapture(Beside):
 
 #: CUPTI_ERROR_INVALID_PARAMETER: what cuptiEnableCallback gives for a number that it does not know.
 _NO_SUCH_CALL: Final = 1
-
-
-def path_of(path: Path | None, torch: Any) -> Path:
-    """Return the ``libcupti`` for this process. Raises SessionError with what to do if there is none."""
-    if path is not None:
-        return path
-    found, why = libraries.here(torch)
-    if found is None:
-        raise SessionError(why)
-    return found.path

@@ -8,24 +8,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from opscope.backends import kineto_capture
-from opscope.backends.beside import Beside
-from opscope.backends.cupti.api import Cupti, CuptiError
+from opscope.backends.cupti.api import CuptiError
 from opscope.backends.cupti.clocks import OURS, Clocks
 from opscope.backends.window import EXACT, Bounds, Window
 from opscope.core.capture.session import SessionError
 from opscope.core.cupti import counter_files as files
 
-from .calls import FOR_SAMPLES, CountersRefused, Library
-from .capture import path_of
-from .driver import Driver
+from .calls import FOR_SAMPLES, CountersRefused
+from .counting import Counting
 from .pm_sampling import PmSampler, Samples
 
 _log = logging.getLogger(__name__)
@@ -35,15 +31,11 @@ INTERVAL: Final = 1_000_000
 MOST: Final = 1_000_000
 
 
-class SamplingCapture(Beside):
-    """Captures ranges with the recorder and samples counters ``names`` of devices, into ``folder``.
+class SamplingCapture(Counting):
+    """Captures ranges with the recorder and samples counters ``names`` of devices, into ``folder``."""
 
-    ``path`` is the ``libcupti`` to use, by default the one that fits this process.
-    """
-
-    gives = "hardware counters"
     profiler = "CUPTI's PM sampling"
-    gpu = True
+    calls = FOR_SAMPLES
 
     def __init__(
         self,
@@ -53,31 +45,11 @@ class SamplingCapture(Beside):
         path: Path | None = None,
         interval: int = INTERVAL,
     ) -> None:
-        super().__init__(folder, bounds)
-        self._names, self._path, self._interval = tuple(names), path, interval
-        self._cupti: Cupti | None = None
-        self._library: Library | None = None
-        self._driver: Driver | None = None
+        super().__init__(folder, names, bounds, path)
+        self._interval = interval
         self._clocks: Clocks | None = None
         self._samplers: dict[int, PmSampler] = {}
         self._tried: set[int] = set()
-        self._version = 0
-        self._notes: list[str] = []
-
-    def warmup(self) -> None:
-        """Load the library. Raises SessionError if it is not to be had."""
-        torch = kineto_capture.loaded_torch(self._give_way)
-        if self._cupti is not None:
-            return
-        path = path_of(self._path, torch)
-        try:
-            self._library = Library(path, FOR_SAMPLES)
-            cupti = Cupti(path)
-            self._version = cupti.version()
-            self._driver = Driver()
-        except (CuptiError, CountersRefused) as error:
-            raise SessionError(str(error)) from error
-        self._cupti = cupti
 
     def _begin(self) -> None:
         assert self._cupti is not None
@@ -142,10 +114,6 @@ class SamplingCapture(Beside):
     def _settle(self) -> None:
         return  # what runs on is not of the samples
 
-    def _is_taken(self) -> bool:
-        torch = sys.modules.get("torch")
-        return torch is not None and hasattr(torch, "autograd") and kineto_capture.is_taken(torch)
-
     def _events(self) -> int:
         return sum(sampler.held for sampler in self._samplers.values())
 
@@ -190,15 +158,9 @@ class SamplingCapture(Beside):
                 self._notes.append(
                     f"device {device}: its buffer of samples was full, and some are lost"
                 )
-            assert self._driver is not None
-            try:
-                yield {"devices": [self._driver.described(device)]}
-            except CountersRefused as error:
-                self._notes.append(f"what device {device} is, is not known: {error}")
         if not found and not self._notes:
             self._notes.append("no device was used: no counters were sampled")
-        for note in self._notes:
-            yield {"note": note}
+        yield from self._about(list(found))
 
     def in_child(self) -> bool:
         """Continue in a forked child, where CUDA cannot be used: it is recorded without counters."""

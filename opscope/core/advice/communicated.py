@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.advice.finding import Answers, CannotTell
-from opscope.core.job.exchanges import KERNELS
+from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import collective
 from opscope.core.tables.columns import matching
 from opscope.core.tables.intervals import Ints, merge
@@ -99,24 +99,16 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
 def _kinds(column: str) -> pl.Expr:
     def read(texts: pl.Series) -> pl.Series:
         written = texts.cast(pl.String)
-        kinds = {one: _kind(one) for one in written.drop_nulls().unique()}
-        found: pl.Series = written.replace_strict(kinds, default=None, return_dtype=pl.String)
+        told = {one: collective(one) for one in written.drop_nulls().unique()}
+        found: pl.Series = written.replace_strict(told, default=None, return_dtype=pl.String)
         return found
 
     return pl.col(column).map_batches(read, return_dtype=pl.String)
 
 
-def _kind(text: str) -> str | None:
-    return "recv" if text.startswith("Receive") else collective(text)
-
-
 def communicates(answers: Answers, kernels: pl.DataFrame) -> NDArray[np.bool_]:
     """Return whether each row of ``kernels()`` is a kernel of a collective, as ``communication()`` has it."""
-    found = matching(kernels["name"], KERNELS)
-    if answers.trace.has("calls"):
-        return found
-    by_op: NDArray[np.bool_] = found | matching(kernels["direction"], "^communication$")
-    return by_op
+    return kinds.communicates(kernels["name"], kernels["direction"])
 
 
 def _open_until(union: tuple[Ints, Ints], time: Ints) -> Ints:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from opscope.core.communication import is_op
 from opscope.core.schema import Frame, OpCall
 
 #: The domains of MindSpore's operators and of TensorRT's layers.
@@ -58,10 +59,10 @@ class Reading:
     ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran. ``loader``: a
     wait for input data; ``call`` names the loader, its parameters and its source lines.
 
-    ``direction`` is one of schema.DIRECTIONS or None. ``forward_name``: for a backward node, the op that
-    it differentiates, if the text names it. ``key``: the name by which a spec may describe the range (a
-    prepared graph's node, an HLO operation). ``graph``: the graph that the range belongs to, or that a
-    ``graph`` range runs.
+    ``direction`` is one of schema.DIRECTIONS or None; of a collective's op it is always communication.
+    ``forward_name``: for a backward node, the op that it differentiates, if the text names it. ``key``: the
+    name by which a spec may describe the range (a prepared graph's node, an HLO operation). ``graph``: the
+    graph that the range belongs to, or that a ``graph`` range runs.
     """
 
     role: Role
@@ -73,6 +74,10 @@ class Reading:
     forward_name: str | None = None
     key: str | None = None
     graph: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.role == "op" and self.call is not None and is_op(self.call.name):
+            object.__setattr__(self, "direction", "communication")
 
 
 #: Prefix of a range that a user declares to be a layer (``layer:block1``), as in PyProf and DLProf. Such a

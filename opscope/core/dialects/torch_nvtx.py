@@ -18,6 +18,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.communication import is_torch
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
@@ -60,8 +61,6 @@ _NAMESPACES: Final = frozenset(
         "symm_mem",
     ]
 )
-_COLLECTIVES: Final = ("c10d::", "nccl:", "gloo:", "ucc:", "mpi:", "c10d_functional::", "_c10d_")
-_COLLECTIVE_OPS: Final = frozenset({"record_param_comms"})
 _PROPER: Final = re.compile(r"[A-Za-z_][\w]*(?:::?[A-Za-z_][\w]*)*(?:\.\w+)*\Z", re.ASCII)
 _BACKWARD: Final = re.compile(r"(\w+?)Backward(\d*)\Z")
 _EVALUATE: Final = "autograd::engine::evaluate_function: "
@@ -110,7 +109,7 @@ def read(domain: str, text: str) -> Reading | None:
         return Reading("op", call, "backward", forward_name=_forward_of(node))
     if name.startswith(_AUTOGRAD) or _BACKWARD.match(name):
         return Reading("op", call, "backward", forward_name=_forward_of(name))
-    if name.startswith(_COLLECTIVES) or name in _COLLECTIVE_OPS:
+    if is_torch(name):
         return Reading("op", call, "communication")
     return Reading("op", call) if _PROPER.match(name) else Reading("user")
 

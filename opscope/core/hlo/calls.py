@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from opscope.core.cells import cell
 from opscope.core.code_files import kept_frames
+from opscope.core.communication import HLO_OF_GROUPS
 from opscope.core.schema import Arg, Frame, OpCall, ParamValue, TensorSpec, leaves
 
 from .loops import Work, is_compiled_whole, work
@@ -33,10 +34,6 @@ _INNER_SHOWN: Final = 8
 _TORCH_OPTIMIZERS: Final = "/torch/optim/"
 #: How deep nested fused regions are followed.
 _NESTED: Final = 4
-_COLLECTIVE: Final = (
-    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all",
-    "collective-broadcast",
-)  # fmt: skip
 #: Opcodes that read a part of their first operand, as large as their result.
 _TAKING: Final = ("slice", "dynamic-slice", "gather")
 
@@ -135,7 +132,7 @@ def _described(
         params.append(("fft_length", numbers(data, message, 32)))
     elif dims := numbers(data, message, 14):
         params.append(("dimensions", dims))
-    if one.opcode.startswith(_COLLECTIVE):
+    if one.opcode.startswith(HLO_OF_GROUPS):
         params += _group(data, message)
     if one.opcode == "reduce" and one.called:
         inner = module.computations.get(one.called[0], ())

@@ -1,4 +1,4 @@
-"""Decode the protobuf wire format: the fields of one message, without its schema.
+"""Read and write the protobuf wire format: the fields of one message, without its schema.
 
 The encoding is described at protobuf.dev/programming-guides/encoding. The bytes are a stranger's data: every
 length is checked against the message around it.
@@ -7,7 +7,7 @@ length is checked against the message around it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 #: A varint or fixed-width number, or the (start, end) of a string, message or packed list.
 Value: TypeAlias = "int | tuple[int, int]"
@@ -23,7 +23,7 @@ class WireError(ValueError):
     """The bytes are not a protobuf message."""
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: Any, at: int, end: int) -> tuple[int, int]:
     """Return the unsigned number at ``at`` and the place of the byte after it. Raises WireError."""
     value = shift = 0
     while at < end:
@@ -38,11 +38,14 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise WireError(f"the message ends inside a number, at byte {at}")
 
 
-def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
-    """Yield (field number, value) of the message in ``data[start:end]``, in order. Raises WireError."""
+def walk(data: Any, start: int, end: int) -> Iterator[tuple[int, Value, int, int]]:
+    """Yield (field number, value, where it begins, where it ends) of each field of ``data[start:end]``.
+
+    ``data``: bytes, or a mapped file. Raises WireError.
+    """
     at = start
     while at < end:
-        tag = data[at]
+        begin, tag = at, data[at]
         if tag < 0x80:
             at += 1
         else:
@@ -52,19 +55,20 @@ def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
             raise WireError(f"a field has the number 0, at byte {at}")
         if kind == VARINT:
             value, at = varint(data, at, end)
-            yield number, value
+            yield number, value, begin, at
         elif kind == LENGTH:
             size, at = varint(data, at, end)
             if size > end - at:
                 raise WireError(f"a field has {size} bytes, but {end - at} are left, at byte {at}")
-            yield number, (at, at + size)
+            inside = (at, at + size)
             at += size
+            yield number, inside, begin, at
         elif kind in _WIDTH:
             width = _WIDTH[kind]
             if end - at < width:
                 raise WireError(f"the message ends inside a number, at byte {at}")
-            yield number, int.from_bytes(data[at : at + width], "little")
             at += width
+            yield number, int.from_bytes(data[at - width : at], "little"), begin, at
         else:
             raise WireError(f"a field has the unknown wire type {kind}, at byte {at}")
 
@@ -72,7 +76,7 @@ def walk(data: bytes, start: int, end: int) -> Iterator[tuple[int, Value]]:
 def fields(data: bytes, start: int, end: int) -> Fields:
     """Return field number → values in order, for all fields of a message. Raises WireError."""
     found: Fields = {}
-    for count, (number, value) in enumerate(walk(data, start, end)):
+    for count, (number, value, _, _) in enumerate(walk(data, start, end)):
         if count >= MAX_FIELDS:
             raise WireError(f"the message has more than {MAX_FIELDS} fields")
         found.setdefault(number, []).append(value)
@@ -98,7 +102,7 @@ def text(data: bytes, message: Fields, field: int) -> str:
     return data[slice(*found[-1])].decode("utf-8", "replace") if found else ""
 
 
-def numbers(data: bytes, message: Fields, field: int) -> tuple[int, ...]:
+def numbers(data: Any, message: Fields, field: int) -> tuple[int, ...]:
     """Return the values of a repeated int64 field, packed or not. Raises WireError."""
     found: list[int] = []
     for value in message.get(field, ()):
@@ -110,3 +114,26 @@ def numbers(data: bytes, message: Fields, field: int) -> tuple[int, ...]:
             one, at = varint(data, at, end)
             found.append(one)
     return tuple(one - (1 << 64) if one >= 1 << 63 else one for one in found)
+
+
+def encoded(value: int) -> bytes:
+    """Return the shortest varint of a number that is not negative."""
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def tag(number: int, kind: int) -> bytes:
+    """Return the tag of a field."""
+    return encoded(number << 3 | kind)
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    """Return a field: a varint of a number, or bytes with their length."""
+    if isinstance(value, int):
+        return tag(number, VARINT) + encoded(value)
+    content = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    return tag(number, LENGTH) + encoded(len(content)) + content

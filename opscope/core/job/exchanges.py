@@ -13,29 +13,23 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.communication import HOST_BACKENDS, TORCH
 from opscope.core.group_specs import rank_at
+from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import buffer_bytes, collective
-from opscope.core.schema import OpCall
-from opscope.core.tables.columns import at, gather, matching, spread
+from opscope.core.schema import DIRECTIONS, OpCall
+from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.ranks import groups
 
-#: Kernels of collectives and of point-to-point transfers, by name.
-KERNELS: Final = r"(?i)^nccl|ncclKernel|ncclDevKernel|rccl|^void nccl|msccl|nvshmem"
 #: Collectives that no rank can finish before all ranks have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 #: Transfers from one rank to another.
 POINT_TO_POINT: Final = ("send", "recv")
 #: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
-_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
-_RETURNING: Final = (
-    "c10d::",
-    "_c10d_functional::",
-    "c10d_functional::",
-    "_dtensor::",
-    "record_param",
-)
+_BACKENDS: Final = tuple(f"{backend}:" for backend in HOST_BACKENDS)
+_RETURNING: Final = (*TORCH, "record_param")
 _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
 _REDUCTIONS: Final = frozenset(
     ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -76,7 +70,7 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     """
     trace = attribution.trace
     calls = _Calls(attribution)
-    kernels = np.flatnonzero(matching(trace["kernels"]["name"], KERNELS))
+    kernels = np.flatnonzero(_of_no_call(attribution, calls))
     on_gpu = trace["kernels"]["process"].gather(kernels)
     frames = [_of_kernels(trace["kernels"], kernels, attribution, calls)]
     frames.append(_of_calls(attribution, calls, set(on_gpu.unique().to_list())))
@@ -149,19 +143,30 @@ def _peer_of(members: str, place: str) -> pl.Expr:
 def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     """Return whether each kernel is a collective's, or of a transfer between two ranks.
 
-    Its name says so; or, where the source records no launches, the op that it is: Ascend's are called after
-    the model's node (``AllReduce-op57``), or after what a part of them does (``MEMCPY_ASYNC``).
+    Its name says so, or the op that launched it is a collective's, or within one (``core.communication``).
     """
-    found = matching(attribution.trace["kernels"]["name"], KERNELS)
-    if attribution.trace.has("calls"):
-        return found
-    speaks = np.array(
-        [one.direction == "communication" for one in attribution.meaning.readings], bool
-    )
-    op = attribution.kernels.op.astype(np.int64)
-    reading = at(attribution.meaning.reading, op).astype(np.int64)
-    of_op: NDArray[np.bool_] = at(speaks, reading, False) if len(speaks) else reading >= 0
-    return found | of_op
+    named = kinds.communicates(attribution.trace["kernels"]["name"])
+    directions = [one.direction for one in attribution.meaning.readings]
+    if "communication" not in directions:
+        return named
+    reading = attribution.meaning.reading
+    directed = np.array([one in DIRECTIONS for one in directions], bool)[reading]
+    owner = attribution.climb(attribution.kernels.op.astype(np.int64), directed)
+    talks = np.array([one == "communication" for one in directions], bool)[reading]
+    of_op: NDArray[np.bool_] = at(talks, owner, False)
+    return named | of_op
+
+
+def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
+    """Return which kernels are a collective's by their names; not those of ops that have no thread.
+
+    Such an op stands for its kernels, as in Ascend's traces, and is listed as a call.
+    """
+    named = kinds.communicates(attribution.trace["kernels"]["name"])
+    stands = calls.is_call[attribution.meaning.reading]
+    stands &= attribution.trace["ranges"]["thread"].is_null().to_numpy()
+    of_op: NDArray[np.bool_] = at(stands, attribution.kernels.op.astype(np.int64), False)
+    return named & ~of_op
 
 
 class _Calls:
@@ -239,7 +244,10 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
     named = call.param("Collective name", call.param("collective", call.name))
     kind = None if "wait" in call.name or "Group" in call.name else collective(str(named))
     group = next((value for key in _GROUP_KEYS if (value := call.param(key)) is not None), None)
-    size = next((v for key in ("ranks", "Group size") if type(v := call.param(key)) is int), None)
+    size = next(
+        (v for key in ("ranks", "Group size", "group_size") if type(v := call.param(key)) is int),
+        None,
+    )
     declared = call.param("dtype")
     tensors = [one for one in call.input_leaves() if one is not None]
     dtype = declared if isinstance(declared, str) else tensors[0].dtype if tensors else None
@@ -289,8 +297,8 @@ def _of_kernels(
     described_by = attribution.climb(op, calls.is_call[reading])
     frame = table[rows].select("process", pl.col("start").alias("called"), "start", "end", "name")
     name = frame["name"].cast(pl.String)
-    kinds = {one: collective(one) for one in name.drop_nulls().unique()}
-    by_name = name.replace_strict(kinds, default=None, return_dtype=pl.String)
+    told = {one: collective(one) for one in name.drop_nulls().unique()}
+    by_name = name.replace_strict(told, default=None, return_dtype=pl.String)
     frame = frame.with_columns(calls.columns(at(reading, described_by))).with_columns(
         pl.coalesce(pl.col("kind").cast(pl.String), by_name).cast(pl.Categorical).alias("kind"),
         pl.Series("op", described_by).replace(NONE, None),
@@ -310,7 +318,10 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 
 
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
-    """Return the outermost calls of processes without kernels of collectives, with the backend's times."""
+    """Return the outermost calls of processes without kernels of collectives, with the backend's times.
+
+    Of a process that recorded no call, each run of the backend is a row.
+    """
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
     is_call = calls.is_call[reading] & attribution.is_op & here
@@ -318,25 +329,36 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     outer = attribution.climb(attribution.parent[rows].astype(np.int64), is_call)
     rows = rows[outer == NONE]
     blocks = pl.Series(calls.blocks[reading[rows]])
-    frame: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
-        "process",
-        pl.col("start").alias("called"),
-        *calls.columns(reading[rows]),
-        pl.Series("op", rows.astype(np.int64)),
-        *_identity(ranges["attrs"].gather(rows)),
-        *(pl.when(blocks).then(name).alias(name) for name in ("start", "end")),
+    frame = _described(attribution, calls, rows).with_columns(
+        pl.when(blocks).then(name).alias(name) for name in ("start", "end")
     )
     spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
     if not len(spans):
         return frame.select(*SCHEMA, "place")
-    ran = ranges[spans].select("process", "start", "end").sort("process", "start")
+    ran = _described(attribution, calls, spans).sort("process", "start")
     alone = pl.Series(calls.is_pair[reading[rows]]) | blocks
-    parts = [frame.filter(alone)]
+    uncalled = ran.join(frame, on="process", how="anti", nulls_equal=True)
+    parts = [frame.filter(alone), uncalled]
     for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
         part = part.sort("called")
         parts.append(_ran(part, ran.filter(pl.col("process") == process)))
     made: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
     return made
+
+
+def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFrame:
+    """Return what the ranges ``rows`` say of the collective that each is, with their times."""
+    ranges, reading = attribution.trace["ranges"], attribution.meaning.reading[rows]
+    described: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
+        "process",
+        pl.col("start").alias("called"),
+        "start",
+        "end",
+        *calls.columns(reading),
+        pl.Series("op", rows.astype(np.int64)),
+        *_identity(ranges["attrs"].gather(rows)),
+    )
+    return described
 
 
 def _timed(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:

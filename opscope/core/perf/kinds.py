@@ -17,9 +17,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.communication import is_kernel
 from opscope.core.dialects.demangle import all_demangled, demangled
 from opscope.core.perf.devices.kernel_names import own_name
 from opscope.core.perf.registry import words
+from opscope.core.tables.columns import compact, matching
 
 
 class Kind(NamedTuple):
@@ -169,11 +175,6 @@ def _rule(kind: str, *words: str, whole: bool = False) -> _Rule:
 #: help, names of a purpose (norm, optimizer) before names of a form (elementwise, reduce).
 _RULES: Final = (
     _rule(
-        COMMUNICATION,
-        r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep::|cross_device_reduce|all_?reduce|all_?gather(?!ed)",
-        r"reduce_?scatter|all_?to_?all|sendrecv",
-    ),
-    _rule(
         COPIES,
         r"memcpy|memset|amd_rocclr_(?:copy|fill)|copy_kernel|copy_blocks|CatArray|batched_copy"
         r"|convert_and_copy",
@@ -237,7 +238,7 @@ _RULES: Final = (
     _rule(
         OTHER,
         r"sort(?!ed)|top_?k|searchsorted|fft_|_fft|vector_fft|upsample|getrf|potrf|trsm|bucketize|sampling",
-        r"routing|moe_(?:align|permute|unpermute)|expandInputRows|nms_|cudf::|hash_table|hashtbl",
+        r"routing|dispatch_layout|moe_(?:align|permute|unpermute)|expandInputRows|nms_|cudf::|hash_table|hashtbl",
     ),
     _rule(
         COPIES,
@@ -281,6 +282,8 @@ def of_kernel(kernel: str) -> str:
     """Return the kind that a kernel's name proves, else ``UNKNOWN``."""
     name = demangled(kernel.strip()) or ""
     own = own_name(name)
+    if is_kernel(own):
+        return COMMUNICATION
     if _FUSED_NORM.search(own):
         return NORMALISATION
     if _FUSED_COPY.search(own):
@@ -300,3 +303,14 @@ def of_kernels(kernels: Sequence[str]) -> list[str]:
     """Return ``of_kernel`` of each name; mangled symbols are demangled in one batch."""
     all_demangled(kernels)
     return [of_kernel(name) for name in kernels]
+
+
+def communicates(names: pl.Series, directions: pl.Series | None = None) -> NDArray[np.bool_]:
+    """Return which kernels communicate: by Categorical columns of their names, and of their ops' directions.
+
+    It is what ``exchanges.communicating`` says of a trace, for the rows of ``Profile.kernels()``.
+    """
+    codes, texts = compact(names)
+    kinds = of_kernels([text or "" for text in texts])
+    found: NDArray[np.bool_] = np.array([kind == COMMUNICATION for kind in kinds], bool)[codes]
+    return found if directions is None else found | matching(directions, f"^{COMMUNICATION}$")

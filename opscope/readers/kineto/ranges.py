@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.communication import is_torch
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, nullable
@@ -18,7 +19,6 @@ _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})\Z")
 _BACKWARD = re.compile(
     r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S
 )
-_COMMUNICATION = re.compile(r"nccl:|c10d::|gloo:|record_param_comms\Z")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _DOMAINS: Final = ("kineto", "user", "python")
 _CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer")
@@ -95,7 +95,7 @@ def _category(kind: str, name: str) -> str | None:
         return "optimizer"
     if name.startswith("enumerate(DataLoader)"):
         return "input"
-    if _COMMUNICATION.match(name):
+    if is_torch(name):
         return "communication"
     return "backward" if kind == "op" and _BACKWARD.match(name) else None
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.communication import is_node
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.rangetext import format_call
 from opscope.core.schema import DTYPE_NAMES, Arg, Dim, OpCall, ParamValue, TensorSpec
@@ -32,11 +33,6 @@ _SYNC: Final = (
     r"PLACE_HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"
 )
 _COPY: Final = r"(?i)^(?:MEMCPY|SDMA|PCIE_DMA|REDUCE_ASYNC)"
-_COMMUNICATION: Final = re.compile(
-    r"(?:All(?:Reduce|Gather|ToAll)\w*|Reduce(?:Scatter)\w*|Broadcast|Send|Receive|NeighborExchange\w*|"
-    r"Barrier|AlltoAll\w*|CollectiveScatter|CollectiveGather|MirrorOperator|hcom_\w+)\Z",
-    re.IGNORECASE,
-)
 _RUN: Final = re.compile(r"(-op[0-9]+)_[0-9]+\Z")
 #: Formats in which the sizes are the tensor's own. Others (NC1HWC0, FRACTAL_Z) pad and block them.
 _PLAIN: Final = frozenset(
@@ -154,7 +150,7 @@ def op_text(
         params.append(("node", name))
         name = f"{scope}{slash}{kind}"
         known = node_name(name)
-    if _COMMUNICATION.match(known.op):
+    if is_node(known.op):
         params.append(("direction", "communication"))
     if core:
         params.append(("core", core))

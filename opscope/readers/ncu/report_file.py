@@ -205,7 +205,7 @@ def _values(
 
 def _value(data: bytes, start: int, end: int) -> float | str | None:
     """Return a ProfileMetricValue: text, float, double, uint32 or uint64."""
-    for field, value in walk(data, start, end):
+    for field, value, _, _ in walk(data, start, end):
         if isinstance(value, tuple):
             if field == 1:
                 return data[slice(*value)].decode("utf-8", "replace")

@@ -114,6 +114,7 @@ def _rows(
     kernel_names = names.add(texts, "(kernel)")
     said = kinds.of_kernels([text or "" for text in texts])
     by_name = np.array([CATEGORY[one] for one in said], np.uint8)
+    talking = CATEGORY[kinds.COMMUNICATION]  # by the name alone, whatever launched it
     copied = copies["kind"].cast(pl.Categorical)
     kinds_of_copies = distinct_values(copied)
     copy_names = names.add(kinds_of_copies.cast(pl.String).to_list(), "(copy)")
@@ -138,7 +139,7 @@ def _rows(
             kind = kind_of_name.take(number)
             if told is not None:
                 of_op = told(low, high)
-                np.copyto(kind, of_op, where=of_op != UNTOLD)
+                np.copyto(kind, of_op, where=(of_op != UNTOLD) & (kind != talking))
             return (
                 np.asarray(start[low:high]),
                 np.asarray(end[low:high]),

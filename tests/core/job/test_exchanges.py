@@ -112,6 +112,24 @@ def test_a_call_whose_run_was_not_seen_has_no_times(trace_of):
     assert row["waiting_time"] is None
 
 
+def test_runs_of_a_process_that_recorded_no_call_are_rows(trace_of):
+    """gloo's threads were recorded and the program's own was not; process 1 has calls, and one run before."""
+    profile = of(
+        trace_of,
+        op(0, 10, 40, "gloo:all_reduce(f32[8])", thread=2),
+        op(0, 20, 50, "gloo:all_reduce(f32[8])", thread=3),
+        op(1, 5, 20, "gloo:broadcast(f32[8])", thread=2),
+        all_reduce(1, 100, 110, 200),
+    )
+    found = exchanges(profile.attribution).with_columns(pl.col("kind").cast(pl.String))
+    assert found.select("process", "kind", "bytes", "start", "end").rows() == [
+        (0, "all_reduce", 32, 10, 40),
+        (0, "all_reduce", 32, 20, 50),
+        (1, "all_reduce", 32, 110, 200),
+    ]
+    assert profile.communication()["communication_time"].to_list() == [40, 90]
+
+
 def test_an_inner_call_is_not_counted_again(trace_of):
     outer = op(0, 100, 120, '_c10d_functional::all_reduce(f32[8]) -> f32[8] {group_name="0"}')
     inner = op(0, 105, 110, 'c10d::allreduce_([f32[8]]) -> () {process_group="0"}')

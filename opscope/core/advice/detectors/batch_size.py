@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,8 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.communication import is_op
+from opscope.core.perf.ops.communication import collective
 from opscope.core.tables.columns import compact, gather
 
 #: Memory in use below this share of the device's leaves room for twice the batch.
@@ -21,10 +22,7 @@ _MOST_TIMES: Final = 8
 #: Kernels that leave multiprocessors without a block, and steps of the optimizer, must take this share.
 _LEAST_SHARE: Final = 0.2
 #: What data parallelism exchanges, once for each batch whatever its size.
-_EXCHANGE: Final = (
-    r"(?i)^(?:nccl|rccl|c10d)\W.*(?:all_?reduce|reduce_?scatter|all_?gather|broadcast)"
-)
-_OPTIMIZER: Final = "^optimizer$"
+_EXCHANGED: Final = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 
 
 def find(answers: Answers) -> Answer:
@@ -92,9 +90,9 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
             return None  # on AMD a grid counts blocks or threads
         found = found.with_columns(pl.col("sm_count").fill_null(device.sm_count))
     fixed = pl.lit(False)
-    for column, pattern in (("op", _EXCHANGE), ("op_type", _OPTIMIZER), ("direction", _OPTIMIZER)):
+    for column, tells in (("op", _exchanges), ("op_type", _updates), ("direction", _updates)):
         number, words = compact(found[column])
-        told = [bool(re.search(pattern, text or "")) for text in words]
+        told = [tells(text or "") for text in words]
         is_it = gather(pl.Series(told, dtype=pl.Boolean), number)
         fixed = fixed | pl.lit(is_it)
     found = found.with_columns(
@@ -102,6 +100,14 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
     )
     known = found.filter(pl.col("filled").is_not_null() | pl.col("fixed"))
     return known if int(known["duration"].sum()) * 2 > int(found["duration"].sum()) else None
+
+
+def _exchanges(op: str) -> bool:
+    return is_op(op) and collective(op) in _EXCHANGED
+
+
+def _updates(word: str) -> bool:
+    return word == "optimizer"
 
 
 def _blocks(grid: str | None) -> int | None:

@@ -11,12 +11,13 @@ from opscope.core.advice.communicated import patterns
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import named
-from opscope.core.job.exchanges import KERNELS
+from opscope.core.communication import HOST_BACKENDS
+from opscope.core.perf import kinds
 from opscope.core.tables.columns import matching
 from opscope.core.tables.intervals import merge, subtract
 
 #: What other backends' work is called.
-_OTHERS: Final = r"^(gloo|mpi|ucc):"
+_OTHERS: Final = rf"^({'|'.join(HOST_BACKENDS)}):"
 #: PyTorch's calls of collectives, whatever runs them.
 _CALLED: Final = r"^c10d::"
 #: The least compute capability of NCCL, as the PyTorch profiler's plug-in has it.
@@ -32,7 +33,7 @@ def find(answers: Answers) -> Answer:
         return []
     kernels = trace["kernels"]
     on_gpu = kernels["process"].unique()
-    with_nccl = kernels.filter(pl.Series(matching(kernels["name"], KERNELS), dtype=pl.Boolean))
+    with_nccl = kernels.filter(pl.Series(kinds.communicates(kernels["name"]), dtype=pl.Boolean))
     lacking = set(on_gpu.drop_nulls()) - set(with_nccl["process"].unique())
     if not lacking or not named(answers, rf"{_OTHERS}|{_CALLED}"):
         return []

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.job.exchanges import KERNELS
+from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -59,7 +59,7 @@ def device_work(attribution: Attribution) -> Work:
     parts = (attribution.kernels, attribution.memops)
     what = np.concatenate(
         [
-            np.where(matching(tables[0]["name"], KERNELS), COMMUNICATION, KERNEL),
+            np.where(communicating(attribution), COMMUNICATION, KERNEL),
             np.where(matching(tables[1]["kind"], r"(?i)memset"), SET, COPY),
         ]
     ).astype(np.uint8)

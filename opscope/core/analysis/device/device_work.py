@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
-from opscope.core.job.exchanges import KERNELS
-from opscope.core.tables.columns import at, hand_back, matching, pairs
+from opscope.core.job.exchanges import communicating
+from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
@@ -76,7 +76,7 @@ def device_work(ops: Ops) -> DeviceWork:
         np.concatenate([table[name].to_numpy() for table, _ in tables]) for name in ("start", "end")
     )
     kind = np.zeros(kernels + copies, np.uint8)
-    kind[:kernels][_communicates(ops)] = COMMUNICATION
+    kind[:kernels][communicating(attribution)] = COMMUNICATION
     kind[kernels:] = COPY
     row = np.concatenate([np.arange(kernels, dtype=np.int32), np.arange(copies, dtype=np.int32)])
     call = np.concatenate([_calls(launched) for _, launched in tables])
@@ -115,16 +115,6 @@ def _timed(trace: Trace) -> bool:
     """Return whether work has the times at which it ran; readers of totals lay it end to end, and say so."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
     return not any(origin.get("times") for origin in origins)
-
-
-def _communicates(ops: Ops) -> NDArray[np.bool_]:
-    """Return whether each kernel is a collective's, by name or op: HCCL's kernels are plain copies."""
-    attribution = ops.attribution
-    talks = (ops.readings["op_type"].cast(pl.String) == "communication").fill_null(False).to_numpy()
-    reading = at(attribution.meaning.reading, attribution.kernels.op)
-    named = matching(attribution.trace["kernels"]["name"], KERNELS)
-    found: NDArray[np.bool_] = named | at(talks, reading, False)
-    return found
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:

@@ -101,12 +101,8 @@ def fusable_kernels(
 def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.DataFrame:
     """Return kernels and copies in the order of each stream, with what decides where a chain goes on."""
     span = [*_PLACE, "start", "end"]
-    nothing = (pl.col("op_type").cast(pl.String) == "communication").fill_null(False)
-    communicates = (
-        pl.Series(matching(kernels["name"], r"(?i)\bnccl|\brccl"))
-        | kernels.select(nothing).to_series()
-    )
-    short = (kernels["duration"] < below) & ~communicates
+    communicates = kinds.communicates(kernels["name"], kernels["direction"])
+    short = (kernels["duration"] < below) & pl.Series(~communicates)
     mine = kernels.select(
         *span,
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
@@ -117,7 +113,7 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
         "direction",
         "layer",
         pl.col("step").cast(pl.Int64),
-        pl.Series(POINTWISE, pointwise(kernels) & ~communicates.to_numpy()),
+        pl.Series(POINTWISE, pointwise(kernels) & ~communicates),
         short.alias(SHORT_ONES),
     )
     others = memops.select(*span, pl.lit(False).alias(POINTWISE), pl.lit(False).alias(SHORT_ONES))

@@ -18,14 +18,14 @@ from opscope.core.analysis.ops.windows import captured
 from opscope.core.analysis.roofline.roofline import roofline, tick
 from opscope.core.analysis.roofline.roofs import EMPTY, SHOWN, roofline_table
 from opscope.core.attribution.attribute import Launched
-from opscope.core.job.exchanges import KERNELS as COLLECTIVES
+from opscope.core.perf import kinds
 from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import compact, gather, known_sum, matching
+from opscope.core.tables.columns import compact, gather, known_sum
 from opscope.core.tables.trace import range_ids
 
 #: The columns of the cost model's catalogue that the roofline needs.
@@ -160,7 +160,7 @@ def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
         gather(fast, codes).alias("fast_algorithm"),
         is_helper,
         (~is_helper).alias("main"),
-        pl.Series("over_link", matching(kernels["name"], COLLECTIVES)),
+        pl.Series("over_link", kinds.communicates(kernels["name"])),
     ]
 
 

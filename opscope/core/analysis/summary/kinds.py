@@ -73,9 +73,9 @@ def kinds_of(
         )
     return (
         pl.concat(parts)
-        .filter(pl.col("device_time") > 0)
         .group_by(_KEYS)
         .agg(pl.col("device_time").sum(), known_sum("calls"))
+        .filter(pl.col("device_time") > 0)
         .sort("device_time", *_KEYS, descending=[True, *[False] * len(_KEYS)], nulls_last=True)
         .with_columns(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
     )
@@ -119,11 +119,16 @@ def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
 
 
 def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
-    """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own."""
+    """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own.
+
+    A kernel that communicates by its name is that, whatever launched it: where its op has another kind, that
+    kind has a row with less time.
+    """
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
-    has_kind = _readings_with_kind(ops)
+    kind_of = _kinds_of_readings(ops)
     frame = trace[table]
+    named = perf_kinds.communicates(frame["name"]) if table == "kernels" else None
     found = []
     for part in pieces(len(frame)):
         rows = launched.op[part].astype(np.int64)
@@ -131,8 +136,9 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
         owner[rows >= 0] = ops.counted_ops(rows[rows >= 0])
         reading = at(ops.attribution.meaning.reading, owner)
         direction = ops.direction(owner).astype(np.int64)
-        # ``has_kind``: rows are readings, the last is none; columns are directions, the last is none
-        left = np.flatnonzero(~has_kind[reading, direction])
+        kind = kind_of[reading, direction]
+        wrong = (kind != _COMMUNICATION) & (False if named is None else named[part])
+        left = np.flatnonzero((kind < 0) | wrong)
         if not len(left):
             continue
         mine = frame[part].select(
@@ -146,10 +152,11 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
                 gather(ops.readings["op"], reading[left]).alias("op"),
                 spread("direction", DIRECTIONS, direction[left]),
                 spread("reason", list(REASONS), np.where(owner[left] < 0, codes, -1)),
+                spread("instead_of", _KINDS, kind[left]),
             )
-            .group_by("op", "direction", "name", "reason")
+            .group_by("op", "direction", "name", "reason", "instead_of")
             .agg(pl.col("device_time").sum(), pl.len().cast(pl.Int64).alias("calls"))
-            .with_columns(pl.col("op", "direction", "name", "reason").cast(pl.String))
+            .with_columns(pl.col(pl.Categorical).cast(pl.String))
             .collect()
         )
     if not found:
@@ -164,15 +171,24 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     kind = pl.col("name").replace_strict(
         by_name, default=perf_kinds.UNKNOWN, return_dtype=pl.String
     )
-    return sums.select(kind.alias("kind"), *list(SCHEMA)[1:])
+    none = pl.lit(None, pl.String)
+    less = sums.drop_nulls("instead_of").select(
+        pl.col("instead_of").alias("kind"),
+        *("op", "direction", none.alias("name"), none.alias("reason")),
+        -pl.col("device_time"),
+        -pl.col("calls"),
+    )
+    return pl.concat([sums.select(kind.alias("kind"), *list(SCHEMA)[1:]), less])
 
 
+_KINDS: Final = list(perf_kinds.kinds())
+_COMMUNICATION: Final = _KINDS.index(perf_kinds.COMMUNICATION)
 _NO_NAME: Final = pl.lit(None, pl.Categorical)
 
 
-def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
-    """Return whether an op determines its kind, by reading (row) and direction (column); the last of each
-    is for none."""
+def _kinds_of_readings(ops: Ops) -> NDArray[np.int8]:
+    """Return the kind that an op determines, as its place among all, by reading (row) and direction (column);
+    -1: none. The last row is for no reading, the last column for no direction."""
     readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
     params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
     op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")
@@ -180,7 +196,7 @@ def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
     distinct = rows.unique(maintain_order=True)
     directions = [*DIRECTIONS, None]
     table = [
-        [perf_kinds.of_op(name, family, direction, held) is not None for direction in directions]
+        [_place(perf_kinds.of_op(name, family, direction, held)) for direction in directions]
         for name, family, held in distinct.rows()
     ]
     place = (
@@ -190,8 +206,12 @@ def _readings_with_kind(ops: Ops) -> NDArray[np.bool_]:
         )["place"]
         .to_numpy()
     )  # fmt: skip
-    known = np.array(table, bool).reshape(len(distinct), len(directions))[place]
-    return np.concatenate((known, np.zeros((1, len(directions)), bool)))
+    found = np.array(table, np.int8).reshape(len(distinct), len(directions))[place]
+    return np.concatenate((found, np.full((1, len(directions)), -1, np.int8)))
+
+
+def _place(kind: str | None) -> int:
+    return -1 if kind is None else _KINDS.index(kind)
 
 
 def answer(profile: Answers) -> pl.DataFrame:

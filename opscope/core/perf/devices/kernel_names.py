@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from opscope.core.communication import is_kernel
 from opscope.core.dialects.demangle import all_demangled, demangled
 
 
@@ -61,11 +62,7 @@ _FIRST: Final = (
     Rule(
         False,
         "a copy, a set or a collective",
-        _any(
-            r"(?i:nccl|rccl|msccl|memcpy|memset)|amd_rocclr_(?:copy|fill)|cross_device_reduce|deep_ep::",
-            # not with gemm: some products also send their parts
-            r"^(?!.*(?i:gemm|matmul)).*(?:nvshmem|[Aa]ll_?[Rr]educe)",
-        ),
+        _any(r"(?i:memcpy|memset)|amd_rocclr_(?:copy|fill)"),
     ),
     Rule(
         False,
@@ -247,7 +244,7 @@ _SERVING: Final = Rule(
         r"flash_attn_(?:ext_vec|vec_ext|tile_ext)|mul_mat_vec|reshape_and_cache|store_kv_?cache",
         r"[Aa]ppendPagedKVCache|concat_and_cache|copy_blocks|kv_indices|_causal_conv1d|causal_conv1d",
         r"_selective_scan|selective_scan|_state_passing|_chunk_cumsum|chunk_local_cumsum|fused_recurrent",
-        r"moe_(?:align|sort|permute|unpermute)|grouped_topk|moe_sorting|MoeSorting|expandInputRows",
+        r"moe_(?:align|sort|permute|unpermute)|grouped_topk|moe_sorting|MoeSorting|expandInputRows|dispatch_layout",
         r"moe::dev::(?:routing|finalize|activation|permute|convertsf)|fused_mx_quant_moe_sort",
         r"_combined_routing|_sum_bitmatrix_rows|_compute_writeback_idx",
         r"elemWiseRNNcell|LSTM_elementWise|GRU_elementWise|epilogue::impl::globalKernel|scal_kernel"
@@ -306,6 +303,8 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
     name = (demangled(kernel.strip()) or "")[:_READ]
     name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
     own = own_name(name)
+    if is_kernel(own):
+        return False, _FIRST[0].why
     for rule in _FIRST:
         if rule.pattern.search(own if rule.own_name_only else name):
             return rule.tensor_cores, rule.why

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from opscope.core.communication import OPS
 from opscope.core.group_specs import group_size
-from opscope.core.perf.registry import Cost, op, variant, words
+from opscope.core.perf.registry import Cost, op, variant
 from opscope.core.perf.shapes import NO_SHAPES, Span, distinct_tensors, lists, numel, outputs
 from opscope.core.perf.shapes import cost as cost_of_parts
 from opscope.core.schema import Arg, OpCall, SameAs
@@ -48,8 +49,13 @@ _WORDS: Final = (
     (re.compile(r"scatter", re.I), "scatter"),
     (re.compile(r"gather", re.I), "gather"),
     (re.compile(r"reduce", re.I), "reduce"),
+    # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
+    (
+        re.compile(r"(?:\bep|deep_ep|pplx|A2A|a2a|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"),
+        "all_to_all",
+    ),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
-    (re.compile(r"recv|(nccl|nvshmem)_get", re.I), "recv"),
+    (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),
 )
 
 
@@ -64,103 +70,8 @@ def wire_bytes(kind: str, size: int, ranks: int) -> int:
     return size * over // under if ranks > 1 else 0
 
 
-_NAMES = (
-    *(
-        f"c10d::{name}"
-        for name in words(
-            "allreduce_ allreduce_coalesced_ allgather_ allgather_coalesced_ "
-            "allgather_into_tensor_coalesced_ _allgather_base_ reduce_scatter_ _reduce_scatter_base_ "
-            "reduce_scatter_tensor_coalesced_ alltoall_ alltoall_base_ broadcast_ reduce_ gather_ "
-            "scatter_ send recv_ recv_any_source_ barrier monitored_barrier_"
-        )
-    ),
-    *(
-        f"_c10d_functional::{name}"
-        for name in words(
-            "all_reduce all_reduce_ all_reduce_coalesced all_gather_into_tensor "
-            "all_gather_into_tensor_coalesced all_gather_into_tensor_out reduce_scatter_tensor "
-            "reduce_scatter_tensor_coalesced reduce_scatter_tensor_out all_to_all_single broadcast "
-            "broadcast_ wait_tensor _wrap_tensor_autograd isend irecv"
-        )
-    ),
-    *(
-        f"_c10d_functional_autograd::{name}"
-        for name in words("all_gather_into_tensor reduce_scatter_tensor all_to_all_single")
-    ),
-    "_dtensor::shard_dim_alltoall",
-    *(
-        f"symm_mem::{name}"
-        for name in words(
-            "multimem_all_reduce_ multimem_one_shot_all_reduce multimem_one_shot_all_reduce_out "
-            "multimem_all_gather_out one_shot_all_reduce one_shot_all_reduce_out "
-            "one_shot_all_reduce_copy one_shot_all_reduce_copy_out two_shot_all_reduce_ "
-            "two_shot_all_reduce_out reduce_scatter_out multimem_one_shot_reduce_out "
-            "low_contention_all_gather _low_contention_all_gather _low_contention_reduce_scatter "
-            "nvshmem_all_to_all nvshmem_broadcast all_to_all_vdev all_to_all_vdev_2d "
-            "all_to_all_vdev_2d_offset nccl_reduce_scatter_offset tile_reduce "
-            "multi_root_tile_reduce _barrier nccl_put nccl_put_signal nccl_put_with_signal nccl_get "
-            "nvshmem_put nvshmem_put_with_signal nvshmem_get"
-        )
-    ),
-    *(
-        f"{library}:{name}"
-        for library in ("nccl", "gloo", "mpi", "ucc")
-        for name in words(
-            "all_reduce _all_reduce all_gather _all_gather_base all_gather_into_tensor "
-            "_allgather_base reduce_scatter _reduce_scatter_base reduce_scatter_tensor all_to_all "
-            "all_to_allv all_to_all_single broadcast reduce gather scatter send recv barrier coalesced"
-        )
-    ),
-    "record_param_comms",
-    "ncclAllReduce",
-    "ncclAllGather",
-    "ncclReduceScatter",
-    "ncclBroadcast",
-    "ncclReduce",
-    "ncclSend",
-    "ncclRecv",
-    "ncclAlltoAll",
-    "ncclGather",
-    "ncclScatter",
-    "ncclGroupEnd",
-    "ncclGroupStart",
-    # TensorFlow, Horovod, MindSpore, HLO
-    "NcclAllReduce",
-    "CollectiveReduce",
-    "CollectiveReduceV2",
-    "CollectiveGather",
-    "CollectiveBcastSend",
-    "CollectiveBcastRecv",
-    "HorovodAllreduce",
-    "HorovodAllgather",
-    "HorovodBroadcast",
-    "AllReduce",
-    "AllGather",
-    "ReduceScatter",
-    "AllToAll",
-    "Broadcast",
-    "hlo::send",
-    "hlo::send-done",
-    "hlo::recv",
-    "hlo::recv-done",
-    "hlo::ragged-all-to-all",
-    "hlo::all-reduce",
-    "hlo::all-gather",
-    "hlo::reduce-scatter",
-    "hlo::all-to-all",
-    "hlo::collective-permute",
-    "hlo::collective-broadcast",
-    "hlo::all-reduce-start",
-    "hlo::all-reduce-done",
-    "hlo::all-gather-start",
-    "hlo::all-gather-done",
-    "hlo::collective-permute-start",
-    "hlo::collective-permute-done",
-)
-
-
 @op(
-    *_NAMES,
+    *OPS,
     family="communication",
     source="bytes on the wire per rank: nccl-tests, PERFORMANCE.md",
     variants={"moves_nothing": "*wait* *-done *_wrap_tensor_autograd *Group*", "of_gloo": "gloo:*"},

@@ -1,0 +1,226 @@
+"""What communicates: one list of names of ops and kernels, which all that sort work into kinds ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from opscope.core.communication import HLO, is_kernel, is_node, is_op
+from opscope.core.dialects import Reading, hlo
+from opscope.core.job.exchanges import communicating
+from opscope.core.perf import kinds
+from opscope.core.perf.devices.kernel_names import own_name, uses_tensor_cores
+from opscope.core.perf.ops.communication import collective
+from opscope.core.perf.registry import entries
+from opscope.core.schema import OpCall
+from opscope.profile import Profile
+
+#: Kernels by library → the kind of collective that the name says, None for those that it does not say.
+KERNELS = {
+    "NCCL": {
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
+        "ncclSymkDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymkDevWorkArgs const*)": "all_reduce",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long)": "send",
+        "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>) [clone .kd]": None,
+    },
+    "RCCL and MSCCL": {
+        "rccl_main_kernel(ncclDevComm*, unsigned long, ncclWork*)": None,
+        "mscclKernel_Sum_hip_bfloat16_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)": None,
+        "void mscclpp::allreduceAllPairs<half>(half*)": "all_reduce",
+    },
+    "oneCCL": {"oneccl_allreduce_large_kernel": "all_reduce"},
+    "HCCL": {
+        "hcom_allReduce__586_0_1": "all_reduce",
+        "hcom_receive__586_0_1": "recv",
+        "reduce_scatterAicpuKernel": "reduce_scatter",
+        "AllReduce-op57": "all_reduce",
+        "Send-op737": "send",
+        "Receive-op663": "recv",
+    },
+    "NVSHMEM, rocSHMEM": {
+        "nvshmemi_transfer_rma_kernel": None,
+        "void rocshmem::alltoall_kernel(float*)": "all_to_all",
+    },
+    "DeepEP": {
+        "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, float*, int*)": "all_to_all",
+        "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(float*)": "all_to_all",
+        "void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*)": "all_to_all",
+        "void deep_ep::intranode::barrier<8>(int**, int)": "barrier",
+    },
+    "mori": {
+        "mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>": "all_to_all",
+        "EpCombineIntraNodeKernel_bf16": "all_to_all",
+    },
+    "pplx": {
+        "void a2a_dispatch_send_kernel<true, 16, 8>(unsigned long)": "all_to_all",
+        "void a2a_combine_recv_kernel<true, 16, 8>(unsigned long)": "all_to_all",
+    },
+    "Transformer Engine": {
+        "void transformer_engine::userbuffers_fp16_sum_inplace_gpu_rr_rs<2>(int, int)": None,
+        "kuserbuffers_pushsend(int, int*)": "send",
+    },
+    "PyTorch's symmetric memory": {
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)": "multimem_all_reduce",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>()": "all_reduce",
+        "void (anonymous namespace)::barrier_kernel(unsigned int**, unsigned long)": "barrier",
+        "exchangeSplitAndOffset(long*, int, int)": None,
+        "void allToAllV<true>(void*, void*)": "all_to_all",
+    },
+    "vLLM, SGLang, aiter": {
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)": "reduce",
+        "void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)": "reduce",
+        "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataENS_11RankSignalsEjiii": "reduce_scatter",
+        "quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, 8>, true>>": "all_reduce",
+        "void moe_all_to_all_dispatch_kernel<4>(int)": "all_to_all",
+    },
+    "TensorRT-LLM, FlashInfer": {
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>()": "all_reduce",
+        "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<(unsigned char)8>()": "all_reduce",
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(AllReduceParams)": "all_reduce",
+        "moeA2ADispatchKernel<8, true>(int const*)": "all_to_all",
+        "moeA2ACombineKernel<8>(int const*)": "all_to_all",
+    },
+    "XLA's instructions": {
+        "all-reduce.2": "all_reduce",
+        "all-gather-start.3": "all_gather",
+        "reduce-scatter": "reduce_scatter",
+        "ragged-all-to-all.1": "all_to_all",
+        "collective-permute-done.4": "permute",
+        "send.7": "send",
+        "recv-done": "recv",
+    },
+}  # fmt: skip
+#: Kernels whose names have a word of the above, and that move nothing between ranks.
+OTHERS = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps<float>>>()",
+    "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)",
+    "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
+    "void small_reduce_kernel<float>(float*)",
+    "smallReduceKernel(float*)",
+    "void oneflow::BlockAllReduceKernel<float>(float*)",
+    "void warp_all_reduce_softmax<float>(float*)",
+    "void allgathered_matmul_epilogue(int)",
+    "triton_poi_fused_add_all_reduce_4",
+    "triton_per_fused_all_gather_into_tensor_mean_wait_tensor_0",
+    "loop_all_reduce_fusion",
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<AllReduce>>(int)",
+    "sm90_gemm_allreduce_bf16",
+    "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)",
+    "void mori::moe::ConvertDispatchOutputKernel<float>(float*)",
+    "moe_dispatch_kernel<4>(int)",
+    "void splitkv_combine_kernel<float>(float*)",
+    "void moe::dev::permute::permuteKernel<int>(int)",
+    "void cooperative_groups::grid_barrier_kernel(int)",
+    "__amd_rocclr_copyBuffer.kd",
+    "send_to_host_kernel(int)",
+    "BroadcastTo-op12",
+    "Reduce-op3",
+    "void at::native::broadcast_kernel<float>(float*)",
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [pytest.param(*item, id=f"{library}: {item[0][:50]}") for library, names in KERNELS.items() for item in names.items()],
+)  # fmt: skip
+def test_kernels_of_each_library_communicate(kernel, expected):
+    assert kinds.of_kernel(kernel) == kinds.COMMUNICATION
+    assert uses_tensor_cores(kernel) is False
+    assert collective(own_name(kernel)) == expected
+
+
+@pytest.mark.parametrize("kernel", OTHERS)
+def test_look_alikes_do_not_communicate(kernel):
+    assert kinds.of_kernel(kernel) != kinds.COMMUNICATION
+    assert not is_kernel(own_name(kernel))
+
+
+def test_the_names_of_ops_are_those_of_the_family():
+    """The formulas and the directions have one list: what is priced as a collective is one."""
+    wrong = {
+        name
+        for name, entry in entries().items()
+        if (entry.family == kinds.COMMUNICATION) != is_op(name)
+    }
+    assert not wrong
+
+
+def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
+    for opcode in HLO:
+        assert is_op(f"hlo::{opcode}"), opcode
+        assert is_kernel(f"{opcode}.1"), opcode
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("c10d::allreduce_.default", True),
+        ("_c10d_functional::all_reduce", True),
+        ("gloo:all_reduce", True),
+        ("xccl:all_reduce", True),
+        ("record_param_comms", True),
+        ("symm_mem::one_shot_all_reduce.default", True),
+        ("hcom_allReduce__586_0_1", True),
+        ("c10d::check_for_nan", False),
+        ("symm_mem::memset32_", False),
+        ("aten::all", False),
+        ("aten::gather", False),
+        ("Send to host", False),
+        ("torch_scatter::scatter_sum", False),
+    ],
+)
+def test_ops_by_name(name, expected):
+    assert is_op(name) is expected
+
+
+def test_a_collective_has_the_direction_communication_whatever_tells_it():
+    path = ("op_name", "jit(f)/transpose(jvp(net))/psum")
+    assert hlo.reading(OpCall("hlo::all-reduce", params=(path,))).direction == "communication"
+    assert hlo.reading(OpCall("hlo::dot", params=(path,))).direction == "backward"
+    assert Reading("user", direction="forward").direction == "forward"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        *((kind, True) for kind in ("AllReduce", "AlltoAllV", "NeighborExchangeV2", "Receive")),
+        *((kind, True) for kind in ("DistCommAllReduce", "InnerCommAllGather", "hcom_send_")),
+        *((kind, False) for kind in ("BroadcastTo", "ReduceSum", "ReduceMean", "SendKernelGrad")),
+    ],
+)
+def test_nodes_of_mindspore_by_kind(kind, expected):
+    assert is_node(kind) is expected
+
+
+def _launched(start, name, *around):
+    """Return the ranges, call and kernel of one launch; ``around``: the ops around it, outermost first."""
+    ranges = [
+        {"process": 1, "thread": 1, "start": start + depth, "end": start + 90 - depth, "text": text,
+         "domain": "kineto", "kind": "pushpop"}
+        for depth, text in enumerate(around)
+    ]  # fmt: skip
+    call = {"process": 1, "thread": 1, "start": start + 40, "end": start + 42, "correlation": start,
+            "name": "cudaLaunchKernel"}  # fmt: skip
+    kernel = {"process": 1, "device": 0, "stream": 7, "start": start + 50, "end": start + 150,
+              "correlation": start, "name": name}  # fmt: skip
+    return ranges, call, kernel
+
+
+def test_a_kernel_is_communication_by_its_name_or_by_the_op_around_it(trace_of):
+    """All-to-alls that an autograd function launched, and the copy that a collective's op makes."""
+    dispatch = "void deep_ep::intranode::dispatch<8>(int*)"
+    copy = "void at::native::vectorized_elementwise_kernel<4, CopyFunctor>(int)"
+    launches = [
+        _launched(0, dispatch, "aten::sort(f32[8]) -> f32[8]"),
+        _launched(200, copy, "c10d::allgather_([[f32[8]]], [f32[8]]) -> ()", "aten::copy_(f32[8], f32[8]) -> f32[8]"),
+        _launched(400, copy, "aten::sort(f32[8]) -> f32[8]"),
+    ]  # fmt: skip
+    profile = Profile(
+        trace_of(
+            ranges=[row for ranges, _, _ in launches for row in ranges],
+            calls=[call for _, call, _ in launches],
+            kernels=[kernel for _, _, kernel in launches],
+        )
+    )
+    assert communicating(profile.attribution).tolist() == [True, True, False]
+    by_kind = dict(profile.totals_by("kind").select("kind", "device_time").rows())
+    assert by_kind == {kinds.COMMUNICATION: 200, kinds.OTHER: 100}
