@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 import opscope
-from opscope.reports import console
 from opscope.core.question.layout import write
+from opscope.reports import console
 
 LINEAR, LAST = "Row major linear FP32", "Channel major FP16 format where channel % 8 == 0"
 REFORMAT = "Reformatting CopyNode for Input Tensor 0 to conv1 + relu1"

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import opscope.cli.app as application
-from opscope.reports.registry import divisions, reports
+from opscope.core.question.registry import divisions, reports
 from tests import traces
 
 DLRM = "kineto/ddp_rank3of8_a100_stacks.json.gz"

@@ -12,6 +12,7 @@ import pytest
 from opscope.core.advice.communicated import communicates
 from opscope.core.analysis.critical import work as critical
 from opscope.core.analysis.device import device_work as overlapping
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.job.exchanges import communicating, exchanges
 from opscope.core.perf import kinds
 from opscope.core.perf.devices.kernel_names import uses_tensor_cores
@@ -57,7 +58,7 @@ def _same_of_kernels(profile: Profile, talks: np.ndarray, name: str) -> None:
         return
     frame = profile.kernels(categories=True)
     said = np.zeros(len(table), bool)
-    work = overlapping.device_work(profile._ops)
+    work = overlapping.device_work(profile.of(op_index))
     said[work.row[work.kind == overlapping.COMMUNICATION]] = True
     assert (said == talks).all(), f"{name}: overlap"
     said[:] = False
@@ -82,7 +83,7 @@ def _same_of_kernels(profile: Profile, talks: np.ndarray, name: str) -> None:
 def _same_of_ops(profile: Profile, name: str) -> int:
     """Compare the ops by family with those by direction; return how many communicate."""
     readings = profile.attribution.meaning.readings
-    types = profile._ops.readings["op_type"].cast(pl.String).to_list()
+    types = profile.of(op_index).readings["op_type"].cast(pl.String).to_list()
     count = 0
     for reading, family in zip(readings, types, strict=True):
         if reading.role != "op" or reading.call is None:

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from opscope.core.question import layout
 from opscope.core.tables.trace import range_ids
-from opscope.reports import console, layout, registry
+from opscope.reports import console, registry
 from tests import traces
 
 FILES = (

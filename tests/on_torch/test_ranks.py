@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.core.analysis.ops.exchanges import exchanges
 from opscope.core.job import clocks
 from opscope.core.job.exchanges import SYNCHRONISING
 from opscope.profile import Profile
@@ -122,9 +123,11 @@ def within(profile, name):
     """The collectives of each rank in the user's range ``name``."""
     ranges = profile.trace["ranges"].with_columns(pl.col("text", "domain").cast(pl.String))
     spans = ranges.filter((pl.col("domain") == "opscope.user") & (pl.col("text") == name))
-    found = profile.of(exchanges).join(
-        spans.select("process", low="start", high="end"), on="process"
-    ).filter((pl.col("called") >= pl.col("low")) & (pl.col("called") < pl.col("high")))
+    found = (
+        profile.of(exchanges)
+        .join(spans.select("process", low="start", high="end"), on="process")
+        .filter((pl.col("called") >= pl.col("low")) & (pl.col("called") < pl.col("high")))
+    )
     return found.with_columns(pl.col("kind", "group", "members", "dtype").cast(pl.String))
 
 

@@ -13,8 +13,8 @@ from opscope.frames import UNITS, Column, Frame
 
 import opscope.cli.app as application
 from opscope.core.question.layout import lines
-from opscope.core.question.registry import divisions, reports
 from opscope.core.question.record import Report
+from opscope.core.question.registry import divisions, reports
 from opscope.profile import Profile
 from opscope.reports import catalogue, registry
 from opscope.reports.console import first_screen, tables

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from opscope.core.question.layout import write
-from opscope.core.question.registry import reports
 from opscope.core.question.record import View
+from opscope.core.question.registry import reports
 from opscope.profile import Profile
 
 PLACE = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch"}

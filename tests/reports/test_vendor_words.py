@@ -10,10 +10,10 @@ import pytest
 from opscope.cli import gaps
 from opscope.core.attribution.reasons import REASONS
 from opscope.core.perf.devices import peaks
+from opscope.core.question.layout import Column, Table, lines
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports import console, registry, vendor_words
-from opscope.reports.layout import Column, Table, lines
 from tests import traces
 
 FOREIGN = re.compile(r"CUDA (graph|call|code)|Tensor Core|\bSM efficiency\b|blocks/SM|\bTC\b")

@@ -124,7 +124,9 @@ def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))
     done = profile.of(work_on_devices)
     host = diagnosis_time.host_of(profile.of(op_index), profile._waits, cpu_only=False)
-    judged = diagnosis_time.steps_to_judge(profile.of(step_bounds), profile.input_waits(), done, host)
+    judged = diagnosis_time.steps_to_judge(
+        profile.of(step_bounds), profile.input_waits(), done, host
+    )
     for one in diagnosis_time.on_gpu(done, profile.attribution.trace, host, judged):
         assert sum(one.parts.values()) == one.time
         assert min(one.parts.values()) >= 0

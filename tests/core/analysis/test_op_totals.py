@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from opscope.core.analysis.ops import op_totals, totals
+from opscope.core.analysis.ops.ops import op_index
 from tests import traces
 
 TEXTS = (*totals.SAME_OP, "reason")
@@ -66,5 +67,5 @@ def test_equal_ops_are_one_row_with_the_sum_of_what_is_known(rows):
 def test_totals_by_numbers_are_those_by_texts(file, shared):
     """Totals that are asked for first describe one op of each number; those of sums describe one of each kind."""
     profile = traces.load(shared / file)
-    found = pl.concat(op_totals.pieces_of_ops(profile._ops))
-    assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile._ops)))
+    found = pl.concat(op_totals.pieces_of_ops(profile.of(op_index)))
+    assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile.of(op_index))))

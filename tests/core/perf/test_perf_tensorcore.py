@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from opscope.core.analysis.ops.devices import trace_target
+
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.perf import entries, tensorcore
 from opscope.core.perf.devices.kernel_names import (
     fast_algorithm,
@@ -139,7 +140,7 @@ def test_every_matrix_op_as_dlprof_has_it(shared):
         next(file)
         theirs = list(csv.DictReader(file))
     profile = traces.load(shared / "dlprof" / "nsys_profile.sqlite")
-    costs, launched = profile._ops.costs, profile.attribution.kernels
+    costs, launched = profile.of(op_index).costs, profile.attribution.kernels
     # DLProf's op is the marker, ours the op inside it that launched: they meet in the op that counts
     counting = pl.Series("counting", costs.cost_owners(launched.op.astype("int64")))
     ours = profile.kernels().with_columns(counting).filter(pl.col("tc_eligible"))
