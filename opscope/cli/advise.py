@@ -147,23 +147,36 @@ def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, stri
         raise typer.Exit(1)
 
 
+def _clean(text: str) -> str:
+    """Return a detector's name as it is written, its thresholds as they were given."""
+    name, colon, thresholds = text.partition(":")
+    return f"{name.lower().replace('-', '_')}{colon}{thresholds}"
+
+
 def _asked(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:
     """Return the detectors to ask, None for all, and the gates; ends the command at one that is not known."""
     from opscope.core.advice import ask
+    from opscope.core.question.parameters import WrongParameter
     from opscope.core.question.suggest import unknown
 
     from .gates import BadGate, Gate
 
-    known, names = ask.detectors(), None
+    known, names, texts = ask.detectors(), None, None
     if detectors is not None:
-        wanted = [name.lower().replace("-", "_") for name in common.split(detectors)]
-        if not wanted:
+        texts = [_clean(text) for text in common.split(detectors)]
+        if not texts:
             common.fail("--detectors names no detector")
-        for name in wanted:
+        for name in (text.partition(":")[0] for text in texts):
             if name not in known:
                 common.fail(unknown("detector", name, known))
+        try:
+            wanted = ask.chosen(texts)
+        except WrongParameter as error:
+            common.fail(str(error))
+        by_name = {text.partition(":")[0]: text for text in texts}
+        texts = [by_name[name] for name in known if name in wanted]
         names = [name for name in known if name in wanted]
     try:
-        return names, [Gate.of(text, known, names) for text in fail_on or ()]
+        return texts, [Gate.of(text, known, names) for text in fail_on or ()]
     except BadGate as error:
         common.fail(f"--fail-on: {error}")

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from threading import Lock
@@ -21,6 +21,7 @@ from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.not_merged import NotMerged
+from opscope.core.question.parameters import parts, values_of
 from opscope.core.tables.pool import Pool
 
 _log = logging.getLogger(__name__)
@@ -100,6 +101,24 @@ def detectors() -> Mapping[str, Detector]:
     return MappingProxyType(found)
 
 
+def chosen(names: Iterable[str]) -> dict[str, Detector]:
+    """Return the detectors of these names; a name may have thresholds, ``host_bound:least=2%``.
+
+    Raises UnknownDetector, and WrongParameter for a threshold that the detector has not, or refuses.
+    """
+    known, wanted = detectors(), {}
+    for text in names:
+        name, given = parts(text)
+        if name not in known:
+            raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
+        detector = known[name]
+        values = values_of(name, detector.thresholds, given)
+        wanted[name] = (
+            replace(detector, find=partial(detector.find, **values)) if values else detector
+        )
+    return wanted
+
+
 def advice(answers: Answers, simulate: Simulate | None = None) -> pl.DataFrame:
     """What ``said`` has, as ``frame`` puts it."""
     return frame(answers, said(answers, simulate))
@@ -120,13 +139,10 @@ def said(
     UnknownDetector.
     """
     known = detectors()
-    wanted = list(known if names is None else names)
-    for name in wanted:
-        if name not in known:
-            raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
+    wanted = dict(known) if names is None else chosen(names)
     others = (name for name in known if name not in _LAST)
     in_turn = dict.fromkeys((*_FIRST, *others, *known))
-    asked = [known[name] for name in in_turn if name in wanted and name in known]
+    asked = [wanted[name] for name in in_turn if name in wanted and name in known]
     with progress.stage("asking detectors", len(asked)) as stage:
         found = [one for part in _by_two(asked, answers, stage, prepare) for one in part]
     if simulate is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import polars as pl
@@ -11,6 +11,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.edits import Edit
 from opscope.core.analysis.critical.scaled import Floats
+from opscope.core.question.parameters import Parameter
 
 __all__ = ["EVIDENCE", "Answer", "Answers", "CannotTell", "Detector", "Edit", "Finding", "Floats"]
 
@@ -82,7 +83,9 @@ class Detector:
     name: str
     #: The question that it answers, for the documentation.
     question: str
-    find: Callable[[Answers], Answer]
+    find: Callable[..., Answer]
+    #: The thresholds that a user may set (``--detectors host_bound:least=2%``): keywords of ``find``.
+    thresholds: Mapping[str, Parameter] = field(default_factory=dict)
     #: What it looks at, and when it says that it cannot tell: a sentence each, for the documentation.
     looks_at: str = ""
     abstains: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from .suggest import unknown
 _TIMES: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _UNITS: Final = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _TIME: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ns|us|µs|ms|s)?")
+_SHARE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) *(%)?")
 _COUNT: Final = re.compile(r"[0-9]{1,15}")
 #: The most characters of a wrong value that an error repeats.
 _SHOWN: Final = 80
@@ -34,6 +35,37 @@ class Parameter:
     read: Callable[[object], Any]
     several: bool = False
     written: Callable[[Any], str] = str
+
+
+def parts(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the parameters of ``short_kernels:below=5us:…``. Raises WrongParameter."""
+    name, *rest = text.split(":")
+    given: dict[str, str] = {}
+    for word in rest:
+        parameter, equals, value = word.partition("=")
+        if not equals:
+            raise WrongParameter(f"{name}:{word}: a parameter is NAME=VALUE")
+        given[parameter.strip().replace("-", "_")] = value.strip()
+    return name, given
+
+
+def values_of(
+    name: str, parameters: Mapping[str, Parameter], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return values of parameters of ``name`` given as text. Raises WrongParameter for a wrong one."""
+    values: dict[str, Any] = {}
+    for word, text in given.items():
+        if word not in parameters:
+            if not parameters:
+                raise WrongParameter(f"{name} takes no parameters, so no {word!r}")
+            raise WrongParameter(f"{name}: {unknown('parameter', word, parameters)}")
+        parameter = parameters[word]
+        if parameter.several:
+            texts = filter(None, text.split("+"))
+            values[word] = tuple(value_of(word, parameter, part) for part in texts)
+        else:
+            values[word] = value_of(word, parameter, text)
+    return values
 
 
 def value_of(name: str, parameter: Parameter, given: object) -> Any:
@@ -60,6 +92,24 @@ def duration(meaning: str, *, least: int = 0) -> Parameter:
         return ns
 
     return Parameter(meaning, read, written=_time)
+
+
+def share(meaning: str) -> Parameter:
+    """A share: a number from 0 to 1, or text with a percent sign (``5%``)."""
+
+    def read(given: object) -> float:
+        matched = _SHARE.fullmatch(given.strip()) if isinstance(given, str) else None
+        if matched is not None:
+            value = float(matched[1]) / (100 if matched[2] else 1)
+        elif isinstance(given, (int, float)) and not isinstance(given, bool):
+            value = float(given)
+        else:
+            raise ValueError(f"a share such as 5% or 0.05, not {_short(given)}")
+        if not 0 <= value <= 1:
+            raise ValueError(f"must be from 0 to 1, not {_short(given)}")
+        return value
+
+    return Parameter(meaning, read)
 
 
 def count(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .column import Frame
 from .layout import Column, Table
-from .parameters import Parameter, WrongParameter, value_of
-from .suggest import unknown
+from .parameters import Parameter, value_of, values_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -138,19 +137,31 @@ class Report:
         return answer if self.arranged is None else self.arranged(answer)
 
     def asking(self, given: Mapping[str, str]) -> Report:
-        """Return the report with parameters that are given as text. Raises WrongParameter."""
-        return replace(self, asked={**self.asked, **self.of.from_text(given)})
+        """Return the report with parameters that are given as text. Raises WrongParameter.
+
+        Where another report of the question has these parameters, it is shown as that one.
+        """
+        asked = {**self.asked, **self.of.from_text(given)}
+        like = next((report for report in self.of.reports if report.asked == asked), self)
+        return replace(like, name=self.name, asked=asked)
 
     @property
     def heading(self) -> str:
         """The title, with the values of the parameters that it names."""
-        if "{" not in self.title:
-            return self.title
+        return self._filled(self.title)
+
+    @property
+    def nothing(self) -> str:
+        """The text for a table without rows, with the values of the parameters that it names."""
+        return self._filled(self.empty)
+
+    def _filled(self, text: str) -> str:
+        if "{" not in text:
+            return text
         of = self.of
         values = {name: kind.default for name, kind in of.signature.items()} | dict(self.asked)
-        return self.title.format(
-            **{name: of.parameters[name].written(values[name]) for name in of.parameters}
-        )
+        words = {name: kind.written(values[name]) for name, kind in of.parameters.items()}
+        return text.format(**words)
 
     def additive(self, column: str) -> bool:
         """Whether the values of ``column`` may be added up over the rows."""
@@ -237,20 +248,7 @@ class Question:
 
     def from_text(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Return values of parameters given as text. Raises WrongParameter for an unknown name or value."""
-        values: dict[str, Any] = {}
-        for name, text in given.items():
-            if name not in self.parameters:
-                if not self.parameters:
-                    raise WrongParameter(f"{self.name} takes no parameters, so no {name!r}")
-                raise WrongParameter(f"{self.name}: {unknown('parameter', name, self.parameters)}")
-            parameter = self.parameters[name]
-            if parameter.several:
-                values[name] = tuple(
-                    value_of(name, parameter, word) for word in text.split("+") if word
-                )
-            else:
-                values[name] = value_of(name, parameter, text)
-        return values
+        return values_of(self.name, self.parameters, given)
 
 
 def why_not_merged(report: Report) -> str | None:

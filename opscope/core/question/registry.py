@@ -8,7 +8,7 @@ from importlib import import_module
 
 from . import index
 from .column import Frame
-from .parameters import WrongParameter
+from .parameters import WrongParameter, parts
 from .record import Question, Report
 from .suggest import unknown
 
@@ -83,24 +83,14 @@ def chosen(names: Iterable[str]) -> dict[str, Report]:
     """
     wanted: dict[str, Report] = {}
     for text in names:
-        name, *given = text.split(":")
+        name, given = parts(text)
         own = own_name(name)
         report = reports()[own]
         if given:
-            report = report.asking(_given(own, given))
+            report = report.asking(given)
         if wanted.setdefault(own, report) != report:
             raise WrongParameter(f"{own} is asked for twice, with different parameters")
     return {name: wanted[name] for name in index.REPORTS if name in wanted}
-
-
-def _given(name: str, texts: Iterable[str]) -> dict[str, str]:
-    given = {}
-    for text in texts:
-        parameter, equals, value = text.partition("=")
-        if not equals:
-            raise WrongParameter(f"{name}:{text}: a parameter is NAME=VALUE")
-        given[parameter.strip().replace("-", "_")] = value.strip()
-    return given
 
 
 def named(names: Iterable[str] | Mapping[str, Report]) -> Mapping[str, Report]:

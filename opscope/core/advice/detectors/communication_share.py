@@ -11,6 +11,7 @@ from opscope.core.advice.communicated import collective_kernels, patterns, rank_
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.question import parameters
 
 #: The part of a step: that of the PyTorch profiler's plug-in.
 LEAST: Final = 0.1
@@ -23,7 +24,7 @@ _CHOSEN: Final = 4
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
     told = rates(answers)
     if isinstance(told, CannotTell):
@@ -31,7 +32,7 @@ def find(answers: Answers) -> Answer:
     much = told.filter(
         (
             pl.col("communication_time") - pl.col("waiting_time").fill_null(0)
-            > LEAST * pl.col("window")
+            > least * pl.col("window")
         )
         & (pl.col("moving") > EXPOSED * pl.col("window"))
     )
@@ -146,6 +147,9 @@ DETECTOR = Detector(
     name="communication_share",
     question="Does a process communicate for more than 10 % of its steps?",
     find=find,
+    thresholds={
+        "least": parameters.share("the least share of the window that communication takes")
+    },
     looks_at="communication() and, by step, steps(): the time in collectives, less the waiting for other"
     " ranks where it is known, over the window of the steps."
     " Communication that is hidden but for 1 % of the time is left alone.",

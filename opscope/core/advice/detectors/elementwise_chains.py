@@ -23,6 +23,7 @@ from opscope.core.advice.work import (
 )
 from opscope.core.analysis.device.fusable import FAR, pointwise
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
+from opscope.core.question import parameters
 from opscope.core.tables.columns import combined, compact, pairs
 
 #: Chains that take less than this part of the device's time are not worth a change.
@@ -59,7 +60,7 @@ class _Chains:
     gaps: int
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding for all chains that together take at least LEAST of the device's time."""
     ran = work(answers)
     if ran.is_empty():
@@ -72,8 +73,8 @@ def find(answers: Answers) -> Answer:
     unknown = int(ordered["duration"].filter(pl.Series(dark)).sum())
     whole = device_time(answers)
     chains = _chains(ordered, here & ~dark, lane)
-    if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < LEAST * whole:
-        if unknown >= LEAST * whole and unknown:
+    if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < least * whole:
+        if unknown >= least * whole and unknown:
             return CannotTell(
                 f"the shapes of {int(dark.sum()):,} elementwise kernels that directly follow another"
                 f" ({ms(unknown)}) were not recorded: record with shapes (opscope does;"
@@ -248,6 +249,7 @@ DETECTOR = Detector(
     name="elementwise_chains",
     question="Do elementwise kernels run one after the other, each reading what the one before wrote?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the device time that chains take")},
     looks_at="kernels() (on the CPU: ops()), by stream or thread: elementwise, activation, dropout and"
     " copying"
     " kernels that directly follow each other and whose inputs have the shape of what the one before writes;"

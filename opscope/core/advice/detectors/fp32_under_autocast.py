@@ -11,6 +11,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.advice.work import blind, device_time, edit_of, holds, tensors, work
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
+from opscope.core.question import parameters
 from opscope.core.schema import FLOATS
 
 #: The part of the device's time from which such work is worth a change.
@@ -37,7 +38,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding for memory-bound work in f32 where most products are in half precision."""
     ran = work(answers)
     if ran.is_empty():
@@ -66,8 +67,8 @@ def find(answers: Answers) -> Answer:
     unknown = int(moved["duration"].filter(moved["inputs"].is_null()).sum())
     rows = moved.filter(pl.Series(holds(moved["inputs"], _is_single), dtype=pl.Boolean))
     time, whole = int(rows["duration"].sum()), device_time(answers)
-    if time < LEAST * whole:
-        if unknown >= LEAST * whole and unknown:
+    if time < least * whole:
+        if unknown >= least * whole and unknown:
             return CannotTell(
                 f"the number formats of {ms(unknown)} of memory-bound ops were not recorded: record with"
                 " shapes"
@@ -122,6 +123,7 @@ DETECTOR = Detector(
     question="Do normalisation, softmax, dropout or elementwise ops run in f32 beside products in half"
     " precision?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the device time")},
     looks_at="The number formats (inputs) of products in kernels() or ops(): at least half of their time"
     " must be in"
     " half precision; then the ops of the families norm, softmax, dropout, activation and elementwise whose"

@@ -9,6 +9,7 @@ import polars as pl
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.pace import DISPATCH, Pace, count, host_work, pace, said
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.question import parameters
 
 #: A part of the steps' time from which the waits are worth a change.
 WORTH: Final = 0.05
@@ -30,13 +31,13 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if devices waited for such work for more than 5 % of the steps."""
     found = pace(answers)
     if isinstance(found, str):
         return CannotTell(found)
     time, whole = found.time("host"), found.whole
-    if time <= WORTH * whole:
+    if time <= least * whole:
         return []
     return [_finding(answers, found, time, whole)]
 
@@ -71,6 +72,7 @@ DETECTOR = Detector(
     question="Does the GPU wait for work of the host that is neither input, nor synchronising, nor"
     " launching?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Gaps of each GPU whose next launch came late, less the time that a wait for input"
     " (`data_loader`), a synchronising call (`sync_calls`) and stretches of late launches with gaps below"
     " 0.5 ms (`launch_bound`) explain: no time counts for two of these. What the host did in the rest is"

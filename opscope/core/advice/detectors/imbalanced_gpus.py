@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.advice.communicated import as_int, communicates
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.question import parameters
 
 #: How much longer than the mean the busiest device must compute, as part of the window.
 LEAST: Final = 0.05
@@ -23,7 +24,7 @@ _COMPUTES: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if the busiest device computes much longer than the devices do in the mean."""
     found = answers.overlap()
     if found.is_empty():
@@ -63,7 +64,7 @@ def find(answers: Answers) -> Answer:
     mean = as_int(table["computing"].sum()) / len(table)
     most = int(table["computing"][0])
     over = most - mean
-    if over < LEAST * window or over < UNEVEN * mean:
+    if over < least * window or over < UNEVEN * mean:
         return []
     return [_finding(answers, table, window, mean)]
 
@@ -147,6 +148,11 @@ DETECTOR = Detector(
     name="imbalanced_gpus",
     question="Does one device of the job compute much longer than the others?",
     find=find,
+    thresholds={
+        "least": parameters.share(
+            "the least share of the window by which a GPU does more than the mean"
+        )
+    },
     looks_at="overlap(), by process and device: the time in which kernels other than those of collectives"
     " ran."
     " It fires where the busiest device computes longer than the mean by 10 % of it and 5 % of the window.",

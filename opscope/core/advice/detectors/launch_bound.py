@@ -18,6 +18,7 @@ from opscope.core.advice.pace import (
     said,
 )
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.question import parameters
 
 #: A part of the steps' time from which the gaps are worth a change.
 WORTH: Final = 0.05
@@ -38,13 +39,13 @@ _ADVICE: Final = {
 _GENERAL: Final = "Capture the launches that repeat into a CUDA graph, or fuse the small kernels."
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if the idle gaps between late launches take more than 5 % of the steps."""
     found = pace(answers)
     if isinstance(found, str):
         return CannotTell(found)
     time, whole = found.time("launching"), found.whole
-    if time <= WORTH * whole:
+    if time <= least * whole:
         return []
     return [_finding(answers, found, time, whole)]
 
@@ -99,6 +100,7 @@ DETECTOR = Detector(
     name="launch_bound",
     question="Are there stretches of small kernels in which the GPU waits for the next launch?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Runs of at least 20 launches that each came after the GPU had run dry, with gaps below 0.5 ms:"
     " the time between two ops, in which a host does little but launch. Longer gaps are `host_bound`, gaps"
     " after a wait for input `data_loader`, gaps after a synchronising call `sync_calls`. Steps of warm-up do"

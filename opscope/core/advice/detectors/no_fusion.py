@@ -10,6 +10,7 @@ from opscope.core.advice.compilers import compiled_by
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.advice.work import device_time, holds, work
+from opscope.core.question import parameters
 
 #: The part of the device's time from which elementwise work is worth a compiler.
 LEAST: Final = 0.10
@@ -29,7 +30,7 @@ _RECOMMENDED: Final = {
 _FRAMEWORKS: Final = {"pytorch": "torch", "torch": "torch"}
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding where nothing was compiled and elementwise work takes LEAST of the device's time."""
     ran = work(answers)
     whole = device_time(answers)
@@ -57,7 +58,7 @@ def find(answers: Answers) -> Answer:
     fusable = ran.filter(pl.Series(holds(ran["op_type"], lambda text: text in _FUSED)))
     fusable = fusable.filter(pl.col("direction").cast(pl.String).ne_missing("optimizer"))
     time = int(fusable["duration"].sum())
-    if time < LEAST * whole:
+    if time < least * whole:
         return []
     what = "ops" if answers.cpu_only else "kernels"
     return [
@@ -82,6 +83,9 @@ DETECTOR = Detector(
     name="no_fusion",
     question="Was nothing compiled (torch.compile, XLA) although elementwise work takes much of the time?",
     find=find,
+    thresholds={
+        "least": parameters.share("the least share of the device time that elementwise ops take")
+    },
     looks_at="compiled(), the names of kernels, the families of ops and the phases in which programs were"
     f" compiled; then the time of elementwise ops in kernels() or ops(): {LEAST:.0%} or more is a finding.",
     abstains="Where the framework is not known or has no compiler, or where less than 95 % of the device's"

@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.advice.work import and_host, blind, device_time, edit_of, holds, tensors, work
+from opscope.core.question import parameters
 from opscope.core.schema import FLOATS
 from opscope.core.tables.columns import combined, matching
 
@@ -42,7 +43,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding for the casts of weights that are repeated."""
     ran = work(answers)
     if ran.is_empty():
@@ -65,8 +66,8 @@ def find(answers: Answers) -> Answer:
     many = pl.len().over([pl.col(name).cast(pl.String) for name in place])
     rows = rows.filter(many > 1)
     time = int(rows["duration"].sum())
-    if not time or time < LEAST * whole:
-        if dark > LEAST * whole:
+    if not time or time < least * whole:
+        if dark > least * whole:
             return CannotTell(
                 f"the shapes of {len(unshaped):,} copies or casts ({ms(dark)}) were not recorded: record"
                 " with shapes"
@@ -176,6 +177,7 @@ DETECTOR = Detector(
     name="recomputed_casts",
     question="Are the same weights cast to another number format again and again?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the device time that casts take")},
     looks_at="Copies and casts between floating-point formats in kernels() (on the CPU: ops()): inputs,"
     " outputs and"
     " params; the shapes of the weights of products; how often each layer casts a weight of one shape.",

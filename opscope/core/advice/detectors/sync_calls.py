@@ -21,6 +21,7 @@ from opscope.core.advice.pace import (
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.steps.step_times import covered
+from opscope.core.question import parameters
 from opscope.core.tables.intervals import NONE, Ints, merge, nest
 
 #: A part of the steps' time from which the saving is worth a change.
@@ -44,7 +45,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if waiting calls in the steps may cost more than 2 % of the steps' time."""
     if answers.cpu_only:
         return CannotTell(NO_GPU + _waiting_lines(answers))
@@ -55,7 +56,7 @@ def find(answers: Answers) -> Answer:
     if calls.is_empty():
         return []
     saving = longest(calls.group_by("process", "place").agg(pl.col("saving").sum()), "saving")
-    if saving <= WORTH * found.whole:
+    if saving <= least * found.whole:
         return []
     return [_finding(answers, found, calls, saving)]
 
@@ -184,6 +185,7 @@ DETECTOR = Detector(
     name="sync_calls",
     question="Does the host wait for the GPU inside steps, so that the GPU waits for the host afterwards?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Synchronising calls (cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize, and"
     " HIP's) and copies to the host that the host waited for, as `.item()`, `.cpu()` and `nonzero` make"
     " them, in steps that are no warm-up, with the line of the program. It fires if the gaps after them, each"

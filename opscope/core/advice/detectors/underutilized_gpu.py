@@ -11,6 +11,7 @@ from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.device.idle import KINDS, NOT_TIMED
+from opscope.core.question import parameters
 
 #: A GPU is underutilised if kernels run for less than this part of the time.
 LEAST: Final = 0.5
@@ -37,7 +38,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return a finding for each GPU that runs kernels for less than half of the steps' time."""
     if answers.cpu_only:
         return CannotTell(NO_GPU)
@@ -47,7 +48,7 @@ def find(answers: Answers) -> Answer:
     known = use.filter(pl.col("gpu_utilization").is_not_null())
     if known.is_empty():
         return CannotTell(use["utilization_reason"].drop_nulls().head(1).to_list()[0] or NOT_TIMED)
-    low = known.filter(pl.col("gpu_utilization") < LEAST)
+    low = known.filter(pl.col("gpu_utilization") < least)
     if low.is_empty():
         return []
     stepping = set(marked_steps(answers)["process"])
@@ -122,6 +123,9 @@ DETECTOR = Detector(
     name="underutilized_gpu",
     question="Does a GPU run kernels for less than half of the time?",
     find=find,
+    thresholds={
+        "least": parameters.share("a GPU that is busy for a smaller share is underutilized")
+    },
     looks_at="The part of the steps in which a kernel ran, of each device of each process"
     " (gpu_utilization of device_use()), and what"
     " the device waited for in the rest (idle_steps()). It fires below 50 %.",

@@ -11,6 +11,7 @@ from opscope.core.advice.communicated import as_int, communicates, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.question import parameters
 
 #: The part of all ranks' time that is waiting from which uneven ranks are worth a change.
 LEAST: Final = 0.05
@@ -51,7 +52,7 @@ _IN_TURN: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if 5 % or more of the ranks' time is waiting for other ranks in collectives."""
     collectives = answers.collectives()
     processes = answers.trace["processes"]["process"].n_unique()
@@ -75,7 +76,7 @@ def find(answers: Answers) -> Answer:
     late = late.join(windows, on="process", how="left")
     window = int(late["window"].drop_nulls().sum())
     waiting = int(late["waiting_time"].sum())
-    if not window or waiting < LEAST * window:
+    if not window or waiting < least * window:
         return []
     return [_finding(answers, late, waiting, window)]
 
@@ -209,6 +210,7 @@ DETECTOR = Detector(
     name="uneven_ranks",
     question="Do ranks wait for each other for 5 % of their time or more, and for which?",
     find=find,
+    thresholds={"least": parameters.share("the least share of the window that ranks wait")},
     looks_at="stragglers(): of each collective that at least two ranks recorded, the rank that is in it for"
     " the shortest time came last. What the late rank does longer comes from the parts of steps(): computing,"
     " input, launches, its host, or its own waiting for others.",

@@ -22,6 +22,7 @@ from opscope.core.advice.work import (
 )
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
+from opscope.core.question import parameters
 from opscope.core.tables.columns import combined, matching
 
 #: The part of the device's time from which it is worth a change.
@@ -48,7 +49,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding for all attention made of separate products and softmax."""
     ran = work(answers)
     if ran.is_empty():
@@ -64,16 +65,16 @@ def find(answers: Answers) -> Answer:
         if len(hidden):
             return CannotTell(f"{len(hidden):,} kernels compute a softmax in no op with shapes")
         dark = int(ran["duration"].filter(ran["op"].is_null()).sum())
-        if dark > LEAST * whole and dark:
+        if dark > least * whole and dark:
             return CannotTell(f"no op has a softmax, and {ms(dark)} of the device's time has no op")
         return []
     shapeless = ran.filter(softmax & pl.col("inputs").is_null())
     scores = _scores(ran, softmax)
     rows, bytes_ = _touching(ran, scores)
     time = int(rows["duration"].sum())
-    if not scores or time < LEAST * whole:
+    if not scores or time < least * whole:
         took = int(shapeless["duration"].sum())
-        if took and took >= LEAST * whole / 4:
+        if took and took >= least * whole / 4:
             return CannotTell(
                 f"the shapes of {len(shapeless):,} softmax ops ({ms(took)}) were not recorded: record"
                 " with shapes"
@@ -236,6 +237,9 @@ DETECTOR = Detector(
     name="unfused_attention",
     question="Does attention run as separate products and softmax instead of one fused op?",
     find=find,
+    thresholds={
+        "least": parameters.share("the least share of the device time that attention takes")
+    },
     looks_at="kernels() (on the CPU: ops()), by stream or thread: a softmax over at least three"
     " dimensions, where the"
     " product before writes its input and the product after reads its result, by their inputs and"

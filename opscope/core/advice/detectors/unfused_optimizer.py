@@ -10,6 +10,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.advice.work import and_host, blind, device_time, edit_of, work
 from opscope.core.analysis.device.fusable import FAR
+from opscope.core.question import parameters
 from opscope.core.tables.columns import matching
 
 #: Kernels of one step's optimizer that are worth a change, and their part of the device's time.
@@ -48,7 +49,7 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding for the optimizer's kernels or ops."""
     ran = work(answers)
     if ran.is_empty():
@@ -73,7 +74,7 @@ def find(answers: Answers) -> Answer:
     whole = device_time(answers)
     time = int(alone["duration"].sum())
     what = "ops" if answers.cpu_only else "kernels"
-    if len(alone) < FEWEST * steps or time < LEAST * whole:
+    if len(alone) < FEWEST * steps or time < least * whole:
         unseen = blind(ran)
         return CannotTell(unseen) if unseen else []
     if int(alone["duration"].filter(lists).sum()) * 2 > time and len(alone) < 10 * FEWEST * steps:
@@ -144,6 +145,9 @@ DETECTOR = Detector(
     name="unfused_optimizer",
     question="Does the optimizer run many small kernels instead of fused ones?",
     find=find,
+    thresholds={
+        "least": parameters.share("the least share of the device time that the optimizer takes")
+    },
     looks_at="The kernels (on the CPU: ops) of direction optimizer, by step, op and name: how many there"
     " are, how many are"
     " fused or over lists of tensors, and the gaps between them. Fewer than 30 a step, and those over"

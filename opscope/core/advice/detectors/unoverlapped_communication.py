@@ -16,6 +16,7 @@ from opscope.core.advice.communicated import (
 )
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.question import parameters
 
 #: The part of a process's time from which exposed communication is worth a change.
 LEAST: Final = 0.05
@@ -53,13 +54,13 @@ _GENERAL: Final = (
 )
 
 
-def find(answers: Answers) -> Answer:
+def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if exposed communication, less the waiting, is 5 % of a process's time or more."""
     told = rates(answers)
     if isinstance(told, CannotTell):
         return told
     worst = told.sort("moving", "exposed", "process", descending=[True, True, False])
-    much = worst.filter(pl.col("moving") >= LEAST * pl.col("window"))
+    much = worst.filter(pl.col("moving") >= least * pl.col("window"))
     if much.is_empty():
         return []
     return [_finding(answers, worst, len(much))]
@@ -152,6 +153,9 @@ DETECTOR = Detector(
     name="unoverlapped_communication",
     question="Is communication 5 % or more of the time while nothing is computed?",
     find=find,
+    thresholds={
+        "least": parameters.share("the least share of the window that communication takes alone")
+    },
     looks_at="communication(): the union of collectives less the union of all other work, within the captured"
     " steps of each process, and less the waiting for other ranks where it is known; on a GPU of kernels,"
     " on a"

@@ -33,7 +33,7 @@ def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Tab
     """
     forms = columns(report.shown, report.holds.columns, report.forms)
     if frame.is_empty():
-        return Table(report.title, forms, (), (report.empty,))
+        return Table(report.title, forms, (), (report.nothing,))
     kept = _kept(frame, view.top, shape)
     rows = _rows(frame, kept, report.shown, shape)
     notes = []

@@ -209,7 +209,7 @@ def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
         Column("op", "mostly", flexible=True, rank=3, least=24, parts="words"),
     ]
     if frame.is_empty():
-        return Table(report.title, keys, (), (report.empty,))
+        return Table(report.title, keys, (), (report.nothing,))
     rows = [
         row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
         for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
