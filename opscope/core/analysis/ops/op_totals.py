@@ -23,6 +23,7 @@ from opscope.core.analysis.ops.totals import (
     distinct_op_sums,
     kinds_of_ops,
 )
+from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
@@ -330,8 +331,6 @@ def detail_table(report: Report, profile: Answers, view: View) -> Table:
 
     Layers that differ only in a number, such as the blocks of a transformer, share one row.
     """
-    from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW  # loads Polars
-
     frame, outside = report.frame(profile), 0
     if len(profile.trace["windows"]):
         frame, outside = _captured(frame, OUTSIDE_WINDOW)
@@ -356,8 +355,6 @@ def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
 
 def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
-    import polars as pl
-
     from opscope.core.tables.columns import known_sum
 
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]

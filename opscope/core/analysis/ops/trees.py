@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from opscope.core.question.forms import columns
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Report, View
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _BRANCH, _LAST, _BESIDE, _BELOW = "├ ", "└ ", "│ ", "  "
 
@@ -60,8 +59,6 @@ def _rows(
     frame: pl.DataFrame, kept: list[int], keys: Sequence[str], shape: Shape
 ) -> list[dict[str, Any]]:
     """Return the kept rows, each name behind its branch, with the number of rows that are folded below it."""
-    import polars as pl
-
     below = frame.filter(pl.col(shape.parent).is_in(kept) & ~pl.col(shape.number).is_in(kept))
     hidden = dict(below.group_by(shape.parent).len().iter_rows())
     inside: dict[int | None, list[dict[str, Any]]] = {}

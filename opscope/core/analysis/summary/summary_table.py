@@ -253,7 +253,7 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):
         return []
-    from opscope.core.analysis.summary.summary import COMPILING  # loads Polars
+    from opscope.core.analysis.summary.summary import COMPILING  # that module has this table
 
     if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
         return []  # the phase says what the reason does
