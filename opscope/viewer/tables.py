@@ -135,7 +135,7 @@ def kinds() -> Mapping[str, Kind]:
             report.heading,
             report.holds,
             report.nothing,
-            _known(report.shown, report.holds),
+            _known(report.keys, report.holds),
             _of_profile(report.frame),
             ADDITIVE if report.sums is None else report.sums,
         )

@@ -235,7 +235,7 @@ def test_what_a_report_shows_are_columns_that_it_has():
     made = {"running", "bar"}  # added for the table
     for name, report in reports().items():
         known = {column.name for column in report.holds.columns}
-        assert set(report.shown) <= known | made, name
+        assert set(report.keys) <= known | made, name
         assert report.empty, name
         assert report.holds.row, name
         for column in report.holds.columns:

@@ -90,8 +90,8 @@ class Report:
     empty: str
     #: The arguments with which the question is asked.
     asked: Mapping[str, Any] = field(default_factory=dict)
-    #: Columns that the terminal shows, in this order; if empty, all.
-    shown: Sequence[str] = ()
+    #: Columns that the terminal shows, in this order, separated by spaces; if empty, all.
+    shown: str = ""
     #: How to show the columns whose unit alone does not define it.
     forms: Sequence[Column] = ()
     #: Makes the terminal's table (of report, profile, view), if the frame's rows alone are not enough.
@@ -127,6 +127,11 @@ class Report:
     def holds(self) -> Frame:
         """Its rows and columns, with units and meanings."""
         return self.of.frame(self.asked)
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that the terminal shows, in order; none: all."""
+        return self.shown.split()
 
     def frame(self, profile: Any) -> pl.DataFrame:
         """Return the report's frame of a profile, with exactly the columns of ``holds``."""

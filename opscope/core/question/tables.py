@@ -22,7 +22,7 @@ def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = 
     return totals(
         report.heading if title is None else title,
         frame,
-        report.shown or frame.columns,
+        report.keys or frame.columns,
         view.top,
         report.nothing,
         report.holds.columns,

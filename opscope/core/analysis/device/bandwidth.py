@@ -179,20 +179,10 @@ QUESTION = (
                 name="bandwidth",
                 title="Bandwidth of copies and sets",
                 empty="no copies or sets in this profile: none ran, or they were not captured",
-                shown=[
-                    "process",
-                    "device",
-                    "kind",
-                    "src_kind",
-                    "dst_kind",
-                    "calls",
-                    "bytes",
-                    "total",
-                    "mean_bandwidth",
-                    "median_bandwidth",
-                    "most_bandwidth",
-                    "reason",
-                ],
+                shown=(
+                    "process device kind src_kind dst_kind calls bytes total mean_bandwidth "
+                    "median_bandwidth most_bandwidth reason"
+                ),
                 gpu_only=True,
                 aliases=("memory_bandwidth",),
             ),
@@ -227,7 +217,7 @@ QUESTION = (
                 name="bandwidth_curve",
                 title="Bandwidth of copies and sets over time",
                 empty="no copies or sets with known bytes in this profile",
-                shown=["process", "device", "kind", "time", "moving_bandwidth"],
+                shown="process device kind time moving_bandwidth",
                 written=False,
                 gpu_only=True,
             ),

@@ -609,20 +609,11 @@ QUESTION = (
                 name="device_use",
                 title="Use of the devices",
                 empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-                shown=[
-                    "process",
-                    "device",
-                    "device_name",
-                    "window",
-                    "gpu_utilization",
-                    "sm_efficiency",
-                    "achieved_occupancy",
-                    "theoretical_occupancy",
-                    "tensor_core_share",
-                    "tensor_core_time",
-                    "tensor_core_undetermined_time",
-                    "kernels",
-                ],
+                shown=(
+                    "process device device_name window gpu_utilization sm_efficiency "
+                    "achieved_occupancy theoretical_occupancy tensor_core_share tensor_core_time "
+                    "tensor_core_undetermined_time kernels"
+                ),
                 forms=FORMS,
                 table=device_use_table,
                 sums="",
@@ -657,15 +648,10 @@ QUESTION = (
                 name="device_curve",
                 title="Use of the devices over time",
                 empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-                shown=[
-                    "process",
-                    "device",
-                    "start",
-                    "gpu_utilization",
-                    "sm_efficiency",
-                    "achieved_occupancy",
-                    "tensor_core_share",
-                ],
+                shown=(
+                    "process device start gpu_utilization sm_efficiency achieved_occupancy "
+                    "tensor_core_share"
+                ),
                 forms=FORMS,
                 written=False,
                 gpu_only=True,

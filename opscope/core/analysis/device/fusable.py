@@ -375,18 +375,10 @@ QUESTION = Question(
                 "no two pointwise or short kernels follow each other directly on a stream whose "
                 "number is known"
             ),
-            shown=[
-                "saving_most",
-                "chain",
-                "sequence",
-                "length",
-                "calls",
-                "duration",
-                "gap_time",
-                "intermediate_bytes",
-                "direction",
-                "layer",
-            ],
+            shown=(
+                "saving_most chain sequence length calls duration gap_time intermediate_bytes "
+                "direction layer"
+            ),
             forms=FORMS,
             table=fusable_table,
             sums="",

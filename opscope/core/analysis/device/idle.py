@@ -231,21 +231,10 @@ QUESTION = Question(
             name="idle",
             title="Idle time by device",
             empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-            shown=[
-                "process",
-                "device",
-                "window",
-                "busy_time",
-                "idle_share",
-                "idle_time",
-                "host_wait",
-                "kernel_wait",
-                "other_wait",
-                "unknown_wait",
-                "idle_gaps",
-                "longest_gap",
-                "reason",
-            ],
+            shown=(
+                "process device window busy_time idle_share idle_time host_wait kernel_wait "
+                "other_wait unknown_wait idle_gaps longest_gap reason"
+            ),
             gpu_only=True,
             aliases=("idle_time",),
         ),
@@ -254,22 +243,10 @@ QUESTION = Question(
             title="Idle time by stream",
             empty="no kernels in this profile: no GPU was used, or kernels were not captured",
             asked={"by": "stream"},
-            shown=[
-                "process",
-                "device",
-                "stream",
-                "window",
-                "busy_time",
-                "idle_share",
-                "idle_time",
-                "host_wait",
-                "kernel_wait",
-                "other_wait",
-                "unknown_wait",
-                "idle_gaps",
-                "longest_gap",
-                "reason",
-            ],
+            shown=(
+                "process device stream window busy_time idle_share idle_time host_wait "
+                "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason"
+            ),
             gpu_only=True,
         ),
     ),

@@ -349,21 +349,10 @@ QUESTION = Question(
             name="idle_ops",
             title="What the host did while a device waited for it",
             empty="no device waited for the host, or launches were not recorded (--reports idle)",
-            shown=[
-                "wait_share",
-                "wait_time",
-                "waits",
-                "launching_time",
-                "in_calls",
-                "op",
-                "direction",
-                "call",
-                "range",
-                "phase",
-                "layer",
-                "source",
-                "reason",
-            ],
+            shown=(
+                "wait_share wait_time waits launching_time in_calls op direction call range phase "
+                "layer source reason"
+            ),
             sums="wait_time in_calls launching_time waits",
             gpu_only=True,
         ),

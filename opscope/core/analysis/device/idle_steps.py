@@ -168,20 +168,10 @@ QUESTION = Question(
             name="idle_steps",
             title="Idle time by step",
             empty="no steps with work on a GPU in this profile (mark steps with opscope.step)",
-            shown=[
-                "step",
-                "process",
-                "device",
-                "time",
-                "busy_time",
-                "idle_share",
-                "idle_time",
-                "host_wait",
-                "kernel_wait",
-                "other_wait",
-                "unknown_wait",
-                "reason",
-            ],
+            shown=(
+                "step process device time busy_time idle_share idle_time host_wait kernel_wait "
+                "other_wait unknown_wait reason"
+            ),
             gpu_only=True,
         ),
     ),

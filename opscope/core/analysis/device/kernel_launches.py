@@ -227,21 +227,10 @@ QUESTION = (
                 name="kernel_launches",
                 title="Launch configurations",
                 empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-                shown=[
-                    "share",
-                    "total",
-                    "calls",
-                    "name",
-                    "grid",
-                    "block",
-                    "registers",
-                    "shared_memory",
-                    "theoretical_occupancy",
-                    "limited_by",
-                    "achieved_occupancy",
-                    "waves",
-                    "tail_share",
-                ],
+                shown=(
+                    "share total calls name grid block registers shared_memory theoretical_occupancy "
+                    "limited_by achieved_occupancy waves tail_share"
+                ),
                 forms=FORMS,
                 table=kernel_launches_table,
                 written=False,
@@ -280,20 +269,10 @@ QUESTION = (
                 name="occupancy",
                 title="Occupancy by kernel",
                 empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-                shown=[
-                    "share",
-                    "total",
-                    "calls",
-                    "name",
-                    "op",
-                    "blocks_per_sm",
-                    "theoretical_occupancy",
-                    "achieved_occupancy",
-                    "limited_by",
-                    "tensor_core",
-                    "waves",
-                    "tail_share",
-                ],
+                shown=(
+                    "share total calls name op blocks_per_sm theoretical_occupancy achieved_occupancy "
+                    "limited_by tensor_core waves tail_share"
+                ),
                 forms=FORMS,
                 table=occupancy_table,
                 gpu_only=True,

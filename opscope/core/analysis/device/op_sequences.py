@@ -175,7 +175,7 @@ QUESTION = Question(
             name="op_sequences",
             title="Sequences of kernels by op",
             empty="no op launched more than one kernel, or no kernel has an op",
-            shown=["occurrences", "total", "cpu_time", "sequence_length", "op", "kernel_sequence"],
+            shown="occurrences total cpu_time sequence_length op kernel_sequence",
             sums="",
             gpu_only=True,
         ),

@@ -135,7 +135,7 @@ QUESTION = Question(
             name="overlap",
             title="Overlap of computation, communication and copies",
             empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-            shown=["process", "device", "running_work", "time", "busy_share", "reason"],
+            shown="process device running_work time busy_share reason",
             sums="time",
             gpu_only=True,
         ),

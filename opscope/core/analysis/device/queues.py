@@ -217,20 +217,10 @@ QUESTION = (
                 name="queue",
                 title="Launch queues",
                 empty="no kernels in this profile: no GPU was used, or kernels were not captured",
-                shown=[
-                    "process",
-                    "device",
-                    "stream",
-                    "launches",
-                    "median_queue",
-                    "p90_queue",
-                    "longest_queue",
-                    "empty_share",
-                    "full_time",
-                    "stalled_launches",
-                    "stalled_time",
-                    "reason",
-                ],
+                shown=(
+                    "process device stream launches median_queue p90_queue longest_queue empty_share "
+                    "full_time stalled_launches stalled_time reason"
+                ),
                 sums="",
                 gpu_only=True,
                 aliases=("queue_length",),
@@ -256,7 +246,7 @@ QUESTION = (
                 name="queue_curve",
                 title="Launch queues over time",
                 empty="no launch records: no GPU was used, or launches were not captured",
-                shown=["process", "device", "stream", "time", "queued"],
+                shown="process device stream time queued",
                 sums="",
                 written=False,
                 gpu_only=True,

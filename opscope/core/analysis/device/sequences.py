@@ -323,16 +323,9 @@ QUESTION = Question(
             name="sequences",
             title="Frequent sequences of kernels",
             empty="no sequence of kernels ran twice, or no kernels were captured",
-            shown=[
-                "share",
-                "total",
-                "occurrences",
-                "sequence_length",
-                "between_time",
-                "kernel_sequence",
-                "op",
-                "direction",
-            ],
+            shown=(
+                "share total occurrences sequence_length between_time kernel_sequence op direction"
+            ),
             sums="",
             gpu_only=True,
         ),

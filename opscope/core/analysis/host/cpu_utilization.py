@@ -464,16 +464,7 @@ QUESTION = (
                 name="cpu_by_step",
                 title="CPU utilization by step",
                 empty="no step in this profile: optimizers mark steps, and so does opscope.step()",
-                shown=[
-                    "process",
-                    "step",
-                    "duration",
-                    "samples",
-                    "machine",
-                    "cores",
-                    "child_cores",
-                    "reason",
-                ],
+                shown="process step duration samples machine cores child_cores reason",
                 forms=[
                     Column("cores", "cores", units.ratio),
                     Column("child_cores", "child cores", units.ratio),

@@ -487,18 +487,10 @@ QUESTION = (
                 name="input",
                 title="Input: how long each step waited for it",
                 empty="no step in this profile: optimizers mark steps, and so does opscope.step()",
-                shown=[
-                    "process",
-                    "step",
-                    "duration",
-                    "input_wait",
-                    "share",
-                    "input_bound",
-                    "calls",
-                    "queue_depth",
-                    "loader",
-                    "reason",
-                ],
+                shown=(
+                    "process step duration input_wait share input_bound calls queue_depth loader "
+                    "reason"
+                ),
                 written=False,
                 aliases=["input_waits"],
             ),
@@ -566,24 +558,10 @@ QUESTION = (
                     "MindSpore's dataset, Hugging"
                     " Face's datasets and Grain; put other input in: with opscope.annotate('input', 'phase')"
                 ),
-                shown=[
-                    "process",
-                    "share",
-                    "verdict",
-                    "loader",
-                    "calls",
-                    "total",
-                    "mean",
-                    "p90",
-                    "max",
-                    "steps",
-                    "bound_steps",
-                    "workers",
-                    "queue_depth",
-                    "empty",
-                    "source",
-                    "reason",
-                ],
+                shown=(
+                    "process share verdict loader calls total mean p90 max steps bound_steps workers "
+                    "queue_depth empty source reason"
+                ),
                 aliases=["loaders"],
             ),
         ),

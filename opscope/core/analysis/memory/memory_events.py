@@ -265,19 +265,10 @@ QUESTION = (
                 name="memory_events",
                 title="Blocks of memory",
                 empty="memory was not recorded (opscope run --memory records it)",
-                shown=[
-                    "device",
-                    "bytes",
-                    "kind",
-                    "op",
-                    "layer",
-                    "step",
-                    "allocated_at",
-                    "released_at",
-                    "duration",
-                    "release_op",
-                    "reason",
-                ],
+                shown=(
+                    "device bytes kind op layer step allocated_at released_at duration release_op "
+                    "reason"
+                ),
                 forms=[
                     Column("allocated_at", "allocated at", units.time),
                     Column("released_at", "released at", units.time),
@@ -323,16 +314,7 @@ QUESTION = (
                 name="memory_kinds",
                 title="Memory in use at the peak, by kind and layer",
                 empty="memory was not recorded (opscope run --memory records it)",
-                shown=[
-                    "process",
-                    "device",
-                    "share",
-                    "at_peak",
-                    "kind",
-                    "layer",
-                    "held_blocks",
-                    "reason",
-                ],
+                shown="process device share at_peak kind layer held_blocks reason",
                 sums="at_peak held_blocks",
             ),
         ),

@@ -235,19 +235,10 @@ QUESTION = Question(
             name="memory_ops",
             title="Memory by op, with the ops inside it",
             empty="memory was not recorded (opscope run --memory records it)",
-            shown=[
-                "process",
-                "device",
-                "op",
-                "calls",
-                "increase",
-                "self_increase",
-                "allocations",
-                "self_allocations",
-                "allocated",
-                "self_allocated",
-                "reason",
-            ],
+            shown=(
+                "process device op calls increase self_increase allocations self_allocations "
+                "allocated self_allocated reason"
+            ),
             sums="self_allocated self_increase self_allocations",
         ),
     ),

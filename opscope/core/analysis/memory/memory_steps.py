@@ -166,19 +166,10 @@ QUESTION = Question(
                 "no step ended in this profile, or memory was not recorded (opscope run --memory "
                 "records it)"
             ),
-            shown=[
-                "process",
-                "device",
-                "step",
-                "in_use",
-                "growth",
-                "peak_memory",
-                "reserved",
-                "allocated",
-                "released",
-                "kept",
-                "kept_blocks",
-            ],
+            shown=(
+                "process device step in_use growth peak_memory reserved allocated released kept "
+                "kept_blocks"
+            ),
             forms=[Column("in_use", "at its end", units.size)],
             sums="",
         ),

@@ -430,17 +430,7 @@ QUESTION = Question(
             name="call_tree",
             title="Call tree: what was open, merged by path",
             empty=EMPTY,
-            shown=(
-                *(
-                    "frame",
-                    "frame_kind",
-                    "calls",
-                    "device_total",
-                    "device_self",
-                    "host_total",
-                    "host_self",
-                ),
-            ),
+            shown="frame frame_kind calls device_total device_self host_total host_self",
             table=call_tree_table,
             sums="device_self host_self",
             written=False,

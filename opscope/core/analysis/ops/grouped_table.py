@@ -46,7 +46,7 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
     if view.enough:
         shown = shown.head(max(int((shown["running"] < _ENOUGH).sum()) + 1, _FEW))
     rows = [_row(row, by, key, sizes) for row in shown.to_dicts()]
-    keys = [name for name in report.shown if any(row.get(name) not in (None, "") for row in rows)]
+    keys = [name for name in report.keys if any(row.get(name) not in (None, "") for row in rows)]
     if not rows:
         return Table(report.heading, columns([key]), (), (report.nothing,))
     made = [

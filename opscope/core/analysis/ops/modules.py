@@ -422,16 +422,8 @@ QUESTION = Question(
             title="Modules",
             empty=_NONE,
             shown=(
-                *("module", "module_type", "module_calls", "share", "device_total", "device_self"),
-                *(
-                    "forward_part",
-                    "backward_part",
-                    "host_total",
-                    "call_time",
-                    "flops",
-                    "bytes",
-                    "at_peak",
-                ),
+                "module module_type module_calls share device_total device_self forward_part "
+                "backward_part host_total call_time flops bytes at_peak"
             ),
             forms=(
                 Column("module_type", "class", flexible=True, rank=6),

@@ -403,19 +403,9 @@ QUESTION = Question(
             name="detail",
             title="Top ops, one row per shape",
             empty=EMPTY,
-            shown=[
-                "share",
-                "running",
-                "device_time",
-                "calls",
-                "op",
-                "direction",
-                "inputs",
-                "outputs",
-                "layer",
-                "flops",
-                "source",
-            ],
+            shown=(
+                "share running device_time calls op direction inputs outputs layer flops source"
+            ),
             table=detail_table,
             by="shape",
             lean=True,

@@ -15,18 +15,10 @@ FORMS: Final = (
     Column("tensor_core_total", "TC total", share, rank=8),
 )
 SHOWN: Final = (
-    *("share", "device_self", "device_total", "device_mean", "calls", "op"),
-    *(
-        "host_self",
-        "host_total",
-        "host_mean",
-        "tc_eligible",
-        "tensor_core_self",
-        "tensor_core_total",
-    ),
-    "reason",
+    "share device_self device_total device_mean calls op host_self host_total host_mean tc_eligible"
+    " tensor_core_self tensor_core_total reason"
 )
-
 #: What the reports by shape and by call stack show, around the column of theirs.
-BEFORE: Final = SHOWN[:3] + SHOWN[4:6]
-AFTER: Final = ("host_self", "host_total", "tensor_core_self", "reason")
+AROUND: Final = (
+    "share device_self device_total calls op {} host_self host_total tensor_core_self reason"
+)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
 from opscope.core.analysis.ops.grouped_table import EMPTY
-from opscope.core.analysis.ops.operator_columns import AFTER, BEFORE, FORMS, SHOWN
+from opscope.core.analysis.ops.operator_columns import AROUND, FORMS, SHOWN
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
@@ -411,7 +411,7 @@ QUESTION = Question(
             title="Operators, all levels of each nest, one row per shape",
             empty=EMPTY,
             asked={"by": ("inputs",)},
-            shown=(*BEFORE, "inputs", *AFTER),
+            shown=AROUND.format("inputs"),
             forms=FORMS,
             sums="calls device_self host_self",
             written=False,
@@ -421,7 +421,7 @@ QUESTION = Question(
             title="Operators, all levels of each nest, one row per call stack",
             empty=EMPTY,
             asked={"by": ("source",)},
-            shown=(*BEFORE, "source", *AFTER),
+            shown=AROUND.format("source"),
             forms=FORMS,
             sums="calls device_self host_self",
             written=False,

@@ -30,11 +30,11 @@ def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Tab
     ``frame`` has each row after its parent, and numbers its rows from 0. A row says how many of those in it
     are not shown; they are part of its totals.
     """
-    forms = columns(report.shown, report.holds.columns, report.forms)
+    forms = columns(report.keys, report.holds.columns, report.forms)
     if frame.is_empty():
         return Table(report.title, forms, (), (report.nothing,))
     kept = _kept(frame, view.top, shape)
-    rows = _rows(frame, kept, report.shown, shape)
+    rows = _rows(frame, kept, report.keys, shape)
     notes = []
     if len(kept) < len(frame):
         notes.append(f"{len(kept)} of {len(frame):,} rows; --top 0 shows all")

@@ -334,10 +334,10 @@ QUESTION = Question(
             title="Roofline measured and modelled",
             empty=EMPTY,
             shown=(
-                *("op", "inputs", "name", "calls", "duration", "model_flops", "counted_flops"),
-                *("flops_difference", "model_bytes", "counted_bytes", "bytes_difference"),
-                *("model_intensity", "counted_intensity", "model_bound", "counted_bound"),
-                *("model_efficiency", "counted_efficiency", "counted_reason", "model_reason"),
+                "op inputs name calls duration model_flops counted_flops flops_difference "
+                "model_bytes counted_bytes bytes_difference model_intensity counted_intensity "
+                "model_bound counted_bound model_efficiency counted_efficiency counted_reason "
+                "model_reason"
             ),
             forms=FORMS,
             table=beside_the_model,

@@ -77,7 +77,7 @@ def beside_the_model(report: Report, profile: Answers, view: View) -> Table:
     device, why = profile.device
     against = f"against {device.name}" if device is not None else f"no roof: {why}"
     frame = report.frame(profile)
-    shown = [name for name in report.shown if name in frame.columns and frame[name].count()]
+    shown = [name for name in report.keys if name in frame.columns and frame[name].count()]
     table = listed(report, frame, view, f"{report.title}, {against}")
     notes = [*table.footnotes, *(about(device) if device is not None and len(frame) else ())]
     columns = [one for one in table.columns if one.key in shown] if len(frame) else table.columns

@@ -253,16 +253,8 @@ QUESTION = Question(
             title="Measured work of kernels",
             empty=EMPTY,
             shown=(
-                *(
-                    "name",
-                    "op",
-                    "f64_flops",
-                    "f32_flops",
-                    "f16_flops",
-                    "tensor_flops",
-                    "dram_bytes",
-                ),
-                *("counted_time", "no_tensor", "no_dram"),
+                "name op f64_flops f32_flops f16_flops tensor_flops dram_bytes counted_time "
+                "no_tensor no_dram"
             ),
             forms=FORMS,
             gpu_only=True,

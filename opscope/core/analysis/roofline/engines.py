@@ -410,19 +410,9 @@ QUESTION = (
                     "no TensorRT engine is described (trtexec --exportLayerInfo, or --model beside a "
                     "trace)"
                 ),
-                shown=[
-                    "layer",
-                    "share",
-                    "mean",
-                    "op",
-                    "role",
-                    "precision",
-                    "formats",
-                    "flops",
-                    "efficiency",
-                    "tactic",
-                    "origins",
-                ],
+                shown=(
+                    "layer share mean op role precision formats flops efficiency tactic origins"
+                ),
                 aliases=("tensorrt", "trt_layers"),
                 arranged=_by_time,
             ),
@@ -469,20 +459,7 @@ QUESTION = (
                     "no runs of a TensorRT engine (trtexec --exportTimes, its log, or TREx's "
                     "profile.metadata.json)"
                 ),
-                shown=[
-                    "engine",
-                    "measure",
-                    "measured",
-                    "runs",
-                    "min",
-                    "mean",
-                    "median",
-                    "p90",
-                    "p95",
-                    "p99",
-                    "max",
-                    "throughput",
-                ],
+                shown="engine measure measured runs min mean median p90 p95 p99 max throughput",
                 aliases=("trt_runs",),
             ),
         ),

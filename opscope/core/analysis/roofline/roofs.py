@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 
 #: The columns shown; the files also have the sums of FLOPs and bytes.
 SHOWN: Final = (
-    "calls",
-    "duration",
-    "ideal_time",
-    "efficiency",
-    "bound",
-    "attained_flops",
-    "attained_bandwidth",
-    "intensity",
-    "rated",
-    "over",
-    "over_reason",
+    "calls duration ideal_time efficiency bound attained_flops attained_bandwidth "
+    "intensity rated over over_reason"
 )
 EMPTY: Final = "no op that launched work has known FLOPs or bytes; the trace may have no shapes"
 #: Dtypes whose peaks are printed, if the device has them.

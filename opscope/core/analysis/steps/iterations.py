@@ -375,20 +375,10 @@ QUESTION = Question(
             name="iterations",
             title="Iterations",
             empty="no iterations in this profile",
-            shown=[
-                "iteration",
-                "process",
-                "start",
-                "duration",
-                "ops",
-                "kernels",
-                "device_time",
-                "warm_up",
-                "slow",
-                "stable",
-                "found_by",
-                "certainty",
-            ],
+            shown=(
+                "iteration process start duration ops kernels device_time warm_up slow stable "
+                "found_by certainty"
+            ),
             forms=[
                 Column("start", "begin", units.time),
                 Column("duration", "duration", units.time),

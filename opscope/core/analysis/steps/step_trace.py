@@ -208,16 +208,9 @@ QUESTION = Question(
             name="step_trace",
             title="Step trace",
             empty="no steps in this profile: opscope.step() or a callback marks them",
-            shown=[
-                "process",
-                "step",
-                "time",
-                "iteration_interval",
-                "forward_backward",
-                "step_tail",
-                "seen_on",
-                "reason",
-            ],
+            shown=(
+                "process step time iteration_interval forward_backward step_tail seen_on reason"
+            ),
             written=False,
         ),
     ),

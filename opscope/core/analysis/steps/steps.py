@@ -314,23 +314,11 @@ QUESTION = (
                 name="steps",
                 title="Steps",
                 empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
-                shown=[
-                    "process",
-                    "step",
-                    "time",
-                    "communication_part",
-                    "kernel_part",
-                    "copy_part",
-                    "runtime_part",
-                    "loader_part",
-                    "op_part",
-                    "other_part",
-                    "forward_phase",
-                    "backward_phase",
-                    "optimizer_phase",
-                    "slow",
-                    "warm_up",
-                ],
+                shown=(
+                    "process step time communication_part kernel_part copy_part runtime_part "
+                    "loader_part op_part other_part forward_phase backward_phase optimizer_phase slow "
+                    "warm_up"
+                ),
                 forms=[
                     Column("communication_part", "comm.", units.time),
                     Column("kernel_part", "kernels", units.time),
@@ -403,20 +391,10 @@ QUESTION = (
                 name="step_summary",
                 title="Steps, usual",
                 empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
-                shown=[
-                    "process",
-                    "part",
-                    "steps",
-                    "share",
-                    "median",
-                    "mad",
-                    "p10",
-                    "p90",
-                    "max",
-                    "slow_steps",
-                    "left_out",
-                    "warm_up_steps",
-                ],
+                shown=(
+                    "process part steps share median mad p10 p90 max slow_steps left_out "
+                    "warm_up_steps"
+                ),
                 table=with_step_notes,
                 sums="",
             ),

@@ -172,7 +172,7 @@ QUESTION = Question(
             name="compiled",
             title="Compiled regions",
             empty="no compiled region in this profile: torch.compile was not used, or nothing it made ran",
-            shown=["region", "direction", "share", "time", "calls", "name", "fused", "source"],
+            shown="region direction share time calls name fused source",
             table=compiled_table,
         ),
     ),
