@@ -59,23 +59,20 @@ QUESTION = Question(
                 "found nothing"
             ),
             columns(
-                (
-                    "number detector outcome finding evidence recommendation time saving "
-                    "saving_share saving_least saving_most reasoning confidence reason"
-                ),
-                outcome=("text", "found, cannot tell, or nothing found"),
-                evidence=("text", "where the program does it: source lines, layers or ops"),
-                recommendation=("text", "what to change"),
-                time=("ns", "the time that the finding is about"),
-                saving=(
-                    "ns",
-                    "best estimate of what the change would save; null if only bounds are known",
-                ),
-                saving_share=("fraction", "saving / wall time of the window"),
-                saving_least=("ns", "lower bound of what the change would save"),
-                reasoning=("text", "how the saving and its bounds were computed"),
-                confidence=("text", "how likely the change saves time: high, medium or low"),
-                reason=("text", "why the detector cannot tell"),
+                "number detector outcome finding evidence recommendation time saving "
+                "saving_share saving_least saving_most reasoning confidence reason",
+                """
+                outcome: text: found, cannot tell, or nothing found
+                evidence: text: where the program does it: source lines, layers or ops
+                recommendation: text: what to change
+                time: ns: the time that the finding is about
+                saving: ns: best estimate of what the change would save; null if only bounds are known
+                saving_share: fraction: saving / wall time of the window
+                saving_least: ns: lower bound of what the change would save
+                reasoning: text: how the saving and its bounds were computed
+                confidence: text: how likely the change saves time: high, medium or low
+                reason: text: why the detector cannot tell
+                """,
             ),
         ),
     ),

@@ -141,20 +141,18 @@ QUESTION = (
                 "advice_combined()",
                 "one row: the timeline replayed with the changes of all findings",
                 columns(
-                    (
-                        "wall_time new_wall_time saving saving_share step_saving simulated "
-                        "not_simulated omitted reason"
-                    ),
-                    new_wall_time=("ns", "time that it would take with all changes"),
-                    saving=("ns", "wall_time - new_wall_time; null if nothing could be replayed"),
-                    step_saving=(
-                        "ns",
-                        "median over the steps of what the changes save of each; null without steps",
-                    ),
-                    simulated=("count", "findings whose change was replayed"),
-                    not_simulated=("count", "findings whose change could not be replayed"),
-                    omitted=("text", "the detectors whose findings could not be replayed"),
-                    reason=("text", "why saving is null"),
+                    "wall_time new_wall_time saving saving_share step_saving simulated "
+                    "not_simulated omitted reason",
+                    """
+                    new_wall_time: ns: time that it would take with all changes
+                    saving: ns: wall_time - new_wall_time; null if nothing could be replayed
+                    step_saving: ns: median over the steps of what the changes save of each; null without
+                        steps
+                    simulated: count: findings whose change was replayed
+                    not_simulated: count: findings whose change could not be replayed
+                    omitted: text: the detectors whose findings could not be replayed
+                    reason: text: why saving is null
+                    """,
                 ),
             ),
         ),
@@ -176,15 +174,15 @@ QUESTION = (
                 "advice_evidence()",
                 "one row per piece of evidence of a finding, the finding with most saving first",
                 columns(
-                    (
-                        "number detector op_id op kernel direction layer source inputs dtypes "
-                        "process device step count time detail"
-                    ),
-                    op_id=("number", "id of the range of an op of the row; null if there is none"),
-                    kernel=("text", "the kernel's name"),
-                    device=("number", "the device's number"),
-                    count=("count", "how many the row stands for"),
-                    detail=("text", "what else there is to say of the row"),
+                    "number detector op_id op kernel direction layer source inputs dtypes "
+                    "process device step count time detail",
+                    """
+                    op_id: number: id of the range of an op of the row; null if there is none
+                    kernel: text: the kernel's name
+                    device: number: the device's number
+                    count: count: how many the row stands for
+                    detail: text: what else there is to say of the row
+                    """,
                 ),
             ),
         ),

@@ -142,23 +142,15 @@ QUESTION = Question(
             ),
             columns(
                 "process rank finding share lost text to_try",
-                finding=(
-                    "text",
-                    (
-                        "the answer in a few words: a cause; `healthy`; `cannot tell`, of what the "
-                        "text says"
-                    ),
-                ),
-                share=(
-                    "fraction",
-                    (
-                        "part of the steps' time that it concerns; of a straggler in light mode, "
-                        "of one step"
-                    ),
-                ),
-                lost=("ns", "how much shorter all steps together were without it, at most"),
-                text=("text", "the finding, with its numbers"),
-                to_try=("text", "the first thing to try, or what to capture"),
+                """
+                finding: text: the answer in a few words: a cause; `healthy`; `cannot tell`, of what the
+                    text says
+                share: fraction: part of the steps' time that it concerns; of a straggler in light mode,
+                    of one step
+                lost: ns: how much shorter all steps together were without it, at most
+                text: text: the finding, with its numbers
+                to_try: text: the first thing to try, or what to capture
+                """,
             ),
         ),
     ),

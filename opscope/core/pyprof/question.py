@@ -69,67 +69,31 @@ QUESTION = Question(
             "pyprof()",
             "one row per kernel execution, in the order of their starts",
             columns(
-                (
-                    "idx seq altseq tid layer trace dir sub mod op kernel params sil tc device "
-                    "stream grid block flops bytes"
-                ),
-                idx=(
-                    "number",
-                    (
-                        "number of the kernel in the whole profile, from 1, in the order of their "
-                        "starts"
-                    ),
-                ),
-                seq=("number", "PyTorch's sequence number of the op; null where it has none"),
-                altseq=("text", "other sequence numbers around the launch, comma-separated"),
-                tid=(
-                    "number",
-                    "the system's number of the launching thread, or the trace's if it has no other",
-                ),
-                layer=(
-                    "text",
-                    (
-                        "the user's `layer:` ranges around the launch, outermost first, joined by "
-                        "colons; else the module's path"
-                    ),
-                ),
-                trace=(
-                    "text",
-                    "the user's source lines of the call, outermost first, comma-separated",
-                ),
-                dir=(
-                    "text",
-                    "fprop, or bprop inside an autograd node; null for a kernel without an op",
-                ),
-                sub=(
-                    "number",
-                    (
-                        "number of kernels with the same op and sequence number just before this "
-                        "one on its thread"
-                    ),
-                ),
-                mod=(
-                    "text",
-                    "the Python module or class of the call, or the op's namespace; na if not known",
-                ),
-                op=(
-                    "text",
-                    (
-                        "the op: the Python call's, the framework's, in the backward the "
-                        "forward's; na if not known"
-                    ),
-                ),
-                params=("text", "sizes and types as PyProf writes them; na=na, if not known"),
-                sil=("ns", "the kernel's duration"),
-                tc=(
-                    "text",
-                    (
-                        "Tensor Cores: 1 used, 0 not used though the op is a product, - not a "
-                        "product, na not known"
-                    ),
-                ),
-                flops=("FLOP", "the kernel's share of its op's floating-point operations"),
-                bytes=("bytes", "the kernel's share of the bytes that its op must read and write"),
+                "idx seq altseq tid layer trace dir sub mod op kernel params sil tc device "
+                "stream grid block flops bytes",
+                """
+                idx: number: number of the kernel in the whole profile, from 1, in the order of their
+                    starts
+                seq: number: PyTorch's sequence number of the op; null where it has none
+                altseq: text: other sequence numbers around the launch, comma-separated
+                tid: number: the system's number of the launching thread, or the trace's if it has no
+                    other
+                layer: text: the user's `layer:` ranges around the launch, outermost first, joined by
+                    colons; else the module's path
+                trace: text: the user's source lines of the call, outermost first, comma-separated
+                dir: text: fprop, or bprop inside an autograd node; null for a kernel without an op
+                sub: number: number of kernels with the same op and sequence number just before this one
+                    on its thread
+                mod: text: the Python module or class of the call, or the op's namespace; na if not known
+                op: text: the op: the Python call's, the framework's, in the backward the forward's; na if
+                    not known
+                params: text: sizes and types as PyProf writes them; na=na, if not known
+                sil: ns: the kernel's duration
+                tc: text: Tensor Cores: 1 used, 0 not used though the op is a product, - not a product, na
+                    not known
+                flops: FLOP: the kernel's share of its op's floating-point operations
+                bytes: bytes: the kernel's share of the bytes that its op must read and write
+                """,
             ),
         ),
     ),

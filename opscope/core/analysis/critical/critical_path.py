@@ -211,7 +211,9 @@ def answer_totals(profile: Answers, by: str = "kind") -> pl.DataFrame:
 
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {"pieces": ("count", "pieces of the critical path")}
+_WORDS: Final = """
+pieces: count: pieces of the critical path
+"""
 
 
 QUESTION = (
@@ -222,32 +224,19 @@ QUESTION = (
                 "critical_path()",
                 "one row per piece of the critical path, by time; each begins where the one before ends",
                 columns(
-                    (
-                        "start end duration kind name op direction layer source step process "
-                        "thread device stream"
-                    ),
-                    duration=("ns", "end - start"),
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    name=(
-                        "text",
-                        (
-                            "the device work's name (of a launch or gap, of the work that waited; of a "
-                            "sync, of the work that it waited for), the call's, else the op's"
-                        ),
-                    ),
-                    op=(
-                        "text",
-                        "the op that ran, or that launched the device work; null outside any op",
-                    ),
+                    "start end duration kind name op direction layer source step process "
+                    "thread device stream",
+                    """
+                    duration: ns: end - start
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    name: text: the device work's name (of a launch or gap, of the work that waited; of a
+                        sync, of the work that it waited for), the call's, else the op's
+                    op: text: the op that ran, or that launched the device work; null outside any op
+                    """,
                 ),
             ),
         ),
@@ -274,18 +263,15 @@ QUESTION = (
                 columns(
                     "kind time share pieces",
                     _WORDS,
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    time=("ns", "time on the critical path"),
-                    share=("fraction", "time / length of the critical path"),
+                    """
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    time: ns: time on the critical path
+                    share: fraction: time / length of the critical path
+                    """,
                 ),
             ),
             Frame(
@@ -294,22 +280,16 @@ QUESTION = (
                 columns(
                     "op kind time share pieces",
                     _WORDS,
-                    op=(
-                        "text",
-                        "the op that ran, or that launched the device work; null outside any op",
-                    ),
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    time=("ns", "time on the critical path"),
-                    share=("fraction", "time / length of the critical path"),
+                    """
+                    op: text: the op that ran, or that launched the device work; null outside any op
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    time: ns: time on the critical path
+                    share: fraction: time / length of the critical path
+                    """,
                 ),
             ),
             Frame(
@@ -318,18 +298,15 @@ QUESTION = (
                 columns(
                     "layer kind time share pieces",
                     _WORDS,
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    time=("ns", "time on the critical path"),
-                    share=("fraction", "time / length of the critical path"),
+                    """
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    time: ns: time on the critical path
+                    share: fraction: time / length of the critical path
+                    """,
                 ),
             ),
             Frame(
@@ -338,25 +315,17 @@ QUESTION = (
                 columns(
                     "name kind time share pieces",
                     _WORDS,
-                    name=(
-                        "text",
-                        (
-                            "the device work's name (of a launch or gap, of the work that waited; of a "
-                            "sync, of the work that it waited for), the call's, else the op's"
-                        ),
-                    ),
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    time=("ns", "time on the critical path"),
-                    share=("fraction", "time / length of the critical path"),
+                    """
+                    name: text: the device work's name (of a launch or gap, of the work that waited; of a
+                        sync, of the work that it waited for), the call's, else the op's
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    time: ns: time on the critical path
+                    share: fraction: time / length of the critical path
+                    """,
                 ),
             ),
             Frame(
@@ -365,18 +334,15 @@ QUESTION = (
                 columns(
                     "process step kind time share pieces",
                     _WORDS,
-                    kind=(
-                        "text",
-                        (
-                            "what the time went to: op (host time inside an op), call (CUDA call), "
-                            "host (a thread outside any op), launch (from a launch to the start of its "
-                            "work), kernel, copy, set, communication, gap (a usual gap between device "
-                            "work), sync (from the end of the work to the return of the call that "
-                            "waited for it), unexplained (the trace does not show what was waited for)"
-                        ),
-                    ),
-                    time=("ns", "time on the critical path"),
-                    share=("fraction", "time / length of the critical path"),
+                    """
+                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
+                        (a thread outside any op), launch (from a launch to the start of its work),
+                        kernel, copy, set, communication, gap (a usual gap between device work), sync
+                        (from the end of the work to the return of the call that waited for it),
+                        unexplained (the trace does not show what was waited for)
+                    time: ns: time on the critical path
+                    share: fraction: time / length of the critical path
+                    """,
                 ),
             ),
         ),

@@ -39,9 +39,11 @@ QUESTION = Question(
             "one row per remark of the reader of the trace",
             columns(
                 "severity what how_many",
-                severity=("text", "info, warning or error"),
-                what=("text", "what the reader of the trace found"),
-                how_many=("count", "number of records that the note is about"),
+                """
+                severity: text: info, warning or error
+                what: text: what the reader of the trace found
+                how_many: count: number of records that the note is about
+                """,
             ),
         ),
     ),

@@ -186,18 +186,12 @@ QUESTION = Question(
             "the whole trace, then one row per step",
             columns(
                 "process step wall_time new_wall_time saving saving_share removed_time",
-                step=("number", "the step's number; null for the whole trace"),
-                wall_time=(
-                    "ns",
-                    "time that it took; of a step, from its start to its end on its thread",
-                ),
-                removed_time=(
-                    "ns",
-                    (
-                        "durations that the change takes away, on the critical path or not, added "
-                        "up: no saving is larger; null for a step"
-                    ),
-                ),
+                """
+                step: number: the step's number; null for the whole trace
+                wall_time: ns: time that it took; of a step, from its start to its end on its thread
+                removed_time: ns: durations that the change takes away, on the critical path or not, added
+                    up: no saving is larger; null for a step
+                """,
             ),
         ),
     ),

@@ -155,21 +155,18 @@ QUESTION = (
                 "bandwidth()",
                 "one row per process, device, kind of copy and kinds of memory, by time",
                 columns(
-                    (
-                        "process device kind src_kind dst_kind calls bytes total busy_time "
-                        "mean_bandwidth least_bandwidth median_bandwidth most_bandwidth reason"
-                    ),
-                    kind=(
-                        "text",
-                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
-                    ),
-                    calls=("count", "copies or sets"),
-                    bytes=("bytes", "bytes copied or set; null if none are recorded"),
-                    busy_time=("ns", "time in which at least one of them ran"),
-                    mean_bandwidth=("bytes/s", "bytes / time of the copies whose bytes are known"),
-                    least_bandwidth=("bytes/s", "bandwidth of the slowest copy"),
-                    most_bandwidth=("bytes/s", "bandwidth of the fastest copy"),
-                    reason=("text", "what is not known, and why; null if all is known"),
+                    "process device kind src_kind dst_kind calls bytes total busy_time "
+                    "mean_bandwidth least_bandwidth median_bandwidth most_bandwidth reason",
+                    """
+                    kind: text: direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set
+                    calls: count: copies or sets
+                    bytes: bytes: bytes copied or set; null if none are recorded
+                    busy_time: ns: time in which at least one of them ran
+                    mean_bandwidth: bytes/s: bytes / time of the copies whose bytes are known
+                    least_bandwidth: bytes/s: bandwidth of the slowest copy
+                    most_bandwidth: bytes/s: bandwidth of the fastest copy
+                    reason: text: what is not known, and why; null if all is known
+                    """,
                 ),
             ),
         ),
@@ -196,18 +193,12 @@ QUESTION = (
                 "one row per process, device, kind of copy and time at which the bandwidth changed",
                 columns(
                     "process device kind time moving_bandwidth",
-                    kind=(
-                        "text",
-                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
-                    ),
-                    time=(
-                        "ns",
-                        "time from which this bandwidth holds, until the next row of the kind",
-                    ),
-                    moving_bandwidth=(
-                        "bytes/s",
-                        "bandwidth of all copies of the kind that run from this time on, added up",
-                    ),
+                    """
+                    kind: text: direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set
+                    time: ns: time from which this bandwidth holds, until the next row of the kind
+                    moving_bandwidth: bytes/s: bandwidth of all copies of the kind that run from this time
+                        on, added up
+                    """,
                 ),
             ),
         ),

@@ -576,30 +576,19 @@ QUESTION = (
                 "device_use()",
                 "one row per process and device that ran kernels",
                 columns(
-                    (
-                        "process device device_name sm_count window kernel_busy gpu_utilization "
-                        "sm_efficiency achieved_occupancy theoretical_occupancy kernel_time "
-                        "tensor_core_time tensor_core_undetermined_time tensor_core_share "
-                        "grid_known occupancy_known kernels utilization_reason occupancy_reason"
-                    ),
-                    window=(
-                        "ns",
-                        (
-                            "from the first step's start until the last step and what the steps "
-                            "launched have ended; without steps, from the process's first event to its "
-                            "last"
-                        ),
-                    ),
-                    kernel_time=(
-                        "ns",
-                        "durations of the kernels added up, of each the part inside",
-                    ),
-                    kernels=("count", "kernels of which a part is inside the window"),
-                    utilization_reason=("text", "why gpu_utilization is not known; null if it is"),
-                    occupancy_reason=(
-                        "text",
-                        "why the occupancy of most kernels without one is not known, from a closed list",
-                    ),
+                    "process device device_name sm_count window kernel_busy gpu_utilization "
+                    "sm_efficiency achieved_occupancy theoretical_occupancy kernel_time "
+                    "tensor_core_time tensor_core_undetermined_time tensor_core_share "
+                    "grid_known occupancy_known kernels utilization_reason occupancy_reason",
+                    """
+                    window: ns: from the first step's start until the last step and what the steps
+                        launched have ended; without steps, from the process's first event to its last
+                    kernel_time: ns: durations of the kernels added up, of each the part inside
+                    kernels: count: kernels of which a part is inside the window
+                    utilization_reason: text: why gpu_utilization is not known; null if it is
+                    occupancy_reason: text: why the occupancy of most kernels without one is not known,
+                        from a closed list
+                    """,
                 ),
             ),
         ),
@@ -629,15 +618,12 @@ QUESTION = (
                 "device_curve()",
                 "one row per process, device and part of its window, in order",
                 columns(
-                    (
-                        "process device start end kernel_busy gpu_utilization sm_efficiency "
-                        "achieved_occupancy theoretical_occupancy kernel_time tensor_core_time "
-                        "tensor_core_undetermined_time tensor_core_share grid_known occupancy_known"
-                    ),
-                    kernel_time=(
-                        "ns",
-                        "durations of the kernels added up, of each the part inside",
-                    ),
+                    "process device start end kernel_busy gpu_utilization sm_efficiency "
+                    "achieved_occupancy theoretical_occupancy kernel_time tensor_core_time "
+                    "tensor_core_undetermined_time tensor_core_share grid_known occupancy_known",
+                    """
+                    kernel_time: ns: durations of the kernels added up, of each the part inside
+                    """,
                 ),
             ),
         ),

@@ -317,51 +317,28 @@ QUESTION = Question(
                 "them would save"
             ),
             columns(
-                (
-                    "chain sequence direction layer layers length calls kernels duration "
-                    "gap_time intermediate_bytes saving_most share"
-                ),
-                chain=(
-                    "text",
-                    (
-                        "pointwise: computes elements from elements; short: kernels of less than "
-                        "the given length"
-                    ),
-                ),
-                sequence=(
-                    "text",
-                    "the ops of the chain's kernels in order; a kernel's name if it has no op",
-                ),
-                layer=("text", "the layer in which most of the chains begin"),
-                layers=("count", "layers in which the chains begin"),
-                length=("count", "kernels of one chain"),
-                calls=("count", "how often the chain ran"),
-                kernels=("count", "kernels of all these chains"),
-                duration=("ns", "durations of the chains' kernels added up"),
-                gap_time=(
-                    "ns",
-                    (
-                        "time between the kernels of these chains, during which their stream ran "
-                        "nothing"
-                    ),
-                ),
-                intermediate_bytes=(
-                    "bytes",
-                    (
-                        "at most what the chains' kernels write for each other and read again: for "
-                        "each two neighbours the smaller of what they read and write; null if not "
-                        "known"
-                    ),
-                ),
-                saving_most=(
-                    "ns",
-                    (
-                        "upper bound of what one kernel in place of each chain would save, an "
-                        "estimate: gap_time and, of the kernels' time, what the intermediate bytes "
-                        "take, at most all but the longest kernel"
-                    ),
-                ),
-                share=("fraction", "duration / the time of all kernels"),
+                "chain sequence direction layer layers length calls kernels duration "
+                "gap_time intermediate_bytes saving_most share",
+                """
+                chain: text: pointwise: computes elements from elements; short: kernels of less than the
+                    given length
+                sequence: text: the ops of the chain's kernels in order; a kernel's name if it has no op
+                layer: text: the layer in which most of the chains begin
+                layers: count: layers in which the chains begin
+                length: count: kernels of one chain
+                calls: count: how often the chain ran
+                kernels: count: kernels of all these chains
+                duration: ns: durations of the chains' kernels added up
+                gap_time: ns: time between the kernels of these chains, during which their stream ran
+                    nothing
+                intermediate_bytes: bytes: at most what the chains' kernels write for each other and read
+                    again: for each two neighbours the smaller of what they read and write; null if not
+                    known
+                saving_most: ns: upper bound of what one kernel in place of each chain would save, an
+                    estimate: gap_time and, of the kernels' time, what the intermediate bytes take, at
+                    most all but the longest kernel
+                share: fraction: duration / the time of all kernels
+                """,
             ),
         ),
     ),

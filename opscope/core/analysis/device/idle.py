@@ -175,10 +175,10 @@ def answer(profile: Answers, by: By = "device", *, kernel_wait: int = KERNEL_WAI
 
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {
-    "idle_gaps": ("count", "times in which nothing ran"),
-    "longest_gap": ("ns", "longest time in which nothing ran"),
-}
+_WORDS: Final = """
+idle_gaps: count: times in which nothing ran
+longest_gap: ns: longest time in which nothing ran
+"""
 
 
 QUESTION = Question(
@@ -188,33 +188,27 @@ QUESTION = Question(
             "idle()",
             "one row per process and device",
             columns(
-                (
-                    "process device stream window busy_time idle_time idle_share host_wait "
-                    "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason"
-                ),
+                "process device stream window busy_time idle_time idle_share host_wait "
+                "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason",
                 _WORDS,
-                stream=("number", "null: the device as a whole"),
-                window=(
-                    "ns",
-                    "from the first start to the last end; of several captured windows, their sum",
-                ),
-                reason=("text", "what is not known, and why; null if all is known"),
+                """
+                stream: number: null: the device as a whole
+                window: ns: from the first start to the last end; of several captured windows, their sum
+                reason: text: what is not known, and why; null if all is known
+                """,
             ),
         ),
         Frame(
             'idle("stream")',
             "one row per process, device and stream",
             columns(
-                (
-                    "process device stream window busy_time idle_time idle_share host_wait "
-                    "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason"
-                ),
+                "process device stream window busy_time idle_time idle_share host_wait "
+                "kernel_wait other_wait unknown_wait idle_gaps longest_gap reason",
                 _WORDS,
-                window=(
-                    "ns",
-                    "from the first start to the last end; of several captured windows, their sum",
-                ),
-                reason=("text", "what is not known, and why; null if all is known"),
+                """
+                window: ns: from the first start to the last end; of several captured windows, their sum
+                reason: text: what is not known, and why; null if all is known
+                """,
             ),
         ),
     ),

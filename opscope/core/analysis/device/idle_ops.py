@@ -326,20 +326,17 @@ QUESTION = Question(
                 "device waited for it"
             ),
             columns(
-                (
-                    "op direction layer source range phase wait_time wait_share waits "
-                    "launching_time in_calls call reason"
-                ),
-                op=("text", "the innermost op open on the thread; null outside any op"),
-                wait_time=("ns", "host wait that lies in the row's op"),
-                wait_share=("fraction", "wait_time / the host wait of all devices"),
-                waits=("count", "gaps, or parts of gaps, in which the host did this"),
-                launching_time=(
-                    "ns",
-                    "part of wait_time after the launch that ended the wait had begun",
-                ),
-                in_calls=("ns", "part of wait_time inside CUDA calls"),
-                call=("text", "the CUDA call with most of in_calls"),
+                "op direction layer source range phase wait_time wait_share waits "
+                "launching_time in_calls call reason",
+                """
+                op: text: the innermost op open on the thread; null outside any op
+                wait_time: ns: host wait that lies in the row's op
+                wait_share: fraction: wait_time / the host wait of all devices
+                waits: count: gaps, or parts of gaps, in which the host did this
+                launching_time: ns: part of wait_time after the launch that ended the wait had begun
+                in_calls: ns: part of wait_time inside CUDA calls
+                call: text: the CUDA call with most of in_calls
+                """,
             ),
         ),
     ),

@@ -152,12 +152,12 @@ QUESTION = Question(
             "idle_steps()",
             "one row per step, process and device",
             columns(
-                (
-                    "step process device time busy_time idle_time idle_share host_wait "
-                    "kernel_wait other_wait unknown_wait reason"
-                ),
-                time=("ns", "the step's time on the host"),
-                reason=("text", "what is not known, and why; null if all is known"),
+                "step process device time busy_time idle_time idle_share host_wait "
+                "kernel_wait other_wait unknown_wait reason",
+                """
+                time: ns: the step's time on the host
+                reason: text: what is not known, and why; null if all is known
+                """,
             ),
         ),
     ),

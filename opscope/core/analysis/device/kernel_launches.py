@@ -189,35 +189,23 @@ QUESTION = (
                 "kernel_launches()",
                 "one row per kernel name, launch configuration and model of device, by time",
                 columns(
-                    (
-                        "name op ops grid block cluster registers shared_memory calls total mean "
-                        "min max share tensor_core device_name sm_count blocks blocks_per_sm "
-                        "warps_per_block resident_blocks theoretical_occupancy limited_by "
-                        "achieved_occupancy waves tail_share register_use shared_use clustered "
-                        "occupancy_reason"
-                    ),
-                    cluster=(
-                        "text",
-                        "size of the cluster of blocks: x,y,z; null if none or not recorded",
-                    ),
-                    blocks=("count", "blocks of the grid"),
-                    warps_per_block=("count", "warps (32 threads) of a block"),
-                    resident_blocks=("count", "blocks that fit on a multiprocessor at one time"),
-                    register_use=(
-                        "fraction",
-                        "registers of the blocks that fit / registers of a multiprocessor",
-                    ),
-                    shared_use=(
-                        "fraction",
-                        "shared memory of the blocks that fit / shared memory of a multiprocessor",
-                    ),
-                    clustered=(
-                        "yes/no",
-                        (
-                            "whether blocks start in clusters, which need places for all their blocks "
-                            "at one time: occupancy and waves are then bounds; null if not recorded"
-                        ),
-                    ),
+                    "name op ops grid block cluster registers shared_memory calls total mean "
+                    "min max share tensor_core device_name sm_count blocks blocks_per_sm "
+                    "warps_per_block resident_blocks theoretical_occupancy limited_by "
+                    "achieved_occupancy waves tail_share register_use shared_use clustered "
+                    "occupancy_reason",
+                    """
+                    cluster: text: size of the cluster of blocks: x,y,z; null if none or not recorded
+                    blocks: count: blocks of the grid
+                    warps_per_block: count: warps (32 threads) of a block
+                    resident_blocks: count: blocks that fit on a multiprocessor at one time
+                    register_use: fraction: registers of the blocks that fit / registers of a
+                        multiprocessor
+                    shared_use: fraction: shared memory of the blocks that fit / shared memory of a
+                        multiprocessor
+                    clustered: yes/no: whether blocks start in clusters, which need places for all their
+                        blocks at one time: occupancy and waves are then bounds; null if not recorded
+                    """,
                 ),
             ),
         ),
@@ -245,21 +233,16 @@ QUESTION = (
                 "kernel_occupancy()",
                 "one row per kernel name, by time",
                 columns(
-                    (
-                        "name op ops configurations calls total mean min max share tensor_core "
-                        "blocks_per_sm theoretical_occupancy achieved_occupancy waves tail_share "
-                        "limited_by occupancy_known occupancy_reason"
-                    ),
-                    configurations=("count", "different launch configurations"),
-                    blocks_per_sm=(
-                        "fraction",
-                        (
-                            "blocks of the grid / multiprocessors of the device, weighted by the "
-                            "kernels' time"
-                        ),
-                    ),
-                    waves=("fraction", "waves of blocks, weighted by the kernels' time"),
-                    limited_by=("text", "what limits the configuration with most of the time"),
+                    "name op ops configurations calls total mean min max share tensor_core "
+                    "blocks_per_sm theoretical_occupancy achieved_occupancy waves tail_share "
+                    "limited_by occupancy_known occupancy_reason",
+                    """
+                    configurations: count: different launch configurations
+                    blocks_per_sm: fraction: blocks of the grid / multiprocessors of the device, weighted
+                        by the kernels' time
+                    waves: fraction: waves of blocks, weighted by the kernels' time
+                    limited_by: text: what limits the configuration with most of the time
+                    """,
                 ),
             ),
         ),

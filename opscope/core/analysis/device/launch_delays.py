@@ -214,23 +214,20 @@ QUESTION = (
                 "one row per process, device, kind of work and measure",
                 columns(
                     "process device kind measure launches min mean median p90 p95 p99 max total",
-                    kind=("text", "what was launched: kernel, copy, set or CUDA graph"),
-                    measure=(
-                        "text",
-                        (
-                            "launch call: the call on the host; delay: from its begin to the start of "
-                            "the work; queued: from its end to that start, 0 if that is earlier; "
-                            "execution: the work on the device"
-                        ),
-                    ),
-                    min=("ns", "the shortest"),
-                    mean=("ns", "their mean"),
-                    median=("ns", "their median"),
-                    p90=("ns", "90th percentile, interpolated linearly"),
-                    p95=("ns", "95th percentile, interpolated linearly"),
-                    p99=("ns", "99th percentile, interpolated linearly"),
-                    max=("ns", "the longest"),
-                    total=("ns", "all added up"),
+                    """
+                    kind: text: what was launched: kernel, copy, set or CUDA graph
+                    measure: text: launch call: the call on the host; delay: from its begin to the start
+                        of the work; queued: from its end to that start, 0 if that is earlier; execution:
+                        the work on the device
+                    min: ns: the shortest
+                    mean: ns: their mean
+                    median: ns: their median
+                    p90: ns: 90th percentile, interpolated linearly
+                    p95: ns: 95th percentile, interpolated linearly
+                    p99: ns: 99th percentile, interpolated linearly
+                    max: ns: the longest
+                    total: ns: all added up
+                    """,
                 ),
             ),
         ),
@@ -255,16 +252,16 @@ QUESTION = (
                     "those calls"
                 ),
                 columns(
-                    (
-                        "name op launches short_launches shorter_share total shorter_time "
-                        "launching_time"
-                    ),
-                    op=("text", "the op that the kernel most often belongs to"),
-                    short_launches=("count", "launches whose kernel ran shorter than the call"),
-                    shorter_share=("fraction", "short_launches / launches"),
-                    total=("ns", "durations of all its launches' kernels"),
-                    shorter_time=("ns", "durations of the short launches' kernels"),
-                    launching_time=("ns", "time of the calls of the short launches"),
+                    "name op launches short_launches shorter_share total shorter_time "
+                    "launching_time",
+                    """
+                    op: text: the op that the kernel most often belongs to
+                    short_launches: count: launches whose kernel ran shorter than the call
+                    shorter_share: fraction: short_launches / launches
+                    total: ns: durations of all its launches' kernels
+                    shorter_time: ns: durations of the short launches' kernels
+                    launching_time: ns: time of the calls of the short launches
+                    """,
                 ),
             ),
         ),

@@ -158,10 +158,12 @@ QUESTION = Question(
             ),
             columns(
                 "op kernel_sequence sequence_length occurrences total cpu_time",
-                op=("text", "the outermost op"),
-                occurrences=("count", "calls of the op that launched this sequence"),
-                total=("ns", "durations of all its kernels"),
-                cpu_time=("ns", "time of these calls of the op on the host"),
+                """
+                op: text: the outermost op
+                occurrences: count: calls of the op that launched this sequence
+                total: ns: durations of all its kernels
+                cpu_time: ns: time of these calls of the op on the host
+                """,
             ),
         ),
     ),

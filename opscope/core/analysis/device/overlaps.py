@@ -116,16 +116,13 @@ QUESTION = Question(
             ),
             columns(
                 "process device running_work time busy_share reason",
-                running_work=(
-                    "text",
-                    (
-                        "what ran, and nothing else: computation, communication, copies and sets, "
-                        "or several"
-                    ),
-                ),
-                time=("ns", "time in which exactly this ran"),
-                busy_share=("fraction", "time / the device's busy time"),
-                reason=("text", "what is not known, and why; null if all is known"),
+                """
+                running_work: text: what ran, and nothing else: computation, communication, copies and
+                    sets, or several
+                time: ns: time in which exactly this ran
+                busy_share: fraction: time / the device's busy time
+                reason: text: what is not known, and why; null if all is known
+                """,
             ),
         ),
     ),

@@ -187,27 +187,20 @@ QUESTION = (
                 "queue()",
                 "one row per process, device and stream",
                 columns(
-                    (
-                        "process device stream launches median_queue p90_queue longest_queue "
-                        "empty_share full_time stalled_launches stalled_time reason"
-                    ),
-                    median_queue=(
-                        "count",
-                        "length that the queue did not exceed in half of the time",
-                    ),
-                    p90_queue=("count", "length that the queue did not exceed in 90 % of the time"),
-                    longest_queue=("count", "greatest length of the queue"),
-                    empty_share=("fraction", "part of the time in which the queue was empty"),
-                    full_time=("ns", "time in which the queue held at least 1,024 launches"),
-                    stalled_launches=(
-                        "count",
-                        "launch calls during which the queue held more than 1,024 launches",
-                    ),
-                    stalled_time=(
-                        "ns",
-                        "part of launch calls in which the queue held more than 1,024 launches",
-                    ),
-                    reason=("text", "what is not known, and why; null if all is known"),
+                    "process device stream launches median_queue p90_queue longest_queue "
+                    "empty_share full_time stalled_launches stalled_time reason",
+                    """
+                    median_queue: count: length that the queue did not exceed in half of the time
+                    p90_queue: count: length that the queue did not exceed in 90 % of the time
+                    longest_queue: count: greatest length of the queue
+                    empty_share: fraction: part of the time in which the queue was empty
+                    full_time: ns: time in which the queue held at least 1,024 launches
+                    stalled_launches: count: launch calls during which the queue held more than 1,024
+                        launches
+                    stalled_time: ns: part of launch calls in which the queue held more than 1,024
+                        launches
+                    reason: text: what is not known, and why; null if all is known
+                    """,
                 ),
             ),
         ),
@@ -235,8 +228,10 @@ QUESTION = (
                 "one row per process, device, stream and time at which the queue's length changed",
                 columns(
                     "process device stream time queued",
-                    time=("ns", "time from which this length holds, until the stream's next row"),
-                    queued=("count", "launches that wait from this time on"),
+                    """
+                    time: ns: time from which this length holds, until the stream's next row
+                    queued: count: launches that wait from this time on
+                    """,
                 ),
             ),
         ),

@@ -302,17 +302,17 @@ QUESTION = Question(
                 "kernel is in two"
             ),
             columns(
-                (
-                    "kernel_sequence sequence_length occurrences total share between_time "
-                    "launching_time op direction layer source layers"
-                ),
-                total=("ns", "durations of all its kernels"),
-                share=("fraction", "total / durations of all kernels, copies and sets"),
-                between_time=("ns", "time between its kernels in which their stream ran nothing"),
-                direction=("text", "direction of the first occurrence"),
-                layer=("text", "layer of the first occurrence"),
-                source=("text", "source line of the first occurrence"),
-                layers=("count", "layers in which it occurs; null if none is known"),
+                "kernel_sequence sequence_length occurrences total share between_time "
+                "launching_time op direction layer source layers",
+                """
+                total: ns: durations of all its kernels
+                share: fraction: total / durations of all kernels, copies and sets
+                between_time: ns: time between its kernels in which their stream ran nothing
+                direction: text: direction of the first occurrence
+                layer: text: layer of the first occurrence
+                source: text: source line of the first occurrence
+                layers: count: layers in which it occurs; null if none is known
+                """,
             ),
         ),
     ),

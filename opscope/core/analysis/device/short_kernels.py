@@ -142,16 +142,12 @@ QUESTION = (
                 "one row per range of lengths, from the shortest that kernels have to the longest",
                 columns(
                     "at_least below calls calls_share calls_running total share",
-                    at_least=("ns", "shortest length in this row"),
-                    below=(
-                        "ns",
-                        "lengths in this row are less than this; null if there is no bound",
-                    ),
-                    calls_share=("fraction", "calls / all kernel executions"),
-                    calls_running=(
-                        "fraction",
-                        "sum of calls_share over this row and all rows above it",
-                    ),
+                    """
+                    at_least: ns: shortest length in this row
+                    below: ns: lengths in this row are less than this; null if there is no bound
+                    calls_share: fraction: calls / all kernel executions
+                    calls_running: fraction: sum of calls_share over this row and all rows above it
+                    """,
                 ),
             ),
         ),
@@ -174,12 +170,14 @@ QUESTION = (
                 "one row per name of kernels of which some are shorter than 10 µs, the most first",
                 columns(
                     "name op ops calls short short_share short_time total share mean median",
-                    op=("text", "the op that most of the short executions belong to"),
-                    ops=("count", "ops that the short executions belong to"),
-                    short=("count", "executions that are shorter than the given length"),
-                    short_share=("fraction", "short / calls"),
-                    short_time=("ns", "durations of the short executions added up"),
-                    share=("fraction", "short_time / the time of all kernels"),
+                    """
+                    op: text: the op that most of the short executions belong to
+                    ops: count: ops that the short executions belong to
+                    short: count: executions that are shorter than the given length
+                    short_share: fraction: short / calls
+                    short_time: ns: durations of the short executions added up
+                    share: fraction: short_time / the time of all kernels
+                    """,
                 ),
             ),
         ),

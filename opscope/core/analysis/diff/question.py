@@ -14,74 +14,43 @@ from opscope.core.question.record import Question
 from opscope.core.question.words import columns
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {
-    "calls_a": (
-        "value",
-        "mean number of calls per step in the first run; work without an op is a call each",
-    ),
-    "calls_b": ("value", "likewise in the second run"),
-    "change": ("ns", "b - a; of a part that one run does not know, the other's time"),
-    "compute_change": (
-        "ns",
-        ("change of the time in kernels that are no collective's, hidden communication included"),
-    ),
-    "copies_change": (
-        "ns",
-        "change of the time in copies and sets while none of the parts before went on",
-    ),
-    "cpu_ops_change": ("ns", "likewise in ops on the CPU"),
-    "data_loader_change": ("ns", "likewise in waits for the data loader"),
-    "exposed_communication_change": (
-        "ns",
-        "change of the time in communication while nothing was computed",
-    ),
-    "inputs_b": ("text", "the inputs in the second run, where they differ"),
-    "kernels_a": (
-        "text",
-        "the kernels' names in the first run, the most time first, separated by semicolons",
-    ),
-    "kernels_b": ("text", "likewise in the second run"),
-    "layer_b": ("text", "the layer in the second run, where it differs"),
-    "matched": ("text", "what is equal in both runs; null for an op of one run alone"),
-    "noise": (
-        "ns",
-        (
-            "how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test "
-            "on trimmed means); null if a run has fewer than two steps"
-        ),
-    ),
-    "op_b": ("text", "the op in the second run, where its name differs"),
-    "other_change": ("ns", "change of the rest; the parts add up to change"),
-    "process_a": ("number", "the rank's process in the first run"),
-    "process_b": ("number", "the rank's process in the second run"),
-    "property": ("text", "what is told of the runs"),
-    "ratio": ("fraction", "change / a; null where a is 0"),
-    "runtime_change": ("ns", "likewise in calls of the GPU's runtime"),
-    "same": ("yes/no", "whether both are equal; null if one is not known"),
-    "step_a": ("number", "the step's number in the first run"),
-    "step_b": ("number", "the step's number in the second run"),
-    "total_calls_a": ("count", "calls in all of the first run; null of work without an op"),
-    "total_calls_b": ("count", "calls in all of the second run"),
-    "unit": (
-        "text",
-        "what is compared: step, iteration (found in what repeats) or run (the whole)",
-    ),
-    "value_a": ("text", "the first run's; null if its profile does not tell"),
-    "value_b": ("text", "the second run's"),
-    "work": (
-        "text",
-        (
-            "how the work differs: same, other shapes, other dtypes, other calls (more or fewer per "
-            "step), other op; null where shapes are not recorded, and for an op of one run alone"
-        ),
-    ),
-    "work_a": (
-        "ns",
-        ("mean step of the first run less the waiting in collectives; null if that is not known"),
-    ),
-    "work_b": ("ns", "likewise of the second run"),
-    "work_change": ("ns", "work_b - work_a; of a step the change of its work"),
-}
+_WORDS: Final = """
+calls_a: value: mean number of calls per step in the first run; work without an op is a call each
+calls_b: value: likewise in the second run
+change: ns: b - a; of a part that one run does not know, the other's time
+compute_change: ns: change of the time in kernels that are no collective's, hidden communication included
+copies_change: ns: change of the time in copies and sets while none of the parts before went on
+cpu_ops_change: ns: likewise in ops on the CPU
+data_loader_change: ns: likewise in waits for the data loader
+exposed_communication_change: ns: change of the time in communication while nothing was computed
+inputs_b: text: the inputs in the second run, where they differ
+kernels_a: text: the kernels' names in the first run, the most time first, separated by semicolons
+kernels_b: text: likewise in the second run
+layer_b: text: the layer in the second run, where it differs
+matched: text: what is equal in both runs; null for an op of one run alone
+noise: ns: how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on
+    trimmed means); null if a run has fewer than two steps
+op_b: text: the op in the second run, where its name differs
+other_change: ns: change of the rest; the parts add up to change
+process_a: number: the rank's process in the first run
+process_b: number: the rank's process in the second run
+property: text: what is told of the runs
+ratio: fraction: change / a; null where a is 0
+runtime_change: ns: likewise in calls of the GPU's runtime
+same: yes/no: whether both are equal; null if one is not known
+step_a: number: the step's number in the first run
+step_b: number: the step's number in the second run
+total_calls_a: count: calls in all of the first run; null of work without an op
+total_calls_b: count: calls in all of the second run
+unit: text: what is compared: step, iteration (found in what repeats) or run (the whole)
+value_a: text: the first run's; null if its profile does not tell
+value_b: text: the second run's
+work: text: how the work differs: same, other shapes, other dtypes, other calls (more or fewer per step),
+    other op; null where shapes are not recorded, and for an op of one run alone
+work_a: ns: mean step of the first run less the waiting in collectives; null if that is not known
+work_b: ns: likewise of the second run
+work_change: ns: work_b - work_a; of a step the change of its work
+"""
 _PART: Final = (
     "text",
     "what the process did: communication, kernels, copies, sets, runtime (calls of the GPU's runtime), data"
@@ -119,10 +88,12 @@ def _frames() -> Iterator[Frame]:
         columns(
             "part a b change share noise verdict reason",
             _WORDS,
+            """
+            reason: text: why a or b is null
+            """,
             part=_PART,
             share=_SHARE,
             verdict=_VERDICT,
-            reason=("text", "why a or b is null"),
         ),
     )
     yield Frame(
@@ -168,8 +139,10 @@ def _frames() -> Iterator[Frame]:
         columns(
             "unit a b change ratio noise verdict steps_a steps_b reason",
             _WORDS,
+            """
+            reason: text: why a time or the noise is null
+            """,
             verdict=_VERDICT,
-            reason=("text", "why a time or the noise is null"),
         ),
     )
     yield Frame(
@@ -179,12 +152,14 @@ def _frames() -> Iterator[Frame]:
             f"rank process_a process_b a b change work_a work_b work_change noise verdict cause {_PARTS}"
             " steps_a steps_b reason",
             _WORDS,
-            rank=("number", "the rank; null if it is not known"),
+            """
+            rank: number: the rank; null if it is not known
+            steps_a: count: steps of the rank in the first run that are compared
+            steps_b: count: likewise in the second
+            reason: text: why a change is null, or which part one run does not know
+            """,
             verdict=("text", f"of the work, where it is known, else of the step: {_VERDICT[1]}"),
             cause=_CAUSE,
-            steps_a=("count", "steps of the rank in the first run that are compared"),
-            steps_b=("count", "likewise in the second"),
-            reason=("text", "why a change is null, or which part one run does not know"),
         ),
     )
     yield Frame(
@@ -193,11 +168,13 @@ def _frames() -> Iterator[Frame]:
         columns(
             f"rank process_a process_b step_a step_b a b change work_change cause {_PARTS} reason",
             _WORDS,
-            rank=("number", "the rank; null if it is not known"),
-            a=("ns", "the step in the first run"),
-            b=("ns", "the step in the second run"),
+            """
+            rank: number: the rank; null if it is not known
+            a: ns: the step in the first run
+            b: ns: the step in the second run
+            reason: text: why a change is null, or which part one run does not know
+            """,
             cause=_CAUSE,
-            reason=("text", "why a change is null, or which part one run does not know"),
         ),
     )
     yield Frame(
@@ -206,8 +183,10 @@ def _frames() -> Iterator[Frame]:
         columns(
             "op direction reason a b change ratio total_calls_a total_calls_b",
             _WORDS,
-            op=("text", "the op; null for device time that no op is known of"),
-            reason=("text", "why op is null"),
+            """
+            op: text: the op; null for device time that no op is known of
+            reason: text: why op is null
+            """,
             **_TOTALS,
         ),
     )
@@ -217,7 +196,9 @@ def _frames() -> Iterator[Frame]:
         columns(
             "name a b change ratio total_calls_a total_calls_b",
             _WORDS,
-            name=("text", "the kernel's name"),
+            """
+            name: text: the kernel's name
+            """,
             **_TOTALS,
         ),
     )

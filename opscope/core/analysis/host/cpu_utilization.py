@@ -383,19 +383,16 @@ QUESTION = (
                 "cpu_utilization()",
                 "one row per process that was sampled; means are over the time that the samples cover",
                 columns(
-                    (
-                        "process samples sampled_time machine machine_max cores cores_max "
-                        "process_share child_cores processors threads peak_process_memory"
-                    ),
-                    machine_max=("fraction", "largest value of machine in a sample"),
-                    cores_max=("fraction", "largest value of cores in a sample"),
-                    process_share=("fraction", "cores / processors"),
-                    processors=("count", "logical processors of the machine"),
-                    threads=("count", "most threads that the process had"),
-                    peak_process_memory=(
-                        "bytes",
-                        "most resident memory of the process in any sample",
-                    ),
+                    "process samples sampled_time machine machine_max cores cores_max "
+                    "process_share child_cores processors threads peak_process_memory",
+                    """
+                    machine_max: fraction: largest value of machine in a sample
+                    cores_max: fraction: largest value of cores in a sample
+                    process_share: fraction: cores / processors
+                    processors: count: logical processors of the machine
+                    threads: count: most threads that the process had
+                    peak_process_memory: bytes: most resident memory of the process in any sample
+                    """,
                 ),
             ),
         ),
@@ -422,9 +419,11 @@ QUESTION = (
                 "one row per process and sample, in order of time",
                 columns(
                     "process start end machine cores process_memory",
-                    start=("ns", "time of the sample before, from which on this one holds"),
-                    end=("ns", "time of the sample"),
-                    process_memory=("bytes", "resident memory of the process"),
+                    """
+                    start: ns: time of the sample before, from which on this one holds
+                    end: ns: time of the sample
+                    process_memory: bytes: resident memory of the process
+                    """,
                 ),
             ),
         ),
@@ -452,9 +451,11 @@ QUESTION = (
                 "one row per step that ended, in order of time; means are over the step",
                 columns(
                     "process thread step start duration samples machine cores child_cores reason",
-                    duration=("ns", "time of the step"),
-                    samples=("count", "samples that hold in a part of the step"),
-                    reason=("text", "why it is not known what the processors did"),
+                    """
+                    duration: ns: time of the step
+                    samples: count: samples that hold in a part of the step
+                    reason: text: why it is not known what the processors did
+                    """,
                 ),
             ),
         ),
@@ -484,11 +485,10 @@ QUESTION = (
                 ),
                 columns(
                     "process op direction samples machine cores reason",
-                    samples=(
-                        "count",
-                        "samples in whose middle the op was the innermost of a thread",
-                    ),
-                    reason=("text", "why the means are not known, or why there is no op"),
+                    """
+                    samples: count: samples in whose middle the op was the innermost of a thread
+                    reason: text: why the means are not known, or why there is no op
+                    """,
                 ),
             ),
         ),

@@ -124,23 +124,18 @@ QUESTION = Question(
             "energy()",
             "one row per process and GPU whose energy or power was sampled",
             columns(
-                (
-                    "process rank device sampled_time energy power max_power counted_steps "
-                    "step_energy reason"
-                ),
-                sampled_time=("ns", "time from the first sample to the last"),
-                energy=("J", "energy that the GPU took in the sampled time"),
-                power=("W", "energy / sampled_time"),
-                max_power=("W", "most power in any sample"),
-                counted_steps=(
-                    "count",
-                    (
-                        "steps in the sampled time, of which the first and the last count in part; "
-                        "rounded"
-                    ),
-                ),
-                step_energy=("J", "energy / the steps in the sampled time"),
-                reason=("text", "why a value is null, or of what it was made"),
+                "process rank device sampled_time energy power max_power counted_steps "
+                "step_energy reason",
+                """
+                sampled_time: ns: time from the first sample to the last
+                energy: J: energy that the GPU took in the sampled time
+                power: W: energy / sampled_time
+                max_power: W: most power in any sample
+                counted_steps: count: steps in the sampled time, of which the first and the last count in
+                    part; rounded
+                step_energy: J: energy / the steps in the sampled time
+                reason: text: why a value is null, or of what it was made
+                """,
             ),
         ),
     ),

@@ -454,30 +454,18 @@ QUESTION = (
                 "input_waits()",
                 "one row per step that ended, in order of time",
                 columns(
-                    (
-                        "process thread step start duration input_wait share calls queue_depth "
-                        "loader source input_bound reason"
-                    ),
-                    duration=(
-                        "ns",
-                        "time of the step, from the first wait after the step before on",
-                    ),
-                    share=("fraction", "input_wait / duration"),
-                    calls=("count", "waits for the loader"),
-                    queue_depth=(
-                        "count",
-                        "fewest batches that were ready when the step asked for one",
-                    ),
-                    loader=("text", "the data loader with most of the wait"),
-                    source=(
-                        "text",
-                        "where the loader was asked for the batch: file and line, innermost first",
-                    ),
-                    input_bound=(
-                        "yes/no",
-                        "whether it waited for input for more than 5 % of its time",
-                    ),
-                    reason=("text", "why it is not known how long the step waited"),
+                    "process thread step start duration input_wait share calls queue_depth "
+                    "loader source input_bound reason",
+                    """
+                    duration: ns: time of the step, from the first wait after the step before on
+                    share: fraction: input_wait / duration
+                    calls: count: waits for the loader
+                    queue_depth: count: fewest batches that were ready when the step asked for one
+                    loader: text: the data loader with most of the wait
+                    source: text: where the loader was asked for the batch: file and line, innermost first
+                    input_bound: yes/no: whether it waited for input for more than 5 % of its time
+                    reason: text: why it is not known how long the step waited
+                    """,
                 ),
             ),
         ),
@@ -506,45 +494,29 @@ QUESTION = (
                     "waits first"
                 ),
                 columns(
-                    (
-                        "process loader source calls total mean median p90 max input_wait share "
-                        "steps bound_steps workers prefetch batch queue_depth empty verdict reason"
-                    ),
-                    source=(
-                        "text",
-                        "where the loader was asked for the batch: file and line, innermost first",
-                    ),
-                    calls=("count", "waits for the loader"),
-                    total=("ns", "all waits for the loader added up"),
-                    mean=("ns", "mean wait"),
-                    median=("ns", "median wait"),
-                    p90=("ns", "90th percentile of the waits, interpolated between neighbours"),
-                    max=("ns", "longest wait"),
-                    input_wait=("ns", "part of total that belongs to steps"),
-                    share=("fraction", "input_wait / the time of the steps that asked this loader"),
-                    steps=("count", "steps that asked this loader"),
-                    bound_steps=(
-                        "count",
-                        "steps that waited for this loader for more than 5 % of their time",
-                    ),
-                    workers=(
-                        "count",
-                        (
-                            "processes or threads that prepare data for the loader; 0: the program's "
-                            "own thread does"
-                        ),
-                    ),
-                    prefetch=("count", "batches that the loader prepares ahead, for each worker"),
-                    batch=("count", "samples in a batch, as the loader was made"),
-                    queue_depth=(
-                        "count",
-                        (
-                            "median number of batches that were ready when the program asked for one, "
-                            "rounded down"
-                        ),
-                    ),
-                    empty=("count", "how often no batch was ready when the program asked for one"),
-                    reason=("text", "why share and verdict are not known"),
+                    "process loader source calls total mean median p90 max input_wait share "
+                    "steps bound_steps workers prefetch batch queue_depth empty verdict reason",
+                    """
+                    source: text: where the loader was asked for the batch: file and line, innermost first
+                    calls: count: waits for the loader
+                    total: ns: all waits for the loader added up
+                    mean: ns: mean wait
+                    median: ns: median wait
+                    p90: ns: 90th percentile of the waits, interpolated between neighbours
+                    max: ns: longest wait
+                    input_wait: ns: part of total that belongs to steps
+                    share: fraction: input_wait / the time of the steps that asked this loader
+                    steps: count: steps that asked this loader
+                    bound_steps: count: steps that waited for this loader for more than 5 % of their time
+                    workers: count: processes or threads that prepare data for the loader; 0: the
+                        program's own thread does
+                    prefetch: count: batches that the loader prepares ahead, for each worker
+                    batch: count: samples in a batch, as the loader was made
+                    queue_depth: count: median number of batches that were ready when the program asked
+                        for one, rounded down
+                    empty: count: how often no batch was ready when the program asked for one
+                    reason: text: why share and verdict are not known
+                    """,
                 ),
             ),
         ),

@@ -191,16 +191,18 @@ QUESTION = (
                 ),
                 columns(
                     "process rank phase steps total share mean median p90 p99 max reason",
-                    phase=("text", "the phase: its time is not in another; step: all of them"),
-                    steps=("count", "steps that ended, without those that were recorded in full"),
-                    total=("ns", "time of all steps in the phase"),
-                    share=("fraction", "total / the time of all steps"),
-                    mean=("ns", "mean over all steps"),
-                    median=("ns", "median over all steps, right within 1 %"),
-                    p90=("ns", "nine of ten steps take no longer; right within 1 %"),
-                    p99=("ns", "99 of 100 steps take no longer; right within 1 %"),
-                    max=("ns", "the longest step; null for a phase"),
-                    reason=("text", "why nothing is known of the phase: none was seen"),
+                    """
+                    phase: text: the phase: its time is not in another; step: all of them
+                    steps: count: steps that ended, without those that were recorded in full
+                    total: ns: time of all steps in the phase
+                    share: fraction: total / the time of all steps
+                    mean: ns: mean over all steps
+                    median: ns: median over all steps, right within 1 %
+                    p90: ns: nine of ten steps take no longer; right within 1 %
+                    p99: ns: 99 of 100 steps take no longer; right within 1 %
+                    max: ns: the longest step; null for a phase
+                    reason: text: why nothing is known of the phase: none was seen
+                    """,
                 ),
             ),
         ),
@@ -221,20 +223,14 @@ QUESTION = (
                 "light_steps()",
                 "one row per step that was kept whole, the slowest first, those recorded in full last",
                 columns(
-                    (
-                        "process rank step start duration input_phase forward_phase backward_phase "
-                        "optimizer_phase collective_phase outside_phases full"
-                    ),
-                    duration=("ns", "time of the step"),
-                    forward_phase=(
-                        "ns",
-                        "time before a backward pass, from the end of another phase on",
-                    ),
-                    collective_phase=("ns", "time in collectives that the program called itself"),
-                    full=(
-                        "yes/no",
-                        "whether everything was recorded besides, so that the step took longer",
-                    ),
+                    "process rank step start duration input_phase forward_phase backward_phase "
+                    "optimizer_phase collective_phase outside_phases full",
+                    """
+                    duration: ns: time of the step
+                    forward_phase: ns: time before a backward pass, from the end of another phase on
+                    collective_phase: ns: time in collectives that the program called itself
+                    full: yes/no: whether everything was recorded besides, so that the step took longer
+                    """,
                 ),
             ),
         ),
@@ -259,22 +255,20 @@ QUESTION = (
                 "light_cost()",
                 "one row per process that light mode measured",
                 columns(
-                    (
-                        "process rank steps full_steps step_cost step_cost_error step_cost_share "
-                        "writing_share spells spells_recorded reason"
-                    ),
-                    steps=("count", "steps that ended, without those that were recorded in full"),
-                    full_steps=("count", "steps that were recorded in full besides"),
-                    step_cost=("ns", "what light mode's hooks took of a step, on average"),
-                    step_cost_error=("ns", "step_cost is right within this, 19 times in 20"),
-                    step_cost_share=("fraction", "step_cost / the mean step"),
-                    writing_share=(
-                        "fraction",
-                        "time that a thread of opscope's took to sum up and write / the time measured",
-                    ),
-                    spells=("count", "times at which steps stayed slow"),
-                    spells_recorded=("count", "spells of which a few steps were recorded in full"),
-                    reason=("text", "why spells were not recorded, with how many"),
+                    "process rank steps full_steps step_cost step_cost_error step_cost_share "
+                    "writing_share spells spells_recorded reason",
+                    """
+                    steps: count: steps that ended, without those that were recorded in full
+                    full_steps: count: steps that were recorded in full besides
+                    step_cost: ns: what light mode's hooks took of a step, on average
+                    step_cost_error: ns: step_cost is right within this, 19 times in 20
+                    step_cost_share: fraction: step_cost / the mean step
+                    writing_share: fraction: time that a thread of opscope's took to sum up and write /
+                        the time measured
+                    spells: count: times at which steps stayed slow
+                    spells_recorded: count: spells of which a few steps were recorded in full
+                    reason: text: why spells were not recorded, with how many
+                    """,
                 ),
             ),
         ),

@@ -23,23 +23,15 @@ QUESTION = Question(
             "one row per process and part of opscope: the part's own cost while it recorded",
             columns(
                 "process part time calls one_in span steps_span steps_time",
-                time=("ns", "time that this part took; parts do not overlap"),
-                one_in=(
-                    "number",
-                    (
-                        "N if one call in N was timed; null if the time is the number of calls "
-                        "times the usual cost of a call"
-                    ),
-                ),
-                span=("ns", "time that the process recorded"),
-                steps_span=("ns", "part of span inside steps that ended"),
-                steps_time=(
-                    "ns",
-                    (
-                        "part of steps_span that opscope itself took, in all parts; null if no "
-                        "hook is timed"
-                    ),
-                ),
+                """
+                time: ns: time that this part took; parts do not overlap
+                one_in: number: N if one call in N was timed; null if the time is the number of calls
+                    times the usual cost of a call
+                span: ns: time that the process recorded
+                steps_span: ns: part of span inside steps that ended
+                steps_time: ns: part of steps_span that opscope itself took, in all parts; null if no hook
+                    is timed
+                """,
             ),
         ),
     ),

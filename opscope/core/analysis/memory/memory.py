@@ -247,27 +247,17 @@ QUESTION = (
                 "memory()",
                 "one row per process and device: the peak of memory in use",
                 columns(
-                    (
-                        "process device peak_memory peak_time reserved in_use allocated released "
-                        "allocations peak_reserved peak_unused most_unused unpaired"
-                    ),
-                    peak_time=("ns", "time at which the peak was first reached"),
-                    peak_reserved=(
-                        "bytes",
-                        "device memory reserved by the allocator when the peak was first reached",
-                    ),
-                    peak_unused=("bytes", "part of peak_reserved that was not in use"),
-                    most_unused=(
-                        "bytes",
-                        "most memory that was reserved and not in use at one time",
-                    ),
-                    unpaired=(
-                        "count",
-                        (
-                            "allocations without their release in the trace, and releases without "
-                            "their allocation; null without addresses"
-                        ),
-                    ),
+                    "process device peak_memory peak_time reserved in_use allocated released "
+                    "allocations peak_reserved peak_unused most_unused unpaired",
+                    """
+                    peak_time: ns: time at which the peak was first reached
+                    peak_reserved: bytes: device memory reserved by the allocator when the peak was first
+                        reached
+                    peak_unused: bytes: part of peak_reserved that was not in use
+                    most_unused: bytes: most memory that was reserved and not in use at one time
+                    unpaired: count: allocations without their release in the trace, and releases without
+                        their allocation; null without addresses
+                    """,
                 ),
             ),
         ),
@@ -293,12 +283,12 @@ QUESTION = (
                 "memory_by_op()",
                 "one row per process, device and op that allocated memory",
                 columns(
-                    (
-                        "process device at_peak share op direction layer source allocations bytes "
-                        "reason"
-                    ),
-                    share=("fraction", "at_peak / the device's peak"),
-                    bytes=("bytes", "sum of everything that the op allocated"),
+                    "process device at_peak share op direction layer source allocations bytes "
+                    "reason",
+                    """
+                    share: fraction: at_peak / the device's peak
+                    bytes: bytes: sum of everything that the op allocated
+                    """,
                 ),
             ),
         ),

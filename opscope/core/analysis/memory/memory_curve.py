@@ -118,13 +118,12 @@ QUESTION = Question(
             "one row per process, device and point of time",
             columns(
                 "process device time in_use reserved unused",
-                time=("ns", "time of the change"),
-                in_use=("bytes", "memory in use after the change"),
-                reserved=("bytes", "device memory that the allocator had reserved then"),
-                unused=(
-                    "bytes",
-                    "memory reserved by the allocator and not in use: reserved - in_use",
-                ),
+                """
+                time: ns: time of the change
+                in_use: bytes: memory in use after the change
+                reserved: bytes: device memory that the allocator had reserved then
+                unused: bytes: memory reserved by the allocator and not in use: reserved - in_use
+                """,
             ),
         ),
     ),

@@ -225,37 +225,26 @@ QUESTION = (
                 "memory_events()",
                 "one row per block of memory: an allocation with its release",
                 columns(
-                    (
-                        "process device address bytes allocated_at released_at duration op "
-                        "direction layer step op_id release_op release_step release_op_id kind "
-                        "kind_reason reason"
-                    ),
-                    address=("number", "the block's address"),
-                    bytes=("bytes", "the block's size"),
-                    allocated_at=("ns", "time of the allocation; null if it is not in the trace"),
-                    released_at=("ns", "time of the release; null if it is not in the trace"),
-                    duration=("ns", "released_at - allocated_at"),
-                    op=("text", "the innermost op open at the allocation"),
-                    step=("number", "the number of the step in which it was allocated"),
-                    op_id=("number", "id of the range of that op; null if there is none"),
-                    release_op=("text", "the innermost op open at the release"),
-                    release_step=("number", "the number of the step in which it was released"),
-                    release_op_id=("number", "op_id of the innermost op open at the release"),
-                    kind=(
-                        "text",
-                        (
-                            "parameter, gradient, optimizer state, activation, temporary, input; "
-                            "unknown if nothing proves it"
-                        ),
-                    ),
-                    kind_reason=(
-                        "text",
-                        "the fact that proves the kind; for unknown, why none does",
-                    ),
-                    reason=(
-                        "text",
-                        "why its allocation or its release is missing; null if it has both",
-                    ),
+                    "process device address bytes allocated_at released_at duration op "
+                    "direction layer step op_id release_op release_step release_op_id kind "
+                    "kind_reason reason",
+                    """
+                    address: number: the block's address
+                    bytes: bytes: the block's size
+                    allocated_at: ns: time of the allocation; null if it is not in the trace
+                    released_at: ns: time of the release; null if it is not in the trace
+                    duration: ns: released_at - allocated_at
+                    op: text: the innermost op open at the allocation
+                    step: number: the number of the step in which it was allocated
+                    op_id: number: id of the range of that op; null if there is none
+                    release_op: text: the innermost op open at the release
+                    release_step: number: the number of the step in which it was released
+                    release_op_id: number: op_id of the innermost op open at the release
+                    kind: text: parameter, gradient, optimizer state, activation, temporary, input;
+                        unknown if nothing proves it
+                    kind_reason: text: the fact that proves the kind; for unknown, why none does
+                    reason: text: why its allocation or its release is missing; null if it has both
+                    """,
                 ),
             ),
         ),
@@ -287,24 +276,15 @@ QUESTION = (
                 "one row per process, device, kind, layer and reason, of what was in use at the peak",
                 columns(
                     "process device kind layer at_peak share held_blocks reason",
-                    kind=(
-                        "text",
-                        (
-                            "parameter, gradient, optimizer state, activation, temporary, input; "
-                            "unknown if nothing proves it"
-                        ),
-                    ),
-                    layer=(
-                        "text",
-                        "module path of the op that allocated it; null outside any layer",
-                    ),
-                    at_peak=(
-                        "bytes",
-                        "the part of the device's peak that is of this kind and layer",
-                    ),
-                    share=("fraction", "at_peak / the device's peak"),
-                    held_blocks=("count", "blocks of memory: allocations in use at the peak"),
-                    reason=("text", "the fact that proves the kind; for unknown, why none does"),
+                    """
+                    kind: text: parameter, gradient, optimizer state, activation, temporary, input;
+                        unknown if nothing proves it
+                    layer: text: module path of the op that allocated it; null outside any layer
+                    at_peak: bytes: the part of the device's peak that is of this kind and layer
+                    share: fraction: at_peak / the device's peak
+                    held_blocks: count: blocks of memory: allocations in use at the peak
+                    reason: text: the fact that proves the kind; for unknown, why none does
+                    """,
                 ),
             ),
         ),

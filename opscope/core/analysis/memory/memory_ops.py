@@ -206,26 +206,18 @@ QUESTION = Question(
             "memory_ops()",
             "one row per process, device and name of an op that was open at a change of memory",
             columns(
-                (
-                    "process device op calls increase self_increase allocations "
-                    "self_allocations allocated self_allocated reason"
-                ),
-                calls=("count", "executions of the op in the process, with memory or without"),
-                increase=(
-                    "bytes",
-                    (
-                        "allocations less releases while the op was open, those of ops inside it "
-                        "included"
-                    ),
-                ),
-                self_increase=(
-                    "bytes",
-                    "allocations less releases at which the op was the innermost",
-                ),
-                allocations=("count", "allocations while the op was open"),
-                self_allocations=("count", "allocations at which the op was the innermost"),
-                allocated=("bytes", "allocations while the op was open, added up"),
-                self_allocated=("bytes", "allocations at which the op was the innermost, added up"),
+                "process device op calls increase self_increase allocations "
+                "self_allocations allocated self_allocated reason",
+                """
+                calls: count: executions of the op in the process, with memory or without
+                increase: bytes: allocations less releases while the op was open, those of ops inside it
+                    included
+                self_increase: bytes: allocations less releases at which the op was the innermost
+                allocations: count: allocations while the op was open
+                self_allocations: count: allocations at which the op was the innermost
+                allocated: bytes: allocations while the op was open, added up
+                self_allocated: bytes: allocations at which the op was the innermost, added up
+                """,
             ),
         ),
     ),

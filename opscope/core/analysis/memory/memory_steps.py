@@ -130,30 +130,19 @@ QUESTION = Question(
             "memory_steps()",
             "one row per process, device and step that ended",
             columns(
-                (
-                    "process device step start end in_use growth peak_memory reserved "
-                    "allocated released kept kept_blocks"
-                ),
-                in_use=("bytes", "memory in use as the step ended"),
-                growth=("bytes", "in_use less that at the end of the step before"),
-                peak_memory=("bytes", "most memory in use at one time of the step"),
-                reserved=(
-                    "bytes",
-                    "device memory that the allocator had reserved as the step ended",
-                ),
-                allocated=("bytes", "allocations during the step, added up"),
-                released=("bytes", "releases during the step, added up"),
-                kept=(
-                    "bytes",
-                    (
-                        "what the step allocated and was in use as the process's last step ended; "
-                        "null without addresses"
-                    ),
-                ),
-                kept_blocks=(
-                    "count",
-                    "blocks that the step allocated and were in use as the last step ended",
-                ),
+                "process device step start end in_use growth peak_memory reserved "
+                "allocated released kept kept_blocks",
+                """
+                in_use: bytes: memory in use as the step ended
+                growth: bytes: in_use less that at the end of the step before
+                peak_memory: bytes: most memory in use at one time of the step
+                reserved: bytes: device memory that the allocator had reserved as the step ended
+                allocated: bytes: allocations during the step, added up
+                released: bytes: releases during the step, added up
+                kept: bytes: what the step allocated and was in use as the process's last step ended; null
+                    without addresses
+                kept_blocks: count: blocks that the step allocated and were in use as the last step ended
+                """,
             ),
         ),
     ),

@@ -390,33 +390,23 @@ QUESTION = Question(
             "call_tree()",
             "one row per path of frames, after the path around it, by time",
             columns(
-                (
-                    "path_id parent_path depth frame frame_kind calls merged host_self "
-                    "host_total device_self device_total stack"
-                ),
-                path_id=("number", "number of the row"),
-                parent_path=("number", "path_id of the row around it; null for the whole"),
-                depth=("count", "number of rows around it"),
-                frame=("text", "name of the step, phase, layer, range, function, op or kernel"),
-                frame_kind=(
-                    "text",
-                    (
-                        "step, phase, layer, range (the user's), python, graph, op, kernel, copy; "
-                        "reason why a kernel has no op; all, outside or other"
-                    ),
-                ),
-                calls=("count", "ranges or kernels of this path"),
-                merged=("count", "paths that the row stands for: 1, and more for what is left out"),
-                host_self=("ns", "time on the host without the frames inside"),
-                host_total=("ns", "host_self of it and of the frames inside it"),
-                device_self=(
-                    "ns",
-                    (
-                        "durations of the kernels or copies of this path; without a GPU, the ops' "
-                        "self time; null if they were not captured"
-                    ),
-                ),
-                stack=("text", "the frames from the outermost to this one, parted by ;"),
+                "path_id parent_path depth frame frame_kind calls merged host_self "
+                "host_total device_self device_total stack",
+                """
+                path_id: number: number of the row
+                parent_path: number: path_id of the row around it; null for the whole
+                depth: count: number of rows around it
+                frame: text: name of the step, phase, layer, range, function, op or kernel
+                frame_kind: text: step, phase, layer, range (the user's), python, graph, op, kernel, copy;
+                    reason why a kernel has no op; all, outside or other
+                calls: count: ranges or kernels of this path
+                merged: count: paths that the row stands for: 1, and more for what is left out
+                host_self: ns: time on the host without the frames inside
+                host_total: ns: host_self of it and of the frames inside it
+                device_self: ns: durations of the kernels or copies of this path; without a GPU, the ops'
+                    self time; null if they were not captured
+                stack: text: the frames from the outermost to this one, parted by ;
+                """,
             ),
         ),
     ),

@@ -294,20 +294,18 @@ QUESTION = (
                     "kernels by duration"
                 ),
                 columns(
-                    (
-                        "process device context stream start end duration name correlation grid "
-                        "block registers shared_memory graph graph_node call_start call_end op_id "
-                        "op op_type direction seq layer step source range inputs outputs dtypes "
-                        "params matrix_flops vector_flops flops bytes tensor_core tc_eligible "
-                        "tc_ready tc_reason reason inferred"
-                    ),
-                    graph=("number", "the CUDA graph that replayed it"),
-                    tc_ready=("yes/no", "whether this call of the op can use Tensor Cores"),
-                    tc_reason=("text", "why Tensor Cores are not used although they could be"),
-                    inferred=(
-                        "yes/no",
-                        "whether its op was inferred from an order instead of read from the trace",
-                    ),
+                    "process device context stream start end duration name correlation grid "
+                    "block registers shared_memory graph graph_node call_start call_end op_id "
+                    "op op_type direction seq layer step source range inputs outputs dtypes "
+                    "params matrix_flops vector_flops flops bytes tensor_core tc_eligible "
+                    "tc_ready tc_reason reason inferred",
+                    """
+                    graph: number: the CUDA graph that replayed it
+                    tc_ready: yes/no: whether this call of the op can use Tensor Cores
+                    tc_reason: text: why Tensor Cores are not used although they could be
+                    inferred: yes/no: whether its op was inferred from an order instead of read from the
+                        trace
+                    """,
                 ),
             ),
         ),
@@ -319,17 +317,14 @@ QUESTION = (
                 "memops()",
                 "one row per copy or set",
                 columns(
-                    (
-                        "process device context stream start end duration kind src_kind dst_kind "
-                        "peer bytes correlation graph_node call_start call_end op_id op op_type "
-                        "direction seq layer step source range inputs outputs dtypes params reason"
-                    ),
-                    kind=(
-                        "text",
-                        "direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set",
-                    ),
-                    peer=("number", "the other device of a copy between two devices"),
-                    bytes=("bytes", "bytes copied or set"),
+                    "process device context stream start end duration kind src_kind dst_kind "
+                    "peer bytes correlation graph_node call_start call_end op_id op op_type "
+                    "direction seq layer step source range inputs outputs dtypes params reason",
+                    """
+                    kind: text: direction of a copy: HtoD, DtoH, DtoD, HtoH, PtoP …; memset for a set
+                    peer: number: the other device of a copy between two devices
+                    bytes: bytes: bytes copied or set
+                    """,
                 ),
             ),
         ),

@@ -347,70 +347,38 @@ QUESTION = Question(
                 "outside any"
             ),
             columns(
-                (
-                    "module_id parent_module depth module layer module_type row_kind inside "
-                    "module_calls call_time device_self device_total share forward_part "
-                    "backward_part rest_part host_self host_total kernels flops bytes "
-                    "allocated at_peak"
-                ),
-                module_id=("number", "number of the row"),
-                parent_module=("number", "module_id of the module around it; null for the whole"),
-                depth=("count", "number of rows around it"),
-                module=("text", "the last part of the module's path"),
-                layer=("text", "path of the module; null for rows that are none"),
-                module_type=("text", "the module's class; null if the trace does not tell"),
-                row_kind=(
-                    "text",
-                    (
-                        "whole; module; group (holds modules and is never called, such as a list "
-                        "of blocks); outside any module; or reason why there is no op"
-                    ),
-                ),
-                inside=("count", "modules inside it"),
-                module_calls=(
-                    "count",
-                    (
-                        "times that the module was called; null if the trace names it without "
-                        "ranges of it"
-                    ),
-                ),
-                call_time=(
-                    "ns",
-                    (
-                        "time on the host from the begin of the module's calls to their end, "
-                        "Python included; null if the trace has no ranges of it"
-                    ),
-                ),
-                device_self=(
-                    "ns",
-                    (
-                        "durations of the kernels, copies and sets of the ops that it called "
-                        "itself; without a GPU, their self time; null if they were not captured"
-                    ),
-                ),
-                share=("fraction", "device_total / device_total of the first row"),
-                forward_part=("ns", "part of device_total in forward ops"),
-                backward_part=("ns", "part of device_total in backward ops"),
-                rest_part=(
-                    "ns",
-                    "the rest of device_total: other directions, and time without an op",
-                ),
-                host_self=("ns", "time on the host in ops that it called itself, in any direction"),
-                host_total=("ns", "host_self of it and of the modules inside it"),
-                kernels=("count", "kernels of it and of the modules inside it"),
-                flops=(
-                    "FLOP",
-                    "FLOPs of it and of the modules inside it, as far as they are known",
-                ),
-                bytes=(
-                    "bytes",
-                    "minimum bytes moved by it and the modules inside it, as far as known",
-                ),
-                allocated=("bytes", "memory allocated by it and the modules inside it, added up"),
-                at_peak=(
-                    "bytes",
-                    "blocks of it and of the modules inside it in use at the device's peak",
-                ),
+                "module_id parent_module depth module layer module_type row_kind inside "
+                "module_calls call_time device_self device_total share forward_part "
+                "backward_part rest_part host_self host_total kernels flops bytes "
+                "allocated at_peak",
+                """
+                module_id: number: number of the row
+                parent_module: number: module_id of the module around it; null for the whole
+                depth: count: number of rows around it
+                module: text: the last part of the module's path
+                layer: text: path of the module; null for rows that are none
+                module_type: text: the module's class; null if the trace does not tell
+                row_kind: text: whole; module; group (holds modules and is never called, such as a list of
+                    blocks); outside any module; or reason why there is no op
+                inside: count: modules inside it
+                module_calls: count: times that the module was called; null if the trace names it without
+                    ranges of it
+                call_time: ns: time on the host from the begin of the module's calls to their end, Python
+                    included; null if the trace has no ranges of it
+                device_self: ns: durations of the kernels, copies and sets of the ops that it called
+                    itself; without a GPU, their self time; null if they were not captured
+                share: fraction: device_total / device_total of the first row
+                forward_part: ns: part of device_total in forward ops
+                backward_part: ns: part of device_total in backward ops
+                rest_part: ns: the rest of device_total: other directions, and time without an op
+                host_self: ns: time on the host in ops that it called itself, in any direction
+                host_total: ns: host_self of it and of the modules inside it
+                kernels: count: kernels of it and of the modules inside it
+                flops: FLOP: FLOPs of it and of the modules inside it, as far as they are known
+                bytes: bytes: minimum bytes moved by it and the modules inside it, as far as known
+                allocated: bytes: memory allocated by it and the modules inside it, added up
+                at_peak: bytes: blocks of it and of the modules inside it in use at the device's peak
+                """,
             ),
         ),
     ),

@@ -116,32 +116,22 @@ QUESTION = Question(
             "ops()",
             "one row per op instance",
             columns(
-                (
-                    "op_id parent_id depth leaf canonical process thread device start end "
-                    "cpu_time self_time device_time op op_type direction seq forward_op_id "
-                    "layer step source range inputs outputs dtypes params matrix_flops "
-                    "vector_flops flops bytes kernels reason"
-                ),
-                parent_id=("number", "op_id of the op around it"),
-                leaf=("yes/no", "whether no op is inside it"),
-                canonical=(
-                    "yes/no",
-                    (
-                        "whether its FLOPs and bytes count: one op of each nest counts, so that "
-                        "they can be added up"
-                    ),
-                ),
-                device=("text", "the device named in the call: cpu, cuda:0 …"),
-                device_time=(
-                    "ns",
-                    (
-                        "durations of the kernels, copies and sets that the op and the ops inside "
-                        "it launched; without a GPU, self_time; null if they were not captured"
-                    ),
-                ),
-                forward_op_id=("number", "op_id of the forward op whose gradient this op computes"),
-                kernels=("count", "kernels that the op and the ops inside it launched"),
-                reason=("text", "why the device time is not known; null if it is known"),
+                "op_id parent_id depth leaf canonical process thread device start end "
+                "cpu_time self_time device_time op op_type direction seq forward_op_id "
+                "layer step source range inputs outputs dtypes params matrix_flops "
+                "vector_flops flops bytes kernels reason",
+                """
+                parent_id: number: op_id of the op around it
+                leaf: yes/no: whether no op is inside it
+                canonical: yes/no: whether its FLOPs and bytes count: one op of each nest counts, so that
+                    they can be added up
+                device: text: the device named in the call: cpu, cuda:0 …
+                device_time: ns: durations of the kernels, copies and sets that the op and the ops inside
+                    it launched; without a GPU, self_time; null if they were not captured
+                forward_op_id: number: op_id of the forward op whose gradient this op computes
+                kernels: count: kernels that the op and the ops inside it launched
+                reason: text: why the device time is not known; null if it is known
+                """,
             ),
         ),
     ),

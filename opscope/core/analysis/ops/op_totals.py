@@ -389,12 +389,12 @@ QUESTION = Question(
                 "parameters), by device time"
             ),
             columns(
-                (
-                    "op op_type direction layer source inputs outputs dtypes params calls "
-                    "kernels cpu_time self_time device_time matrix_flops vector_flops flops "
-                    "bytes share reason"
-                ),
-                reason=("text", "why the device time is not known; null if it is known"),
+                "op op_type direction layer source inputs outputs dtypes params calls "
+                "kernels cpu_time self_time device_time matrix_flops vector_flops flops "
+                "bytes share reason",
+                """
+                reason: text: why the device time is not known; null if it is known
+                """,
             ),
         ),
     ),

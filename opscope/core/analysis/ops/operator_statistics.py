@@ -142,10 +142,10 @@ def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> 
 
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {
-    "operator": ("text", "full name of the node, if it is one of a prepared graph; else null"),
-    "operators": ("count", "number of different operators: an op's layers, directions and nodes"),
-}
+_WORDS: Final = """
+operator: text: full name of the node, if it is one of a prepared graph; else null
+operators: count: number of different operators: an op's layers, directions and nodes
+"""
 
 
 def answer_kernels(profile: Answers, *, search: str | None = None) -> pl.DataFrame:
@@ -169,15 +169,12 @@ QUESTION = (
                 columns(
                     "op op_type calls total mean share operators reason",
                     _WORDS,
-                    op=("text", "the op's name"),
-                    total=(
-                        "ns",
-                        (
-                            "device time of all calls, a nest's at the op that counts; without a GPU, "
-                            "self time"
-                        ),
-                    ),
-                    mean=("ns", "mean device time of one call"),
+                    """
+                    op: text: the op's name
+                    total: ns: device time of all calls, a nest's at the op that counts; without a GPU,
+                        self time
+                    mean: ns: mean device time of one call
+                    """,
                 ),
             ),
             Frame(
@@ -189,15 +186,12 @@ QUESTION = (
                 columns(
                     "op direction layer operator op_type calls total mean share reason",
                     _WORDS,
-                    op=("text", "the op's name"),
-                    total=(
-                        "ns",
-                        (
-                            "device time of all calls, a nest's at the op that counts; without a GPU, "
-                            "self time"
-                        ),
-                    ),
-                    mean=("ns", "mean device time of one call"),
+                    """
+                    op: text: the op's name
+                    total: ns: device time of all calls, a nest's at the op that counts; without a GPU,
+                        self time
+                    mean: ns: mean device time of one call
+                    """,
                 ),
             ),
         ),
@@ -233,7 +227,10 @@ QUESTION = (
                 "kernel_activities()",
                 "one row per kernel name and op that launched it, by time",
                 columns(
-                    "name op calls total mean max min share", op=("text", "the op that launched it")
+                    "name op calls total mean max min share",
+                    """
+                    op: text: the op that launched it
+                    """,
                 ),
             ),
         ),

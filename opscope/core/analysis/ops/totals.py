@@ -252,7 +252,9 @@ QUESTION = Question(
             "one row per kernel name, by time",
             columns(
                 "name calls total mean min max share op tensor_core flops bytes",
-                op=("text", "the op that the kernel most often belongs to"),
+                """
+                op: text: the op that the kernel most often belongs to
+                """,
             ),
         ),
     ),

@@ -176,33 +176,23 @@ QUESTION = Question(
             "collective_ends()",
             "one row per kind of collective and group; those whose ends differ most first",
             columns(
-                (
-                    "kind group members size compared median_apart max_apart clock_error "
-                    "differing process rank left_last reason"
-                ),
-                kind=("text", "the kind of collective"),
-                group=("text", "name of the process group"),
-                compared=("count", "collectives of which the ends of several ranks are known"),
-                median_apart=("ns", "median distance of the last rank's end from the first's"),
-                max_apart=("ns", "largest distance of the last rank's end from the first's"),
-                clock_error=(
-                    "ns",
-                    (
-                        "how far the clocks of two of the ranks may be apart at most; 0 on one "
-                        "machine; null if not known"
-                    ),
-                ),
-                differing=(
-                    "count",
-                    (
-                        "collectives whose ends are farther apart than clock_error and a "
-                        "microsecond; null if the error is not known"
-                    ),
-                ),
-                process=("number", "the process that left last most often, of those that differ"),
-                rank=("number", "the rank that left last most often, of those that differ"),
-                left_last=("count", "how many of these it left last"),
-                reason=("text", "why a value is null; null if none is"),
+                "kind group members size compared median_apart max_apart clock_error "
+                "differing process rank left_last reason",
+                """
+                kind: text: the kind of collective
+                group: text: name of the process group
+                compared: count: collectives of which the ends of several ranks are known
+                median_apart: ns: median distance of the last rank's end from the first's
+                max_apart: ns: largest distance of the last rank's end from the first's
+                clock_error: ns: how far the clocks of two of the ranks may be apart at most; 0 on one
+                    machine; null if not known
+                differing: count: collectives whose ends are farther apart than clock_error and a
+                    microsecond; null if the error is not known
+                process: number: the process that left last most often, of those that differ
+                rank: number: the rank that left last most often, of those that differ
+                left_last: count: how many of these it left last
+                reason: text: why a value is null; null if none is
+                """,
             ),
         ),
     ),

@@ -424,30 +424,19 @@ QUESTION = (
                     "others are not judged"
                 ),
                 columns(
-                    (
-                        "fault group members size collective kind entered completed waited "
-                        "missing_ranks who reason"
-                    ),
-                    fault=(
-                        "text",
-                        (
-                            "not entered by all; kinds, sizes or dtypes differ; null where it cannot "
-                            "be told"
-                        ),
-                    ),
-                    group=("text", "name of the process group"),
-                    kind=("text", "the kind of collective"),
-                    entered=("count", "ranks that called it"),
-                    completed=("count", "ranks on which its end was recorded"),
-                    missing_ranks=(
-                        "text",
-                        "ranks of the group that are in the profile and did not call it",
-                    ),
-                    who=("text", "which ranks have which value"),
-                    reason=(
-                        "text",
-                        "why it cannot be told whether there is a fault; null where there is one",
-                    ),
+                    "fault group members size collective kind entered completed waited "
+                    "missing_ranks who reason",
+                    """
+                    fault: text: not entered by all; kinds, sizes or dtypes differ; null where it cannot
+                        be told
+                    group: text: name of the process group
+                    kind: text: the kind of collective
+                    entered: count: ranks that called it
+                    completed: count: ranks on which its end was recorded
+                    missing_ranks: text: ranks of the group that are in the profile and did not call it
+                    who: text: which ranks have which value
+                    reason: text: why it cannot be told whether there is a fault; null where there is one
+                    """,
                 ),
             ),
         ),
@@ -466,25 +455,20 @@ QUESTION = (
                 "last_collectives()",
                 "one row per process and group: the last collective that it called",
                 columns(
-                    (
-                        "process rank group members size calls collective kind bytes called ended "
-                        "waited behind waits_for reason"
-                    ),
-                    group=("text", "name of the process group"),
-                    calls=("count", "collectives of the group that it called"),
-                    kind=("text", "the kind of collective"),
-                    bytes=("bytes", "larger of input and output"),
-                    called=("ns", "when the process called it"),
-                    ended=("ns", "when it ended; null if that is not in the recording"),
-                    behind=(
-                        "count",
-                        (
-                            "collectives of the group that the farthest rank has called beyond it; "
-                            "null if it is alone"
-                        ),
-                    ),
-                    waits_for=("text", "ranks that have not called it, if it did not end"),
-                    reason=("text", "why ended is null"),
+                    "process rank group members size calls collective kind bytes called ended "
+                    "waited behind waits_for reason",
+                    """
+                    group: text: name of the process group
+                    calls: count: collectives of the group that it called
+                    kind: text: the kind of collective
+                    bytes: bytes: larger of input and output
+                    called: ns: when the process called it
+                    ended: ns: when it ended; null if that is not in the recording
+                    behind: count: collectives of the group that the farthest rank has called beyond it;
+                        null if it is alone
+                    waits_for: text: ranks that have not called it, if it did not end
+                    reason: text: why ended is null
+                    """,
                 ),
             ),
         ),

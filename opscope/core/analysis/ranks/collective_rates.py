@@ -170,40 +170,26 @@ QUESTION = Question(
             "collective_bandwidth()",
             "one row per kind of collective, group and message size, by transfer time",
             columns(
-                (
-                    "kind group members size bytes place machines compared transfer_time "
-                    "bus_bandwidth median_bandwidth best_bandwidth skewed_bandwidth reason"
-                ),
-                kind=("text", "the kind of collective"),
-                group=("text", "name of the process group"),
-                bytes=("bytes", "larger of input and output, of one rank"),
-                place=(
-                    "text",
-                    "within a machine or between machines; null unless all ranks are in the profile",
-                ),
-                machines=(
-                    "count",
-                    "machines of the group's ranks; null unless all ranks are in the profile",
-                ),
-                compared=("count", "collectives of which the times of several ranks are known"),
-                transfer_time=("ns", "the shortest time of a rank in each, added up"),
-                bus_bandwidth=(
-                    "bytes/s",
-                    (
-                        "bytes that at least cross each rank's link, as nccl-tests defines them, / "
-                        "transfer_time"
-                    ),
-                ),
-                median_bandwidth=(
-                    "bytes/s",
-                    "median over the collectives of bytes on the wire / transfer time",
-                ),
-                best_bandwidth=("bytes/s", "the most of a collective"),
-                skewed_bandwidth=(
-                    "bytes/s",
-                    "as bus_bandwidth, of the mean time of the ranks, their waiting included",
-                ),
-                reason=("text", "why a value is null; null if none is"),
+                "kind group members size bytes place machines compared transfer_time "
+                "bus_bandwidth median_bandwidth best_bandwidth skewed_bandwidth reason",
+                """
+                kind: text: the kind of collective
+                group: text: name of the process group
+                bytes: bytes: larger of input and output, of one rank
+                place: text: within a machine or between machines; null unless all ranks are in the
+                    profile
+                machines: count: machines of the group's ranks; null unless all ranks are in the profile
+                compared: count: collectives of which the times of several ranks are known
+                transfer_time: ns: the shortest time of a rank in each, added up
+                bus_bandwidth: bytes/s: bytes that at least cross each rank's link, as nccl-tests defines
+                    them, / transfer_time
+                median_bandwidth: bytes/s: median over the collectives of bytes on the wire / transfer
+                    time
+                best_bandwidth: bytes/s: the most of a collective
+                skewed_bandwidth: bytes/s: as bus_bandwidth, of the mean time of the ranks, their waiting
+                    included
+                reason: text: why a value is null; null if none is
+                """,
             ),
         ),
     ),

@@ -351,33 +351,18 @@ QUESTION = (
                 "communication()",
                 "one row per process that ran kernels or collectives",
                 columns(
-                    (
-                        "process rank window communication_time communication_share "
-                        "computation_time overlap_time overlap collectives message_bytes "
-                        "waiting_time"
-                    ),
-                    communication_time=(
-                        "ns",
-                        (
-                            "time inside the window during which the process was in a collective; null "
-                            "if only the collectives' calls were recorded"
-                        ),
-                    ),
-                    communication_share=("fraction", "communication_time / window"),
-                    computation_time=(
-                        "ns",
-                        (
-                            "time inside the window during which anything else ran: kernels, or ops if "
-                            "there are no kernels"
-                        ),
-                    ),
-                    overlap=(
-                        "fraction",
-                        (
-                            "part of all communication, also outside the window, during which "
-                            "something else ran"
-                        ),
-                    ),
+                    "process rank window communication_time communication_share "
+                    "computation_time overlap_time overlap collectives message_bytes "
+                    "waiting_time",
+                    """
+                    communication_time: ns: time inside the window during which the process was in a
+                        collective; null if only the collectives' calls were recorded
+                    communication_share: fraction: communication_time / window
+                    computation_time: ns: time inside the window during which anything else ran: kernels,
+                        or ops if there are no kernels
+                    overlap: fraction: part of all communication, also outside the window, during which
+                        something else ran
+                    """,
                 ),
             ),
         ),
@@ -399,27 +384,20 @@ QUESTION = (
                     "ranks, by time"
                 ),
                 columns(
-                    (
-                        "kind group members size dtype reduction calls present partial "
-                        "message_bytes time waiting_time bus_bandwidth"
-                    ),
-                    kind=("text", "kind of collective: all_reduce, all_gather, send …"),
-                    dtype=("text", "dtype of the messages"),
-                    reduction=(
-                        "text",
-                        "how the ranks' values are combined: sum, avg, max …; null if not recorded",
-                    ),
-                    calls=("count", "collectives, each counted once per rank seen in it"),
-                    present=("count", "processes that are seen in these collectives"),
-                    partial=(
-                        "count",
-                        (
-                            "collectives in which fewer processes are seen than the group has ranks: "
-                            "their waiting is that of the ranks that are seen; null if size, or which "
-                            "collectives are one, is not known"
-                        ),
-                    ),
-                    time=("ns", "time in these collectives, all ranks added up"),
+                    "kind group members size dtype reduction calls present partial "
+                    "message_bytes time waiting_time bus_bandwidth",
+                    """
+                    kind: text: kind of collective: all_reduce, all_gather, send …
+                    dtype: text: dtype of the messages
+                    reduction: text: how the ranks' values are combined: sum, avg, max …; null if not
+                        recorded
+                    calls: count: collectives, each counted once per rank seen in it
+                    present: count: processes that are seen in these collectives
+                    partial: count: collectives in which fewer processes are seen than the group has
+                        ranks: their waiting is that of the ranks that are seen; null if size, or which
+                        collectives are one, is not known
+                    time: ns: time in these collectives, all ranks added up
+                    """,
                 ),
             ),
         ),
@@ -438,36 +416,20 @@ QUESTION = (
                 "clocks()",
                 "one row per machine: how its clock was aligned with the first machine's",
                 columns(
-                    (
-                        "host processes first_rank method offset_ns drift_ppm error_ns spread_ns "
-                        "collectives"
-                    ),
-                    host=("text", "the machine's name"),
-                    first_rank=("number", "lowest rank on the machine"),
-                    method=(
-                        "text",
-                        (
-                            "how its clock was aligned: same clock, ends of collectives, sends and "
-                            "receives, Unix clocks, not aligned"
-                        ),
-                    ),
-                    offset_ns=("ns", "amount added to the machine's times to align them"),
-                    drift_ppm=(
-                        "ppm",
-                        "how much slower the machine's clock runs than the first machine's",
-                    ),
-                    error_ns=(
-                        "ns",
-                        (
-                            "largest possible error of the machine's aligned times, from the rule that "
-                            "no rank leaves a collective before all have entered it"
-                        ),
-                    ),
-                    spread_ns=(
-                        "ns",
-                        "typical time between the ends of one collective on two machines",
-                    ),
-                    collectives=("count", "collectives, or messages, used to align the clock"),
+                    "host processes first_rank method offset_ns drift_ppm error_ns spread_ns "
+                    "collectives",
+                    """
+                    host: text: the machine's name
+                    first_rank: number: lowest rank on the machine
+                    method: text: how its clock was aligned: same clock, ends of collectives, sends and
+                        receives, Unix clocks, not aligned
+                    offset_ns: ns: amount added to the machine's times to align them
+                    drift_ppm: ppm: how much slower the machine's clock runs than the first machine's
+                    error_ns: ns: largest possible error of the machine's aligned times, from the rule
+                        that no rank leaves a collective before all have entered it
+                    spread_ns: ns: typical time between the ends of one collective on two machines
+                    collectives: count: collectives, or messages, used to align the clock
+                    """,
                 ),
             ),
         ),

@@ -33,12 +33,14 @@ QUESTION = (
                 "one row per process and process group of which it is a member",
                 columns(
                     "process group rank size ranks global_rank world_size backend description",
-                    rank=("number", "the process's rank within the group"),
-                    ranks=("text", "ranks of the group, in the notation of members"),
-                    global_rank=("number", "the process's rank in the job"),
-                    world_size=("count", "ranks of the job"),
-                    backend=("text", "library that carries the group's messages: nccl, gloo …"),
-                    description=("text", "PyTorch's description of the group's purpose"),
+                    """
+                    rank: number: the process's rank within the group
+                    ranks: text: ranks of the group, in the notation of members
+                    global_rank: number: the process's rank in the job
+                    world_size: count: ranks of the job
+                    backend: text: library that carries the group's messages: nccl, gloo …
+                    description: text: PyTorch's description of the group's purpose
+                    """,
                 ),
             ),
         ),
@@ -60,11 +62,13 @@ QUESTION = (
                 "one row per process and dimension of a DeviceMesh",
                 columns(
                     "process mesh index dimension size coordinate group device",
-                    mesh=("number", "the mesh's number in its process"),
-                    index=("number", "number of the mesh dimension"),
-                    dimension=("text", "name of the mesh dimension: dp, tp …"),
-                    coordinate=("number", "the process's coordinate along the dimension"),
-                    device=("text", "kind of device: cuda, cpu"),
+                    """
+                    mesh: number: the mesh's number in its process
+                    index: number: number of the mesh dimension
+                    dimension: text: name of the mesh dimension: dp, tp …
+                    coordinate: number: the process's coordinate along the dimension
+                    device: text: kind of device: cuda, cpu
+                    """,
                 ),
             ),
         ),

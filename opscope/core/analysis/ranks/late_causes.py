@@ -139,18 +139,15 @@ QUESTION = Question(
                 "that it caused"
             ),
             columns(
-                ("process rank cause last lateness caused_waiting caused_share more groups reason"),
-                last=("count", "collectives that it alone entered last, for this cause"),
-                caused_share=("fraction", "caused_waiting / that of all rows"),
-                more=(
-                    "ns",
-                    (
-                        "how much longer than the first rank it did what is the cause, since the "
-                        "group's collective before"
-                    ),
-                ),
-                groups=("count", "process groups of these collectives"),
-                reason=("text", "why the cause is not known"),
+                "process rank cause last lateness caused_waiting caused_share more groups reason",
+                """
+                last: count: collectives that it alone entered last, for this cause
+                caused_share: fraction: caused_waiting / that of all rows
+                more: ns: how much longer than the first rank it did what is the cause, since the group's
+                    collective before
+                groups: count: process groups of these collectives
+                reason: text: why the cause is not known
+                """,
             ),
         ),
     ),

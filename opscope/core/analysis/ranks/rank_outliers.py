@@ -165,33 +165,20 @@ QUESTION = Question(
             "rank_outliers()",
             "one row per process, device and measure; outliers first",
             columns(
-                (
-                    "process device rank measure value typical relative z_score compared "
-                    "outlier reason"
-                ),
-                measure=("text", "kernel time, or the name of what was sampled"),
-                value=(
-                    "value",
-                    "kernel time: relative to the median of all ranks; of a sample its median",
-                ),
-                typical=("value", "median of the value over the ranks"),
-                relative=("fraction", "value / typical"),
-                z_score=(
-                    "value",
-                    (
-                        "distance from the median in robust standard deviations (0.6745 · distance "
-                        "/ MAD); null if most values are equal or too few are known"
-                    ),
-                ),
-                compared=("count", "ranks (processes and devices) that have the measure"),
-                outlier=(
-                    "yes/no",
-                    (
-                        "whether the modified z-score is above 3.5 and it is 2 % from the median; "
-                        "null for fewer than four ranks"
-                    ),
-                ),
-                reason=("text", "why it is not judged"),
+                "process device rank measure value typical relative z_score compared "
+                "outlier reason",
+                """
+                measure: text: kernel time, or the name of what was sampled
+                value: value: kernel time: relative to the median of all ranks; of a sample its median
+                typical: value: median of the value over the ranks
+                relative: fraction: value / typical
+                z_score: value: distance from the median in robust standard deviations (0.6745 · distance
+                    / MAD); null if most values are equal or too few are known
+                compared: count: ranks (processes and devices) that have the measure
+                outlier: yes/no: whether the modified z-score is above 3.5 and it is 2 % from the median;
+                    null for fewer than four ranks
+                reason: text: why it is not judged
+                """,
             ),
         ),
     ),

@@ -214,21 +214,18 @@ QUESTION = (
                 "one row per kind and pair of ranks, by bytes",
                 columns(
                     "kind source_rank target_rank calls bytes share over_mean recorded_by reason",
-                    kind=("text", "all_to_all, or send for messages"),
-                    source_rank=("number", "the rank that sent"),
-                    target_rank=("number", "the rank that received"),
-                    calls=("count", "all-to-alls, or messages"),
-                    bytes=("bytes", "bytes that moved from the one to the other"),
-                    share=("fraction", "bytes / all that the source sent"),
-                    over_mean=("fraction", "bytes / the mean of all pairs"),
-                    recorded_by=(
-                        "text",
-                        (
-                            "whose record says so: its sender's, or its receiver's if the sender's is "
-                            "missing"
-                        ),
-                    ),
-                    reason=("text", "why a rank is null"),
+                    """
+                    kind: text: all_to_all, or send for messages
+                    source_rank: number: the rank that sent
+                    target_rank: number: the rank that received
+                    calls: count: all-to-alls, or messages
+                    bytes: bytes: bytes that moved from the one to the other
+                    share: fraction: bytes / all that the source sent
+                    over_mean: fraction: bytes / the mean of all pairs
+                    recorded_by: text: whose record says so: its sender's, or its receiver's if the
+                        sender's is missing
+                    reason: text: why a rank is null
+                    """,
                 ),
             ),
         ),
@@ -248,14 +245,13 @@ QUESTION = (
                 "one row per kind and rank, by what it received",
                 columns(
                     "kind rank sent_bytes received_bytes sent_over_mean received_over_mean",
-                    kind=("text", "all_to_all, or send for messages"),
-                    sent_bytes=("bytes", "bytes that it sent to all ranks, itself included"),
-                    received_bytes=(
-                        "bytes",
-                        "bytes that it received from all ranks, itself included",
-                    ),
-                    sent_over_mean=("fraction", "sent_bytes / the mean of the ranks"),
-                    received_over_mean=("fraction", "received_bytes / the mean of the ranks"),
+                    """
+                    kind: text: all_to_all, or send for messages
+                    sent_bytes: bytes: bytes that it sent to all ranks, itself included
+                    received_bytes: bytes: bytes that it received from all ranks, itself included
+                    sent_over_mean: fraction: sent_bytes / the mean of the ranks
+                    received_over_mean: fraction: received_bytes / the mean of the ranks
+                    """,
                 ),
             ),
         ),

@@ -82,29 +82,21 @@ QUESTION = Question(
             "slowest_ranks()",
             "one row per step that several ranks have",
             columns(
-                (
-                    "step compared process rank slowest_work median_work least_work spread "
-                    "relative_spread over_median reason"
-                ),
-                compared=("count", "ranks that have the step"),
-                process=("number", "the process with most work in it"),
-                rank=(
-                    "number",
-                    "the rank with most work in it; null if several have, or work is not known",
-                ),
-                slowest_work=(
-                    "ns",
-                    (
-                        "the rank's time in the step less its waiting in collectives; the most of "
-                        "a rank"
-                    ),
-                ),
-                median_work=("ns", "median work of the ranks in the step"),
-                least_work=("ns", "the least work of a rank in the step"),
-                spread=("ns", "slowest_work - least_work"),
-                relative_spread=("fraction", "spread / median_work"),
-                over_median=("fraction", "slowest_work / median_work"),
-                reason=("text", "why no rank is named"),
+                "step compared process rank slowest_work median_work least_work spread "
+                "relative_spread over_median reason",
+                """
+                compared: count: ranks that have the step
+                process: number: the process with most work in it
+                rank: number: the rank with most work in it; null if several have, or work is not known
+                slowest_work: ns: the rank's time in the step less its waiting in collectives; the most of
+                    a rank
+                median_work: ns: median work of the ranks in the step
+                least_work: ns: the least work of a rank in the step
+                spread: ns: slowest_work - least_work
+                relative_spread: fraction: spread / median_work
+                over_median: fraction: slowest_work / median_work
+                reason: text: why no rank is named
+                """,
             ),
         ),
     ),

@@ -298,22 +298,16 @@ QUESTION = (
                 "stragglers()",
                 "one row per process, by the waiting that it caused",
                 columns(
-                    (
-                        "process rank compared last last_share lateness median_lateness "
-                        "max_lateness caused_waiting waiting_time usual_kind"
-                    ),
-                    compared=(
-                        "count",
-                        "collectives of this process of which another rank's time is known",
-                    ),
-                    last_share=("fraction", "last / compared"),
-                    median_lateness=(
-                        "ns",
-                        "median of lateness over the collectives that it entered last",
-                    ),
-                    max_lateness=("ns", "largest lateness in one collective"),
-                    waiting_time=("ns", "its own waiting for ranks that entered later"),
-                    usual_kind=("text", "the kind of collective that it most often entered last"),
+                    "process rank compared last last_share lateness median_lateness "
+                    "max_lateness caused_waiting waiting_time usual_kind",
+                    """
+                    compared: count: collectives of this process of which another rank's time is known
+                    last_share: fraction: last / compared
+                    median_lateness: ns: median of lateness over the collectives that it entered last
+                    max_lateness: ns: largest lateness in one collective
+                    waiting_time: ns: its own waiting for ranks that entered later
+                    usual_kind: text: the kind of collective that it most often entered last
+                    """,
                 ),
             ),
         ),
@@ -335,18 +329,15 @@ QUESTION = (
                 "collective_waits()",
                 "one row per kind of collective and group, by time",
                 columns(
-                    (
-                        "kind group members size calls compared time waiting_time transfer_time "
-                        "uncompared_time waiting_share"
-                    ),
-                    kind=("text", "the kind of collective"),
-                    calls=("count", "collectives, of each rank, whose time is known"),
-                    time=("ns", "times of all ranks in them added up"),
-                    uncompared_time=(
-                        "ns",
-                        "time in collectives of which no other rank's time is known",
-                    ),
-                    waiting_share=("fraction", "waiting_time / (waiting_time + transfer_time)"),
+                    "kind group members size calls compared time waiting_time transfer_time "
+                    "uncompared_time waiting_share",
+                    """
+                    kind: text: the kind of collective
+                    calls: count: collectives, of each rank, whose time is known
+                    time: ns: times of all ranks in them added up
+                    uncompared_time: ns: time in collectives of which no other rank's time is known
+                    waiting_share: fraction: waiting_time / (waiting_time + transfer_time)
+                    """,
                 ),
             ),
         ),
@@ -366,10 +357,12 @@ QUESTION = (
                 "one row per process, the one with most work first",
                 columns(
                     "process rank steps median_step median_work over_mean most_work most_work_share",
-                    steps=("count", "steps that another process has too"),
-                    median_step=("ns", "median time of its steps"),
-                    most_work=("count", "steps in which it alone had the most work"),
-                    most_work_share=("fraction", "most_work / the steps in which work is known"),
+                    """
+                    steps: count: steps that another process has too
+                    median_step: ns: median time of its steps
+                    most_work: count: steps in which it alone had the most work
+                    most_work_share: fraction: most_work / the steps in which work is known
+                    """,
                 ),
             ),
         ),

@@ -270,60 +270,32 @@ QUESTION = Question(
                 "kernels without an op are one row per name"
             ),
             columns(
-                (
-                    "op inputs direction name calls kernels duration model_flops counted_flops "
-                    "flops_difference model_bytes counted_bytes bytes_difference "
-                    "model_intensity counted_intensity model_bound counted_bound "
-                    "model_efficiency counted_efficiency model_reason counted_reason"
-                ),
-                name=("text", "the kernel's name, if its op is not known"),
-                calls=("count", "executions of the op of which kernels were measured"),
-                kernels=("count", "kernels that were measured"),
-                duration=(
-                    "ns",
-                    "durations of these kernels; null if the trace and the counters have none",
-                ),
-                model_flops=(
-                    "FLOP",
-                    "FLOPs of these calls by the cost model, without those that a mask saves",
-                ),
-                counted_flops=("FLOP", "FLOPs that counters measured, on and off the Tensor Cores"),
-                flops_difference=("fraction", "counted_flops / model_flops - 1"),
-                model_bytes=(
-                    "bytes",
-                    "minimum bytes that the ops must read and write, by the cost model",
-                ),
-                counted_bytes=(
-                    "bytes",
-                    "bytes read from and written to the device's memory, as measured",
-                ),
-                bytes_difference=("fraction", "counted_bytes / model_bytes - 1"),
-                model_intensity=("FLOP/byte", "model_flops / model_bytes"),
-                counted_intensity=("FLOP/byte", "counted_flops / counted_bytes"),
-                model_bound=(
-                    "text",
-                    "the unit that takes the longest by the model: tensor, vector, memory; latency",
-                ),
-                counted_bound=(
-                    "text",
-                    "the unit that takes the longest as measured: tensor, vector, memory; latency",
-                ),
-                model_efficiency=(
-                    "fraction",
-                    "time at the roof by the model's FLOPs and bytes / duration",
-                ),
-                counted_efficiency=(
-                    "fraction",
-                    "time at the roof by the measured FLOPs and bytes / duration",
-                ),
-                model_reason=(
-                    "text",
-                    "why the model's FLOPs or bytes are null; null if they are known",
-                ),
-                counted_reason=(
-                    "text",
-                    "why the measured FLOPs or bytes are null; null if they are known",
-                ),
+                "op inputs direction name calls kernels duration model_flops counted_flops "
+                "flops_difference model_bytes counted_bytes bytes_difference "
+                "model_intensity counted_intensity model_bound counted_bound "
+                "model_efficiency counted_efficiency model_reason counted_reason",
+                """
+                name: text: the kernel's name, if its op is not known
+                calls: count: executions of the op of which kernels were measured
+                kernels: count: kernels that were measured
+                duration: ns: durations of these kernels; null if the trace and the counters have none
+                model_flops: FLOP: FLOPs of these calls by the cost model, without those that a mask saves
+                counted_flops: FLOP: FLOPs that counters measured, on and off the Tensor Cores
+                flops_difference: fraction: counted_flops / model_flops - 1
+                model_bytes: bytes: minimum bytes that the ops must read and write, by the cost model
+                counted_bytes: bytes: bytes read from and written to the device's memory, as measured
+                bytes_difference: fraction: counted_bytes / model_bytes - 1
+                model_intensity: FLOP/byte: model_flops / model_bytes
+                counted_intensity: FLOP/byte: counted_flops / counted_bytes
+                model_bound: text: the unit that takes the longest by the model: tensor, vector, memory;
+                    latency
+                counted_bound: text: the unit that takes the longest as measured: tensor, vector, memory;
+                    latency
+                model_efficiency: fraction: time at the roof by the model's FLOPs and bytes / duration
+                counted_efficiency: fraction: time at the roof by the measured FLOPs and bytes / duration
+                model_reason: text: why the model's FLOPs or bytes are null; null if they are known
+                counted_reason: text: why the measured FLOPs or bytes are null; null if they are known
+                """,
             ),
         ),
     ),

@@ -202,47 +202,28 @@ QUESTION = Question(
             "counter_work()",
             "one row per kernel execution whose counters were measured",
             columns(
-                (
-                    "process device stream start duration name op_id op f64_flops f32_flops "
-                    "f16_flops tensor_flops dram_read dram_written dram_bytes counted_time "
-                    "no_vector no_tensor no_dram"
-                ),
-                start=("ns", "start of the kernel; of its launch, if the trace has no kernels"),
-                duration=("ns", "duration of the kernel; null if the trace has no kernels"),
-                op=("text", "the innermost op around the launch"),
-                f64_flops=(
-                    "FLOP",
-                    (
-                        "f64 add, multiply and multiply-add instructions off the Tensor Cores, 2 "
-                        "for the last"
-                    ),
-                ),
-                f32_flops=("FLOP", "the same of f32"),
-                f16_flops=(
-                    "FLOP",
-                    (
-                        "the same of half precision, times 2 as each works on two values; "
-                        "compilers also move constants by such instructions, so that f32 kernels "
-                        "have some"
-                    ),
-                ),
-                tensor_flops=(
-                    "FLOP",
-                    (
-                        "operations on the Tensor Cores, where a counter counts operations or all "
-                        "matrix instructions have a known size; 0 if none ran; else null"
-                    ),
-                ),
-                dram_read=("bytes", "bytes read from the device's memory (DRAM), as measured"),
-                dram_written=("bytes", "bytes written to the device's memory (DRAM), as measured"),
-                dram_bytes=("bytes", "dram_read + dram_written"),
-                counted_time=("ns", "duration that the tool measured with the counters"),
-                no_vector=(
-                    "text",
-                    "why FLOPs off the Tensor Cores are null; null if they are known",
-                ),
-                no_tensor=("text", "why tensor_flops is null; null if it is known"),
-                no_dram=("text", "why dram_bytes is null; null if it is known"),
+                "process device stream start duration name op_id op f64_flops f32_flops "
+                "f16_flops tensor_flops dram_read dram_written dram_bytes counted_time "
+                "no_vector no_tensor no_dram",
+                """
+                start: ns: start of the kernel; of its launch, if the trace has no kernels
+                duration: ns: duration of the kernel; null if the trace has no kernels
+                op: text: the innermost op around the launch
+                f64_flops: FLOP: f64 add, multiply and multiply-add instructions off the Tensor Cores, 2
+                    for the last
+                f32_flops: FLOP: the same of f32
+                f16_flops: FLOP: the same of half precision, times 2 as each works on two values;
+                    compilers also move constants by such instructions, so that f32 kernels have some
+                tensor_flops: FLOP: operations on the Tensor Cores, where a counter counts operations or
+                    all matrix instructions have a known size; 0 if none ran; else null
+                dram_read: bytes: bytes read from the device's memory (DRAM), as measured
+                dram_written: bytes: bytes written to the device's memory (DRAM), as measured
+                dram_bytes: bytes: dram_read + dram_written
+                counted_time: ns: duration that the tool measured with the counters
+                no_vector: text: why FLOPs off the Tensor Cores are null; null if they are known
+                no_tensor: text: why tensor_flops is null; null if it is known
+                no_dram: text: why dram_bytes is null; null if it is known
+                """,
             ),
         ),
     ),

@@ -348,22 +348,17 @@ QUESTION = (
                     "follows"
                 ),
                 columns(
-                    (
-                        "process rank device stream start duration name correlation op_id "
-                        "bottom_op top_op op_stack direction layer step range reason"
-                    ),
-                    start=("ns", "start of the kernel; of its launch, if the trace has no kernels"),
-                    duration=("ns", "duration of the kernel; null if the trace has no kernels"),
-                    bottom_op=("text", "the innermost op around the launch"),
-                    top_op=("text", "the outermost op around the launch"),
-                    op_stack=(
-                        "text",
-                        (
-                            "names of the ops around the launch, from the outermost to the innermost, "
-                            "parted by |"
-                        ),
-                    ),
-                    reason=("text", "why the kernel has no op; null if it has one"),
+                    "process rank device stream start duration name correlation op_id "
+                    "bottom_op top_op op_stack direction layer step range reason",
+                    """
+                    start: ns: start of the kernel; of its launch, if the trace has no kernels
+                    duration: ns: duration of the kernel; null if the trace has no kernels
+                    bottom_op: text: the innermost op around the launch
+                    top_op: text: the outermost op around the launch
+                    op_stack: text: names of the ops around the launch, from the outermost to the
+                        innermost, parted by |
+                    reason: text: why the kernel has no op; null if it has one
+                    """,
                 ),
             ),
         ),
@@ -378,22 +373,16 @@ QUESTION = (
                 "one row per kernel name, innermost op and counter, in the order of the first launch",
                 columns(
                     "name op counter counted_kernels counted mean_count least_count most_count",
-                    op=("text", "the innermost op around the launch"),
-                    counter=("text", "the counter's name, as its tool writes it"),
-                    counted_kernels=(
-                        "count",
-                        "kernel executions of which the counter was measured",
-                    ),
-                    counted=(
-                        "value",
-                        (
-                            "sum of the values; null if the counter's values do not add up (a rate, a "
-                            "mean, a share)"
-                        ),
-                    ),
-                    mean_count=("value", "mean of the values"),
-                    least_count=("value", "smallest value"),
-                    most_count=("value", "largest value"),
+                    """
+                    op: text: the innermost op around the launch
+                    counter: text: the counter's name, as its tool writes it
+                    counted_kernels: count: kernel executions of which the counter was measured
+                    counted: value: sum of the values; null if the counter's values do not add up (a rate,
+                        a mean, a share)
+                    mean_count: value: mean of the values
+                    least_count: value: smallest value
+                    most_count: value: largest value
+                    """,
                 ),
             ),
         ),

@@ -241,24 +241,16 @@ QUESTION = Question(
             "one row per op whose FLOPs or bytes are not known, by device time",
             columns(
                 "op op_type lacks calls time share why",
-                op=(
-                    "text",
-                    (
-                        "the op; for a compiled region its name, for a kernel without an op the "
-                        "kernel's name"
-                    ),
-                ),
-                lacks=("text", "which part of the cost is not known: FLOPs, bytes, or both"),
-                calls=("count", "kernels, copies and sets; without a GPU, calls of the op"),
-                time=("ns", "their device time; without a GPU, self time"),
-                share=(
-                    "fraction",
-                    (
-                        "time / device time that has a launch record; without a GPU, time / self "
-                        "time of all ops"
-                    ),
-                ),
-                why=("text", "why the cost is not known"),
+                """
+                op: text: the op; for a compiled region its name, for a kernel without an op the kernel's
+                    name
+                lacks: text: which part of the cost is not known: FLOPs, bytes, or both
+                calls: count: kernels, copies and sets; without a GPU, calls of the op
+                time: ns: their device time; without a GPU, self time
+                share: fraction: time / device time that has a launch record; without a GPU, time / self
+                    time of all ops
+                why: text: why the cost is not known
+                """,
             ),
         ),
     ),

@@ -298,50 +298,26 @@ def answer(profile: Answers, *by: str) -> pl.DataFrame:
 
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {
-    "attainable_flops": (
-        "FLOP/s",
-        "the roof: the most FLOP/s possible at this intensity on this device",
-    ),
-    "bytes_read": ("bytes", "minimum bytes that must be read"),
-    "bytes_written": ("bytes", "minimum bytes that must be written"),
-    "fast_algorithm": (
-        "yes/no",
-        "whether a kernel's name shows Winograd or FFT, which need fewer multiplications",
-    ),
-    "ideal_time": (
-        "ns",
-        "time at the roof: the least time that its FLOPs and bytes take on this device",
-    ),
-    "incomplete": ("yes/no", "whether the trace lacks some of its kernels, so that it has no roof"),
-    "main": ("count", "kernels that do the op's own work"),
-    "masked_flops": ("FLOP", "part of matrix_flops that a causal or banded mask makes unnecessary"),
-    "note": ("text", "the cost model's remark on this call"),
-    "over": ("fraction", "part of the rated duration in calls above their roof"),
-    "over_link": (
-        "yes/no",
-        (
-            "whether most of its time moved data to or from the host or another device, so "
-            "that it has no roof"
-        ),
-    ),
-    "over_reason": (
-        "text",
-        (
-            "why it, or most of its calls, is above the roof: cache-resident, timer "
-            "resolution, fast algorithm, or modelling error"
-        ),
-    ),
-    "rated": ("fraction", "part of the duration that has a roof"),
-    "replay": (
-        "number",
-        (
-            "the CUDA call that replayed its CUDA graph, by its index among the trace's calls; "
-            "-1 outside CUDA graphs"
-        ),
-    ),
-    "serving": ("count", "kernels that only support another kernel, such as a split-K reduction"),
-}
+_WORDS: Final = """
+attainable_flops: FLOP/s: the roof: the most FLOP/s possible at this intensity on this device
+bytes_read: bytes: minimum bytes that must be read
+bytes_written: bytes: minimum bytes that must be written
+fast_algorithm: yes/no: whether a kernel's name shows Winograd or FFT, which need fewer multiplications
+ideal_time: ns: time at the roof: the least time that its FLOPs and bytes take on this device
+incomplete: yes/no: whether the trace lacks some of its kernels, so that it has no roof
+main: count: kernels that do the op's own work
+masked_flops: FLOP: part of matrix_flops that a causal or banded mask makes unnecessary
+note: text: the cost model's remark on this call
+over: fraction: part of the rated duration in calls above their roof
+over_link: yes/no: whether most of its time moved data to or from the host or another device, so that it
+    has no roof
+over_reason: text: why it, or most of its calls, is above the roof: cache-resident, timer resolution, fast
+    algorithm, or modelling error
+rated: fraction: part of the duration that has a roof
+replay: number: the CUDA call that replayed its CUDA graph, by its index among the trace's calls; -1
+    outside CUDA graphs
+serving: count: kernels that only support another kernel, such as a split-K reduction
+"""
 
 
 QUESTION = Question(
@@ -351,21 +327,18 @@ QUESTION = Question(
             "efficiency()",
             "one row per execution of a canonical op",
             columns(
-                (
-                    "op_id op inputs direction layer step range replay duration tensor_core "
-                    "fast_algorithm kernels serving main over_link matrix_flops vector_flops "
-                    "masked_flops bytes bytes_read bytes_written dtype note intensity "
-                    "attained_flops attained_bandwidth attainable_flops ideal_time efficiency "
-                    "bound over_reason incomplete"
-                ),
+                "op_id op inputs direction layer step range replay duration tensor_core "
+                "fast_algorithm kernels serving main over_link matrix_flops vector_flops "
+                "masked_flops bytes bytes_read bytes_written dtype note intensity "
+                "attained_flops attained_bandwidth attainable_flops ideal_time efficiency "
+                "bound over_reason incomplete",
                 _WORDS,
-                kernels=("count", "kernels, copies and sets of this execution"),
-                intensity=("FLOP/byte", "(matrix_flops - masked_flops + vector_flops) / bytes"),
-                attained_flops=(
-                    "FLOP/s",
-                    "(matrix_flops - masked_flops + vector_flops) / duration",
-                ),
-                attained_bandwidth=("bytes/s", "bytes / duration"),
+                """
+                kernels: count: kernels, copies and sets of this execution
+                intensity: FLOP/byte: (matrix_flops - masked_flops + vector_flops) / bytes
+                attained_flops: FLOP/s: (matrix_flops - masked_flops + vector_flops) / duration
+                attained_bandwidth: bytes/s: bytes / duration
+                """,
             ),
         ),
         Frame(
@@ -384,13 +357,13 @@ QUESTION = Question(
             'efficiency("kernel")',
             "one row per kernel name, by duration",
             columns(
-                (
-                    "name op calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
+                "name op calls duration matrix_flops vector_flops bytes attained_flops "
+                "attained_bandwidth intensity ideal_time efficiency rated over bound "
+                "over_reason",
                 _WORDS,
-                op=("text", "the op that the kernel most often belongs to"),
+                """
+                op: text: the op that the kernel most often belongs to
+                """,
             ),
         ),
         Frame(

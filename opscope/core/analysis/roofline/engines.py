@@ -352,52 +352,34 @@ QUESTION = (
                 "engine_layers()",
                 "one row per layer of a TensorRT engine, in the engine's order",
                 columns(
-                    (
-                        "process engine layer op layer_type role precision mean median share total "
-                        "runs inputs outputs formats tactic origins matrix_flops vector_flops "
-                        "flops bytes attained_flops attained_bandwidth efficiency bound reason"
-                    ),
-                    layer=("text", "the layer's name in the engine"),
-                    op=("text", "the layer's kind: TensorRT's parameter type, else its layer type"),
-                    layer_type=(
-                        "text",
-                        "TensorRT's layer type, which says how the layer is computed",
-                    ),
-                    role=(
-                        "text",
-                        (
-                            "compute, reformat, quantize, dequantize, no-op, constant or plugin; null "
-                            "if the engine gives names only"
-                        ),
-                    ),
-                    precision=(
-                        "text",
-                        "dtype of the layer's first input; tf32 if the tactic's name says so",
-                    ),
-                    mean=("ns", "mean time of one run of the layer; null if nothing timed it"),
-                    median=("ns", "median time of one run of the layer"),
-                    share=("fraction", "total / the total of all layers of the engine"),
-                    total=("ns", "time of all runs added up"),
-                    formats=(
-                        "text",
-                        (
-                            "arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32; "
-                            "null if not stated"
-                        ),
-                    ),
-                    tactic=(
-                        "text",
-                        "the tactic's name: the kernel, or the family of kernels, that computes it",
-                    ),
-                    origins=("text", "layers of the original network that it computes"),
-                    matrix_flops=("FLOP", "part of flops in products and convolutions, of one run"),
-                    vector_flops=("FLOP", "part of flops in other operations, of one run"),
-                    flops=("FLOP", "operations of one run"),
-                    bytes=("bytes", "minimum bytes of one run, weights included"),
-                    attained_flops=("FLOP/s", "flops / mean"),
-                    attained_bandwidth=("bytes/s", "bytes / mean"),
-                    efficiency=("fraction", "time at the roof / time taken"),
-                    reason=("text", "why flops is null"),
+                    "process engine layer op layer_type role precision mean median share total "
+                    "runs inputs outputs formats tactic origins matrix_flops vector_flops "
+                    "flops bytes attained_flops attained_bandwidth efficiency bound reason",
+                    """
+                    layer: text: the layer's name in the engine
+                    op: text: the layer's kind: TensorRT's parameter type, else its layer type
+                    layer_type: text: TensorRT's layer type, which says how the layer is computed
+                    role: text: compute, reformat, quantize, dequantize, no-op, constant or plugin; null
+                        if the engine gives names only
+                    precision: text: dtype of the layer's first input; tf32 if the tactic's name says so
+                    mean: ns: mean time of one run of the layer; null if nothing timed it
+                    median: ns: median time of one run of the layer
+                    share: fraction: total / the total of all layers of the engine
+                    total: ns: time of all runs added up
+                    formats: text: arrangement of the inputs -> of the outputs: linear, NHWC8, NC/32HW32;
+                        null if not stated
+                    tactic: text: the tactic's name: the kernel, or the family of kernels, that computes
+                        it
+                    origins: text: layers of the original network that it computes
+                    matrix_flops: FLOP: part of flops in products and convolutions, of one run
+                    vector_flops: FLOP: part of flops in other operations, of one run
+                    flops: FLOP: operations of one run
+                    bytes: bytes: minimum bytes of one run, weights included
+                    attained_flops: FLOP/s: flops / mean
+                    attained_bandwidth: bytes/s: bytes / mean
+                    efficiency: fraction: time at the roof / time taken
+                    reason: text: why flops is null
+                    """,
                 ),
             ),
         ),
@@ -425,28 +407,20 @@ QUESTION = (
                 "engine_runs()",
                 "one row per measure of a TensorRT engine's runs, and where it comes from",
                 columns(
-                    (
-                        "process engine measure measured runs min max mean median p90 p95 p99 "
-                        "total wall_time throughput"
-                    ),
-                    measured=(
-                        "text",
-                        (
-                            "recorded: computed from the runs of a timing file, without those that "
-                            "warm up; stated: by trtexec's summary"
-                        ),
-                    ),
-                    runs=("count", "runs that count"),
-                    min=("ns", "shortest of the runs"),
-                    max=("ns", "longest of the runs"),
-                    mean=("ns", "mean of the runs"),
-                    median=("ns", "median of the runs"),
-                    total=("ns", "all runs added up"),
-                    wall_time=(
-                        "ns",
-                        "from the first run's start to the last run's end, on the host's clock",
-                    ),
-                    throughput=("1/s", "runs / wall_time"),
+                    "process engine measure measured runs min max mean median p90 p95 p99 "
+                    "total wall_time throughput",
+                    """
+                    measured: text: recorded: computed from the runs of a timing file, without those that
+                        warm up; stated: by trtexec's summary
+                    runs: count: runs that count
+                    min: ns: shortest of the runs
+                    max: ns: longest of the runs
+                    mean: ns: mean of the runs
+                    median: ns: median of the runs
+                    total: ns: all runs added up
+                    wall_time: ns: from the first run's start to the last run's end, on the host's clock
+                    throughput: 1/s: runs / wall_time
+                    """,
                 ),
             ),
         ),

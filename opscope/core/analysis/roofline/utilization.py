@@ -255,24 +255,16 @@ QUESTION = Question(
             "one row per step and process",
             columns(
                 "step process time done_flops model_flops dtype peak mfu hfu known",
-                time=("ns", "wall time of the step"),
-                done_flops=("FLOP", "matrix FLOPs of the step, recomputation included"),
-                peak=("FLOP/s", "dense peak of the dtype, summed over the process's devices"),
-                mfu=(
-                    "fraction",
-                    (
-                        "model FLOPs utilization: model_flops / (time · peak); null if the peak is "
-                        "not known"
-                    ),
-                ),
-                hfu=("fraction", "hardware FLOPs utilization: done_flops / (time · peak)"),
-                known=(
-                    "fraction",
-                    (
-                        "part of the step's kernel time whose FLOPs are known; below 1, mfu and "
-                        "hfu are lower bounds"
-                    ),
-                ),
+                """
+                time: ns: wall time of the step
+                done_flops: FLOP: matrix FLOPs of the step, recomputation included
+                peak: FLOP/s: dense peak of the dtype, summed over the process's devices
+                mfu: fraction: model FLOPs utilization: model_flops / (time · peak); null if the peak is
+                    not known
+                hfu: fraction: hardware FLOPs utilization: done_flops / (time · peak)
+                known: fraction: part of the step's kernel time whose FLOPs are known; below 1, mfu and
+                    hfu are lower bounds
+                """,
             ),
         ),
     ),

@@ -322,50 +322,25 @@ QUESTION = Question(
             "iterations()",
             "one row per iteration and process; a process without any has one row, with a reason",
             columns(
-                (
-                    "process rank iteration start end duration ops kernels device_time warm_up "
-                    "slow stable found_by certainty is_step reason"
-                ),
-                iteration=(
-                    "number",
-                    (
-                        "the iteration's number: the step's, or counted from 0; null for a process "
-                        "without any"
-                    ),
-                ),
-                duration=("ns", "end - start"),
-                ops=("count", "ops that began in it"),
-                kernels=("count", "kernels launched in it; null if none were captured then"),
-                device_time=(
-                    "ns",
-                    "durations of the kernels, copies and sets launched in it added up",
-                ),
-                stable=(
-                    "yes/no",
-                    (
-                        "whether it is in the longest range of iterations without warm-up, slow "
-                        "ones and other work"
-                    ),
-                ),
-                found_by=(
-                    "text",
-                    (
-                        "marked by the program; key node and its name; global_step; or what "
-                        "repeats: optimizer, function, iteration, sequence (of ops), kernels"
-                    ),
-                ),
-                certainty=(
-                    "fraction",
-                    "how sure it is that these are the iterations; null if the program marks them",
-                ),
-                is_step=(
-                    "yes/no",
-                    (
-                        "whether it is a step in all frames; otherwise only where a range of them "
-                        "is selected"
-                    ),
-                ),
-                reason=("text", "what is in doubt, or why there are none"),
+                "process rank iteration start end duration ops kernels device_time warm_up "
+                "slow stable found_by certainty is_step reason",
+                """
+                iteration: number: the iteration's number: the step's, or counted from 0; null for a
+                    process without any
+                duration: ns: end - start
+                ops: count: ops that began in it
+                kernels: count: kernels launched in it; null if none were captured then
+                device_time: ns: durations of the kernels, copies and sets launched in it added up
+                stable: yes/no: whether it is in the longest range of iterations without warm-up, slow
+                    ones and other work
+                found_by: text: marked by the program; key node and its name; global_step; or what
+                    repeats: optimizer, function, iteration, sequence (of ops), kernels
+                certainty: fraction: how sure it is that these are the iterations; null if the program
+                    marks them
+                is_step: yes/no: whether it is a step in all frames; otherwise only where a range of them
+                    is selected
+                reason: text: what is in doubt, or why there are none
+                """,
             ),
         ),
     ),

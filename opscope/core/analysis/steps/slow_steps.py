@@ -340,31 +340,20 @@ QUESTION = Question(
             "slow_steps()",
             "one row per slow step, part and op that took longer than usual",
             columns(
-                (
-                    "process rank step time usual excess part part_time part_excess op layer "
-                    "op_time op_excess"
-                ),
-                time=("ns", "time from the step's start to its end"),
-                usual=("ns", "median time of the process's steps that are not slow"),
-                excess=("ns", "time - usual"),
-                part=("text", "a part of the step's time; null if none explains the excess"),
-                part_time=("ns", "time of the step in the part"),
-                part_excess=(
-                    "ns",
-                    "part_time - the median of the part over the process's other steps",
-                ),
-                op=(
-                    "text",
-                    "the op, or the call, kernel or collective if no op is known; null: none",
-                ),
-                op_time=(
-                    "ns",
-                    (
-                        "durations of the op in the step added up: device time, or self time on "
-                        "the host"
-                    ),
-                ),
-                op_excess=("ns", "op_time - the median of the op over the process's other steps"),
+                "process rank step time usual excess part part_time part_excess op layer "
+                "op_time op_excess",
+                """
+                time: ns: time from the step's start to its end
+                usual: ns: median time of the process's steps that are not slow
+                excess: ns: time - usual
+                part: text: a part of the step's time; null if none explains the excess
+                part_time: ns: time of the step in the part
+                part_excess: ns: part_time - the median of the part over the process's other steps
+                op: text: the op, or the call, kernel or collective if no op is known; null: none
+                op_time: ns: durations of the op in the step added up: device time, or self time on the
+                    host
+                op_excess: ns: op_time - the median of the op over the process's other steps
+                """,
             ),
         ),
     ),

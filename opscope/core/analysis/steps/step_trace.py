@@ -184,21 +184,18 @@ QUESTION = Question(
             "step_trace()",
             "one row per step and process",
             columns(
-                (
-                    "process rank step start forward_start backward_end end time "
-                    "iteration_interval forward_backward step_tail seen_on reason"
-                ),
-                start=(
-                    "ns",
-                    "time at which the step before ended; without one, at which the step began",
-                ),
-                forward_start=("ns", "time at which the forward pass began"),
-                backward_end=("ns", "time at which the backward pass ended"),
-                time=("ns", "end - start"),
-                iteration_interval=("ns", "from start to forward_start: the wait for data"),
-                forward_backward=("ns", "from forward_start to backward_end"),
-                step_tail=("ns", "from backward_end to end: reduction of gradients, optimizer"),
-                reason=("text", "why a part is null"),
+                "process rank step start forward_start backward_end end time "
+                "iteration_interval forward_backward step_tail seen_on reason",
+                """
+                start: ns: time at which the step before ended; without one, at which the step began
+                forward_start: ns: time at which the forward pass began
+                backward_end: ns: time at which the backward pass ended
+                time: ns: end - start
+                iteration_interval: ns: from start to forward_start: the wait for data
+                forward_backward: ns: from forward_start to backward_end
+                step_tail: ns: from backward_end to end: reduction of gradients, optimizer
+                reason: text: why a part is null
+                """,
             ),
         ),
     ),

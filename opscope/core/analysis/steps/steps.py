@@ -275,37 +275,26 @@ QUESTION = (
                 "steps()",
                 "one row per step and process",
                 columns(
-                    (
-                        "process rank step start end time communication_part kernel_part copy_part "
-                        "set_part runtime_part loader_part op_part other_part overlap_time "
-                        "input_phase forward_phase backward_phase optimizer_phase outside_phases "
-                        "slow warm_up unknown reason"
-                    ),
-                    step=("number", "the step's number; null for a row that is the whole process"),
-                    time=("ns", "time from the step's start to its end"),
-                    communication_part=(
-                        "ns",
-                        (
-                            "part of the step in collectives: their kernels, or without a GPU what the "
-                            "backend ran; also while other kernels ran"
-                        ),
-                    ),
-                    kernel_part=("ns", "part of the rest in which other kernels ran"),
-                    copy_part=("ns", "part of the rest in which something was copied"),
-                    set_part=("ns", "part of the rest in which memory was set"),
-                    runtime_part=(
-                        "ns",
-                        "part of the rest in a call of the GPU's runtime or driver",
-                    ),
-                    loader_part=("ns", "part of the rest in a data loader; null if none was seen"),
-                    op_part=("ns", "part of the rest in an op on the CPU"),
-                    other_part=("ns", "the rest of the step: nothing that was recorded ran"),
-                    overlap_time=(
-                        "ns",
-                        "part of communication_part during which other kernels ran",
-                    ),
-                    unknown=("text", "which parts are null, and why; null if none is"),
-                    reason=("text", "why parts are null, or that the trace has no steps"),
+                    "process rank step start end time communication_part kernel_part copy_part "
+                    "set_part runtime_part loader_part op_part other_part overlap_time "
+                    "input_phase forward_phase backward_phase optimizer_phase outside_phases "
+                    "slow warm_up unknown reason",
+                    """
+                    step: number: the step's number; null for a row that is the whole process
+                    time: ns: time from the step's start to its end
+                    communication_part: ns: part of the step in collectives: their kernels, or without a
+                        GPU what the backend ran; also while other kernels ran
+                    kernel_part: ns: part of the rest in which other kernels ran
+                    copy_part: ns: part of the rest in which something was copied
+                    set_part: ns: part of the rest in which memory was set
+                    runtime_part: ns: part of the rest in a call of the GPU's runtime or driver
+                    loader_part: ns: part of the rest in a data loader; null if none was seen
+                    op_part: ns: part of the rest in an op on the CPU
+                    other_part: ns: the rest of the step: nothing that was recorded ran
+                    overlap_time: ns: part of communication_part during which other kernels ran
+                    unknown: text: which parts are null, and why; null if none is
+                    reason: text: why parts are null, or that the trace has no steps
+                    """,
                 ),
             ),
         ),
@@ -348,41 +337,25 @@ QUESTION = (
                 "step_summary()",
                 "one row per process and part of its steps: the whole step, each part, each phase",
                 columns(
-                    (
-                        "process rank part steps total share median mad p10 p90 min max slow_steps "
-                        "left_out warm_up_steps"
-                    ),
-                    part=("text", "step for the whole step; a part of its time; or a phase"),
-                    steps=("count", "steps that are counted; 0 if the trace has none"),
-                    total=("ns", "times of all counted steps added up"),
-                    share=("fraction", "total / the time of the counted steps"),
-                    median=(
-                        "ns",
-                        "median over the steps that are no warm-up, as are the other statistics",
-                    ),
-                    mad=("ns", "median absolute deviation: the median distance from the median"),
-                    p10=("ns", "a tenth of the steps took no longer"),
-                    p90=("ns", "nine tenths of the steps took no longer"),
-                    min=("ns", "the least of a step"),
-                    max=("ns", "the most of a step"),
-                    slow_steps=(
-                        "count",
-                        "steps that were slow and no warm-up; null if too few to judge",
-                    ),
-                    left_out=(
-                        "count",
-                        (
-                            "steps that are not counted: the device was not captured, or nothing was "
-                            "recorded"
-                        ),
-                    ),
-                    warm_up_steps=(
-                        "count",
-                        (
-                            "counted steps that were warm-up: their times are in total and share only; "
-                            "null if too few to judge"
-                        ),
-                    ),
+                    "process rank part steps total share median mad p10 p90 min max slow_steps "
+                    "left_out warm_up_steps",
+                    """
+                    part: text: step for the whole step; a part of its time; or a phase
+                    steps: count: steps that are counted; 0 if the trace has none
+                    total: ns: times of all counted steps added up
+                    share: fraction: total / the time of the counted steps
+                    median: ns: median over the steps that are no warm-up, as are the other statistics
+                    mad: ns: median absolute deviation: the median distance from the median
+                    p10: ns: a tenth of the steps took no longer
+                    p90: ns: nine tenths of the steps took no longer
+                    min: ns: the least of a step
+                    max: ns: the most of a step
+                    slow_steps: count: steps that were slow and no warm-up; null if too few to judge
+                    left_out: count: steps that are not counted: the device was not captured, or nothing
+                        was recorded
+                    warm_up_steps: count: counted steps that were warm-up: their times are in total and
+                        share only; null if too few to judge
+                    """,
                 ),
             ),
         ),
@@ -408,18 +381,14 @@ QUESTION = (
                 "one row per step, process and phase",
                 columns(
                     "process rank step phase time share device_time kernels seen_on",
-                    step=("number", "the step's number; null for a row that is the whole process"),
-                    phase=("text", "input, forward, backward, optimizer, or outside"),
-                    time=(
-                        "ns",
-                        "time of the step in the phase; null if the process was never seen in it",
-                    ),
-                    share=("fraction", "time / the step's time"),
-                    device_time=(
-                        "ns",
-                        "durations of the kernels, copies and sets launched in it added up",
-                    ),
-                    kernels=("count", "kernels launched in it"),
+                    """
+                    step: number: the step's number; null for a row that is the whole process
+                    phase: text: input, forward, backward, optimizer, or outside
+                    time: ns: time of the step in the phase; null if the process was never seen in it
+                    share: fraction: time / the step's time
+                    device_time: ns: durations of the kernels, copies and sets launched in it added up
+                    kernels: count: kernels launched in it
+                    """,
                 ),
             ),
         ),

@@ -134,11 +134,11 @@ QUESTION = Question(
                 "for what ran outside all ranges"
             ),
             columns(
-                (
-                    "range device_time share calls kernels copies matrix_flops vector_flops "
-                    "flops bytes"
-                ),
-                calls=("count", "kernels, copies and sets; without a GPU, ops"),
+                "range device_time share calls kernels copies matrix_flops vector_flops "
+                "flops bytes",
+                """
+                calls: count: kernels, copies and sets; without a GPU, ops
+                """,
             ),
         ),
     ),

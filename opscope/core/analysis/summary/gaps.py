@@ -189,15 +189,11 @@ QUESTION = Question(
             "one row per reason, user range, phase and thread state of device time without an op",
             columns(
                 "reason range phase state kernels copies time share",
-                state=(
-                    "text",
-                    "what the thread did: running, or why it was off the CPU; null if not recorded",
-                ),
-                time=(
-                    "ns",
-                    "device time without an op; adds up to the summary's device_unattributed_time",
-                ),
-                share=("fraction", "time / all device time"),
+                """
+                state: text: what the thread did: running, or why it was off the CPU; null if not recorded
+                time: ns: device time without an op; adds up to the summary's device_unattributed_time
+                share: fraction: time / all device time
+                """,
             ),
         ),
     ),

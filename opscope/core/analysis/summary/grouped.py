@@ -173,14 +173,11 @@ def answer(profile: Answers, by: str, *, layers: Mapping[str, str] | None = None
 
 
 #: Words of this question alone: unit and meaning.
-_WORDS: Final = {
-    "running": ("fraction", "sum of share over this row and all rows above it"),
-    "shapes": (
-        "count",
-        "number of different inputs of the op; the row shows the inputs with most of its time",
-    ),
-    "sources": ("count", "number of source lines; the row shows the line with most of its time"),
-}
+_WORDS: Final = """
+running: fraction: sum of share over this row and all rows above it
+shapes: count: number of different inputs of the op; the row shows the inputs with most of its time
+sources: count: number of source lines; the row shows the line with most of its time
+"""
 
 
 #: Length, in characters, of the bar of a share of 1.
@@ -245,14 +242,11 @@ QUESTION = Question(
             columns(
                 "kind device_time share running calls op ops",
                 _WORDS,
-                calls=("count", "kernels; without a GPU, calls of the ops"),
-                op=(
-                    "text",
-                    (
-                        "the op with most of the row's time; a kernel's name or a reason if no op "
-                        "is known"
-                    ),
-                ),
+                """
+                calls: count: kernels; without a GPU, calls of the ops
+                op: text: the op with most of the row's time; a kernel's name or a reason if no op is
+                    known
+                """,
             ),
         ),
         Frame(

@@ -238,8 +238,10 @@ QUESTION = Question(
             ),
             columns(
                 "kind op direction name reason device_time calls",
-                name=("text", "the kernel's name if it decides the kind; else null"),
-                calls=("count", "kernels; without a GPU, calls of the op"),
+                """
+                name: text: the kernel's name if it decides the kind; else null
+                calls: count: kernels; without a GPU, calls of the op
+                """,
             ),
         ),
     ),

@@ -156,14 +156,13 @@ QUESTION = Question(
             "one row per torch.compile region, direction, and kernel or op that ran in it",
             columns(
                 "region direction name fused source calls time share",
-                region=("text", "the compiled region, by the number of its compilation"),
-                name=(
-                    "text",
-                    "the kernel's name; without a GPU, the op that the region's code called",
-                ),
-                fused=("text", "the ops that a generated kernel computes"),
-                time=("ns", "device time; without a GPU, the op's time on the host"),
-                share=("fraction", "time / the region's time in that direction"),
+                """
+                region: text: the compiled region, by the number of its compilation
+                name: text: the kernel's name; without a GPU, the op that the region's code called
+                fused: text: the ops that a generated kernel computes
+                time: ns: device time; without a GPU, the op's time on the host
+                share: fraction: time / the region's time in that direction
+                """,
             ),
         ),
     ),

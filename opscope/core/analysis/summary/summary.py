@@ -458,73 +458,39 @@ QUESTION = Question(
             "summary()",
             "one row: the whole profile",
             columns(
-                (
-                    "wall_time device_time device_attributed_time device_unattributed_time "
-                    "window_time window_steps device_busy kernel_time attributed_time "
-                    "unattributed_time attributed_share launched_share flops_share "
-                    "kernel_flops_share bytes_share tensor_core_time "
-                    "tensor_core_undetermined_time steps processes devices kernels copies "
-                    "files files_read own_time own_share own_steps_share"
-                ),
-                device_time=(
-                    "ns",
-                    (
-                        "durations of all kernels, copies and sets added up; without a GPU, the "
-                        "ops' self time plus the threads' time inside steps but outside any op"
-                    ),
-                ),
-                device_attributed_time=("ns", "part of device_time whose op is known"),
-                device_unattributed_time=("ns", "the rest of device_time: its op is not known"),
-                window_time=(
-                    "ns",
-                    (
-                        "length of the window in which kernels were captured; null if the run was "
-                        "not limited to a window"
-                    ),
-                ),
-                window_steps=("count", "steps inside the captured window"),
-                device_busy=(
-                    "ns",
-                    (
-                        "time during which at least one kernel, copy or set ran, summed over "
-                        "devices; without a GPU, time during which at least one op ran, summed "
-                        "over processes"
-                    ),
-                ),
-                attributed_time=("ns", "part of kernel_time whose op is known"),
-                unattributed_time=("ns", "the rest of kernel_time: its op is not known"),
-                attributed_share=("fraction", "attributed_time / kernel_time"),
-                launched_share=(
-                    "fraction",
-                    "device time that has a launch record / all device time",
-                ),
-                flops_share=(
-                    "fraction",
-                    (
-                        "launched device time whose FLOPs are known / launched device time; of all "
-                        "device time if the source records no launches"
-                    ),
-                ),
-                kernel_flops_share=(
-                    "fraction",
-                    "flops_share of kernels alone, without copies and sets, which compute nothing",
-                ),
-                bytes_share=(
-                    "fraction",
-                    "launched device time whose bytes are known / launched device time",
-                ),
-                devices=("count", "devices used"),
-                files=("count", "files given"),
-                files_read=("count", "files that could be read"),
-                own_time=(
-                    "ns",
-                    (
-                        "time that opscope itself took while it recorded: all parts, threads and "
-                        "processes"
-                    ),
-                ),
-                own_share=("fraction", "own_time / the time recorded"),
-                own_steps_share=("fraction", "part of own_time inside steps / the steps' time"),
+                "wall_time device_time device_attributed_time device_unattributed_time "
+                "window_time window_steps device_busy kernel_time attributed_time "
+                "unattributed_time attributed_share launched_share flops_share "
+                "kernel_flops_share bytes_share tensor_core_time "
+                "tensor_core_undetermined_time steps processes devices kernels copies "
+                "files files_read own_time own_share own_steps_share",
+                """
+                device_time: ns: durations of all kernels, copies and sets added up; without a GPU, the
+                    ops' self time plus the threads' time inside steps but outside any op
+                device_attributed_time: ns: part of device_time whose op is known
+                device_unattributed_time: ns: the rest of device_time: its op is not known
+                window_time: ns: length of the window in which kernels were captured; null if the run was
+                    not limited to a window
+                window_steps: count: steps inside the captured window
+                device_busy: ns: time during which at least one kernel, copy or set ran, summed over
+                    devices; without a GPU, time during which at least one op ran, summed over processes
+                attributed_time: ns: part of kernel_time whose op is known
+                unattributed_time: ns: the rest of kernel_time: its op is not known
+                attributed_share: fraction: attributed_time / kernel_time
+                launched_share: fraction: device time that has a launch record / all device time
+                flops_share: fraction: launched device time whose FLOPs are known / launched device time;
+                    of all device time if the source records no launches
+                kernel_flops_share: fraction: flops_share of kernels alone, without copies and sets, which
+                    compute nothing
+                bytes_share: fraction: launched device time whose bytes are known / launched device time
+                devices: count: devices used
+                files: count: files given
+                files_read: count: files that could be read
+                own_time: ns: time that opscope itself took while it recorded: all parts, threads and
+                    processes
+                own_share: fraction: own_time / the time recorded
+                own_steps_share: fraction: part of own_time inside steps / the steps' time
+                """,
             ),
         ),
     ),

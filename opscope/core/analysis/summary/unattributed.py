@@ -33,12 +33,11 @@ QUESTION = Question(
             "one row per reason why device time has no op",
             columns(
                 "reason kernels copies kernel_time time share",
-                kernel_time=("ns", "part of time spent in kernels"),
-                time=(
-                    "ns",
-                    "device time without an op; adds up to the summary's device_unattributed_time",
-                ),
-                share=("fraction", "time / all device time"),
+                """
+                kernel_time: ns: part of time spent in kernels
+                time: ns: device time without an op; adds up to the summary's device_unattributed_time
+                share: fraction: time / all device time
+                """,
             ),
         ),
     ),
