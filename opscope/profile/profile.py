@@ -28,7 +28,6 @@ from opscope.core.attribution.attribute import Attribution, add_notes, attribute
 from opscope.core.attribution.found import NAMES as LINKED
 from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of
 from opscope.core.cells import replaces
-from opscope.core.dlprof.model import COSTS, Source
 from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
 from opscope.core.tables.columns import hand_back, pieces
@@ -55,6 +54,8 @@ from .stored import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
+
+    from opscope.core.dlprof.model import Source
 
 Path: TypeAlias = "str | PathLike[str]"
 _Part = TypeVar("_Part")
@@ -190,6 +191,8 @@ class Profile(Answers):
     @once
     def dlprof(self) -> Source:
         """The source of DLProf's reports; ``opscope.reports.dlprof`` writes them."""
+        from opscope.core.dlprof.model import COSTS, Source  # few ask for it
+
         return Source(self.of(op_index), self._columns_of("kernels", COSTS), self.device[0])
 
     def pyprof_pieces(self, columns: Collection[str]) -> Iterator[pl.DataFrame]:

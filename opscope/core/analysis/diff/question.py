@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
@@ -80,9 +79,8 @@ _TOTALS: Final = {
 }
 
 
-def _frames() -> Iterator[Frame]:
-    """Yield each frame of this subject."""
-    yield Frame(
+_FRAMES: Final = (
+    Frame(
         "diff(other)",
         "one row per part of the step, the largest change first; they add up to the step",
         columns(
@@ -95,8 +93,8 @@ def _frames() -> Iterator[Frame]:
             share=_SHARE,
             verdict=_VERDICT,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "cause")',
         "one row per part and op, the largest change first; they add up to the step",
         columns(
@@ -108,8 +106,8 @@ def _frames() -> Iterator[Frame]:
             share=_SHARE,
             verdict=_VERDICT,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "op")',
         "one row per op: its device time (without a GPU, its own); what changed beyond the noise first",
         columns(
@@ -120,20 +118,20 @@ def _frames() -> Iterator[Frame]:
             layer=_LAYER,
             verdict=_VERDICT,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "kernel")',
         "one row per op that other kernels work for on the same inputs, by time",
         columns(
             "op direction layer inputs kernels_a kernels_b a b change", _WORDS, op=_OP, layer=_LAYER
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "run")',
         "one row per property of the runs, those that differ first",
         columns("property value_a value_b same", _WORDS),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "step")',
         "one row: the step",
         columns(
@@ -144,8 +142,8 @@ def _frames() -> Iterator[Frame]:
             """,
             verdict=_VERDICT,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "rank")',
         "one row per rank, the one whose work grew most first: its mean step, and what changed in it",
         columns(
@@ -161,8 +159,8 @@ def _frames() -> Iterator[Frame]:
             verdict=("text", f"of the work, where it is known, else of the step: {_VERDICT[1]}"),
             cause=_CAUSE,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "rank_step")',
         "one row per rank and step, by number; by place where the rank's runs have no number in common",
         columns(
@@ -176,8 +174,8 @@ def _frames() -> Iterator[Frame]:
             """,
             cause=_CAUSE,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "op_total")',
         "one row per op and direction of merged jobs, the largest change first: all that was recorded",
         columns(
@@ -189,8 +187,8 @@ def _frames() -> Iterator[Frame]:
             """,
             **_TOTALS,
         ),
-    )
-    yield Frame(
+    ),
+    Frame(
         'diff(other, "kernel_total")',
         "one row per kernel of merged jobs, the largest change first: all that was recorded",
         columns(
@@ -201,7 +199,8 @@ def _frames() -> Iterator[Frame]:
             """,
             **_TOTALS,
         ),
-    )
+    ),
+)
 
 
 def answer(profile: Answers, other: Answers, by: str = "part") -> pl.DataFrame:
@@ -211,7 +210,7 @@ def answer(profile: Answers, other: Answers, by: str = "part") -> pl.DataFrame:
 
 QUESTION = Question(
     answer=answer,
-    frames=tuple(_frames()),
+    frames=_FRAMES,
     parameters={
         "other": parameters.value("the other run"),
         "by": parameters.text("which table of the difference"),
