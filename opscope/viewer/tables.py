@@ -134,7 +134,7 @@ def kinds() -> Mapping[str, Kind]:
             report.name,
             report.heading,
             report.holds,
-            report.empty,
+            report.no_rows,
             _known(report.shown, report.holds),
             _of_profile(report.frame),
             ADDITIVE if report.sums is None else report.sums,

@@ -87,7 +87,7 @@ class Report:
     name: str
     #: The heading of its table.
     title: str
-    #: The text shown if the table has no rows.
+    #: The text shown if the table has no rows. It may name parameters, as the title may: ``{below}``.
     empty: str
     #: The arguments with which the question is asked.
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -138,19 +138,40 @@ class Report:
         return answer if self.arranged is None else self.arranged(answer)
 
     def asking(self, given: Mapping[str, str]) -> Report:
-        """Return the report with parameters that are given as text. Raises WrongParameter."""
-        return replace(self, asked={**self.asked, **self.of.from_text(given)})
+        """Return the report with parameters that are given as text. Raises WrongParameter.
+
+        Where these are what another report of the question is asked with (``idle:by=stream``), it has that
+        report's title and columns; where no report is, all columns.
+        """
+        of, values = self.of, self.of.from_text(given)
+        asked = {**self.asked, **values}
+        stated = {name for report in of.reports for name in report.asked}
+        if stated.isdisjoint(values):
+            return replace(self, asked=asked)
+        for report in of.reports:
+            if all(of.value(name, asked) == of.value(name, report.asked) for name in stated):
+                return replace(report, name=self.name, asked=asked)
+        return replace(self, asked=asked, shown=())
 
     @property
     def heading(self) -> str:
-        """The title, with the values of the parameters that it names."""
-        if "{" not in self.title:
-            return self.title
+        """The title, with the values of the parameters that it names (``{below}``)."""
+        return self._filled(self.title)
+
+    @property
+    def no_rows(self) -> str:
+        """``empty``, with the values of the parameters that it names."""
+        return self._filled(self.empty)
+
+    def _filled(self, text: str) -> str:
+        if "{" not in text:
+            return text
         of = self.of
-        values = {name: kind.default for name, kind in of.signature.items()} | dict(self.asked)
-        return self.title.format(
-            **{name: of.parameters[name].written(values[name]) for name in of.parameters}
-        )
+        written = {
+            name: parameter.written(of.value(name, self.asked))
+            for name, parameter in of.parameters.items()
+        }
+        return text.format(**written)
 
     def additive(self, column: str) -> bool:
         """Whether the values of ``column`` may be added up over the rows."""
@@ -208,6 +229,11 @@ class Question:
         """The name of the parameter that takes any number of values (``*by``); None without one."""
         kinds = self.signature.items()
         return next((name for name, kind in kinds if kind.kind is kind.VAR_POSITIONAL), None)
+
+    def value(self, name: str, asked: Mapping[str, Any]) -> Any:
+        """Return the value of a parameter: that in ``asked``, else its default."""
+        default = () if name == self.several else self.signature[name].default
+        return asked.get(name, default)
 
     def frame(self, asked: Mapping[str, Any]) -> Frame:
         """Return the frame of the call with these arguments, else the first frame."""

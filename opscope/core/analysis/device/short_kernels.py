@@ -188,8 +188,8 @@ QUESTION = (
         reports=(
             Report(
                 name="short_kernels",
-                title="Short kernels (less than 10 µs)",
-                empty="no kernel took less than 10 µs, or none was captured",
+                title="Short kernels (less than {below})",
+                empty="no kernel took less than {below}, or none was captured",
                 shown=[
                     "name",
                     "op",
