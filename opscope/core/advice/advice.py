@@ -32,8 +32,6 @@ def answer(profile: Answers, detectors: Sequence[str] | None = None) -> pl.DataF
 
 def table_of(report: Report, frame: pl.DataFrame, combined: pl.DataFrame, view: View) -> Table:
     """A row for each finding and, below, its sentences in full, which no column holds."""
-    import polars as pl  # the help loads this module without it
-
     found = frame.filter(pl.col("outcome") == "found")
     shown = found if view.top is None else found.head(view.top)
     below = [line for row in shown.to_dicts() for line in advised.lines(row)]

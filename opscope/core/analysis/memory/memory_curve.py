@@ -96,8 +96,6 @@ _FEWEST = 6
 
 def memory_curve_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the curve in as few points as the table has rows, with times since the first change."""
-    import polars as pl
-
     devices = len(profile.memory())
     if view.top is None or not devices:
         frame = report.frame(profile)

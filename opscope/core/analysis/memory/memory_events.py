@@ -194,8 +194,6 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 def memory_events_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the blocks, the largest first, with times since the first change of memory."""
-    import polars as pl
-
     frame = report.frame(profile)
     if frame.is_empty():
         return listed(report, frame, view)

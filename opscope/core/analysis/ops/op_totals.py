@@ -23,6 +23,7 @@ from opscope.core.analysis.ops.totals import (
     distinct_op_sums,
     kinds_of_ops,
 )
+from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
@@ -30,7 +31,7 @@ from opscope.core.question.names import layer_patterns
 from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import combinations, compact, hand_back, pieces
+from opscope.core.tables.columns import combinations, compact, hand_back, known_sum, pieces
 from opscope.core.tables.intervals import Ints
 
 #: Rows made at a time: 120 bytes each, and as many again while they are added up.
@@ -330,8 +331,6 @@ def detail_table(report: Report, profile: Answers, view: View) -> Table:
 
     Layers that differ only in a number, such as the blocks of a transformer, share one row.
     """
-    from opscope.core.analysis.ops.windows import OUTSIDE_WINDOW  # loads Polars
-
     frame, outside = report.frame(profile), 0
     if len(profile.trace["windows"]):
         frame, outside = _captured(frame, OUTSIDE_WINDOW)
@@ -356,10 +355,6 @@ def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
 
 def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
-    import polars as pl
-
-    from opscope.core.tables.columns import known_sum
-
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
     many = pl.col("layer").n_unique()

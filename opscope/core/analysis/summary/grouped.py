@@ -10,6 +10,10 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.grouped_table import EMPTY, WORTH, and_others, grouped
 from opscope.core.analysis.ops.totals import summed_ops
+from opscope.core.analysis.summary.summary_table import COMPILING
+from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
+from opscope.core.perf.kinds import kinds as all_kinds
+from opscope.core.perf.registry import lookup
 from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -222,12 +226,6 @@ def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
 
     ``on_cpu``: times are those of ops, and a session's own time is what passes between its nodes.
     """
-    # loads Polars
-    from opscope.core.analysis.summary.summary import COMPILING
-    from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
-    from opscope.core.perf.kinds import kinds as all_kinds
-    from opscope.core.perf.registry import lookup
-
     mostly = {row["kind"]: row["op"] for row in frame.to_dicts() if row["share"] >= WORTH}
     means = {name: all_kinds()[name].means for name in (COPIES, OTHER, UNKNOWN, NO_OP)}
     if mostly.get(NO_OP) == COMPILING:
