@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from opscope.frames import FRAMES, UNITS, Frame
-
 import opscope
 from opscope import errors
+from opscope.core.question import registry
+from opscope.core.question.column import UNITS, Frame
 from opscope.profile import Profile
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
@@ -118,9 +118,9 @@ def held(name: str) -> str:
 
 
 def frames() -> Iterator[str]:
-    """The sections of the methods that return frames, in the order of ``FRAMES``, with their columns."""
+    """The sections of the methods that return frames, in the order of the questions, with their columns."""
     methods: dict[str, list[Frame]] = {}
-    for frame in FRAMES.values():
+    for frame in registry.frames():
         methods.setdefault(frame.method, []).append(frame)
     for name, several in methods.items():
         method = getattr(Profile, name)

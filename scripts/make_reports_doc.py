@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from opscope.frames import WORDS, Column
-
+from opscope.core.question.column import Column
+from opscope.core.question.index import FIRST
 from opscope.core.question.registry import divisions, reports
+from opscope.core.question.words import WORDS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reports.md"
 #: A generated table with its marks.
@@ -18,18 +19,38 @@ BETWEEN = re.compile(r"(<!-- ([\w ]+): written by [\w./]+ -->\n).*?(<!-- end -->
 
 def all_reports() -> str:
     """A row per report: its name, the meaning of its rows, and its other names."""
-    words = {report.name: word for word, report in divisions().items()}
+    words = {report: word for word, report in divisions().items()}
     lines = ["| report | rows | also | |\n|---|---|---|---|\n"]
     for report in reports().values():
         also = [f"`--by {words[report.name]}`"] if report.name in words else []
         also += [f"`{alias}`" for alias in report.aliases]
         marks = [
             text
-            for text, holds in (("first", report.first), ("on request", not report.written))
+            for text, holds in (("first", report.name in FIRST), ("on request", not report.written))
             if holds
         ]
         cells = (f"`{report.name}`", report.holds.row, ", ".join(also), ", ".join(marks))
         lines.append(f"| {' | '.join(map(escaped, cells))} |\n")
+    return "".join(lines)
+
+
+def all_parameters() -> str:
+    """A row per report and parameter that a command can give: what it accepts, its default and its meaning."""
+    lines = ["| report | parameter | accepts | default | meaning |\n|---|---|---|---|---|\n"]
+    for report in reports().values():
+        for name, parameter in report.of.parameters.items():
+            if not parameter.textual:
+                continue
+            default = report.of.value(name, report.asked)
+            values = default if parameter.several else [] if default is None else [default]
+            cells = (
+                f"`{report.name}`",
+                f"`{name}`",
+                parameter.accepts,
+                "+".join(map(parameter.written, values)),
+                parameter.meaning,
+            )
+            lines.append(f"| {' | '.join(map(escaped, cells))} |\n")
     return "".join(lines)
 
 
@@ -60,6 +81,7 @@ def columns_of_reports() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "reports": all_reports,
+    "parameters": all_parameters,
     "columns": all_columns,
     "columns of each report": columns_of_reports,
 }

@@ -23,6 +23,8 @@ MOST = {
     "bindings with vague names, %": 9.6,
     "functions named by participles, %": 13.2,
 }
+
+
 @pytest.fixture(scope="module")
 def counts():
     if not COUNTER.is_file():

@@ -15,6 +15,7 @@ GROUND = ("cupti",)
 #: Rooms of core from the ground up; what lies in ``core`` itself is the ground.
 FLOORS = (
     "dialects",
+    "question",
     "tables",
     "perf",
     "hlo",

@@ -13,8 +13,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.analysis.steps import detected_iterations
 from opscope.core.attribution.found import NAMES as LINKED
-from opscope.profile import Profile, base, saved
+from opscope.profile import Profile
+from opscope.profile import profile as profiles
 from opscope.profile.stored import STORED
 
 #: Methods whose frames are stored; what reading alone is asked of them too.
@@ -308,13 +310,13 @@ def test_detected_iterations_are_detected_once(repeating, monkeypatch):
     found = whole.iterations()
     assert len(found.filter(pl.col("process") == 0)) > 30
     assert found.filter(pl.col("process") == 1)["reason"].is_not_null().all()
-    real = base.detected
+    real = detected_iterations.detected
 
     def asked(ops, processes):  # of an empty profile the columns are asked for
         assert not processes
         return real(ops, processes)
 
-    monkeypatch.setattr(base, "detected", asked)
+    monkeypatch.setattr(detected_iterations, "detected", asked)
     assert_frame_equal(opscope.load(repeating).iterations(), found)
     assert_frame_equal(opscope.diff(repeating, repeating), whole.diff(whole))
 
@@ -373,7 +375,8 @@ def test_a_profile_that_was_replaced_meanwhile_gets_no_result_of_the_older_one(p
 
 def test_a_result_of_another_version_is_replaced(path, whole, monkeypatch):
     ask_all(opscope.load(path))
-    monkeypatch.setattr(saved, "ANALYSIS", saved.ANALYSIS + 1)
+    for module in (opscope.profile, profiles):
+        monkeypatch.setattr(module, "ANALYSIS", profiles.ANALYSIS + 1)
     newer = opscope.load(path)
     assert not newer._kept
     assert_answers(newer, whole, ALL)

@@ -79,7 +79,7 @@ def test_what_an_older_analysis_stored_is_worked_out_anew(profile, tmp_path: Pat
     path = tmp_path / "p.opscope"
     profile.summary()
     profile.save(path)
-    monkeypatch.setattr(opscope.profile.profile, "ANALYSIS", 999)
+    monkeypatch.setattr(opscope.profile, "ANALYSIS", 999)
     again = opscope.load(path)
     assert not again._stored
     assert_frame_equal(again.summary(), profile.summary())

@@ -26,7 +26,9 @@ def test_those_used_longest_ago_go_for_memory(shared):
     assert shelf.load(shared / FILE) is not first
 
 
-@pytest.mark.parametrize("ask", [lambda p: p.trace["kernels"], lambda p: p._cached("kernels")])
+@pytest.mark.parametrize(
+    "ask", [lambda p: p.trace["kernels"], lambda p: p.ask("kernels", categories=True)]
+)
 def test_who_changes_a_frame_is_told(shared, ask):
     shelf = Shelf()
     profile = shelf.load(shared / FILE)

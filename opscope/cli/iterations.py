@@ -42,6 +42,6 @@ def iterations(
         common.raw(frame.select(keys), csv, top)
     elif columns:
         documented = report.holds.columns
-        common.show([totals(report.title, frame, keys, rows, report.nothing, documented)], width)
+        common.show([totals(report.title, frame, keys, rows, report.no_rows, documented)], width)
     else:
         common.show([table(report, profile, View(rows))], width)

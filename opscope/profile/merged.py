@@ -27,8 +27,8 @@ from opscope.core.analysis.ranks.rank_pairs import messages
 from opscope.core.analysis.ranks.stragglers import stragglers
 from opscope.core.analysis.steps.step_times import STEPS, processes_of, step_bounds, steps_at
 from opscope.core.analysis.steps.steps import table_of_steps
+from opscope.core.job.clocks import one_clock
 from opscope.core.job.numbering import matched_in
-from opscope.core.job.timed import one_clock
 from opscope.core.not_merged import NotMerged
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.of_trace import trace_device

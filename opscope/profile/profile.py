@@ -197,7 +197,7 @@ class Profile(Answers):
 
     def pyprof_pieces(self, columns: Collection[str]) -> Iterator[pl.DataFrame]:
         """Yield ``pyprof(columns)`` in pieces, at least one, so that it need not fit in memory."""
-        from opscope.core.pyprof.question import pyprof_pieces  # few ask for it
+        from opscope.core.pyprof.question import pyprof_pieces  # lazy: few ask for it
 
         return pyprof_pieces(self, columns)
 

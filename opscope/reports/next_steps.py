@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.core.analysis.ops.grouped_table import WORTH
 from opscope.core.analysis.roofline.engines import has_engines
-from opscope.core.analysis.summary.summary import COMPILING
+from opscope.core.analysis.summary.summary_table import COMPILING
 from opscope.core.question import index, units
 from opscope.core.question.registry import divisions, reports
 

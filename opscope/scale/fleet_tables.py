@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.job.timed import one_clock
+from opscope.core.job.clocks import one_clock
 from opscope.profile import Merged, Profile
 
 _NS_PER_HOUR: Final = 3_600_000_000_000

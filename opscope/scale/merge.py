@@ -22,8 +22,8 @@ from opscope.core.analysis.summary.gaps import gaps
 from opscope.core.analysis.summary.kinds import kinds_of
 from opscope.core.analysis.summary.regions import compiled_regions
 from opscope.core.analysis.summary.summary import summary_of, unattributed_on_cpu
-from opscope.core.job.clocks import machines
-from opscope.core.job.timed import one_clock, timed_in
+from opscope.core.job.clocks import machines, one_clock
+from opscope.core.job.timed import timed_in
 from opscope.core.tables.intervals import union_length
 from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
 from opscope.core.tables.trace import Trace

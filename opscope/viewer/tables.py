@@ -134,7 +134,7 @@ def kinds() -> Mapping[str, Kind]:
             report.name,
             report.heading,
             report.holds,
-            report.nothing,
+            report.no_rows,
             _known(report.keys, report.holds),
             _of_profile(report.frame),
             ADDITIVE if report.sums is None else report.sums,

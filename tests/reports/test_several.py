@@ -8,8 +8,9 @@ import time
 import pytest
 from polars.testing import assert_frame_equal
 
+from opscope.core.question.registry import reports
 from opscope.profile import Profile, load
-from opscope.profile.stored import STORED
+from opscope.profile.stored import STORED, stored_frame
 from opscope.reports import console, registry, several
 
 NAMES = [f"report {number}" for number in range(20)]
@@ -80,7 +81,7 @@ def profile(trace_of) -> Profile:
 
 def test_two_threads_give_the_answers_of_one(profile, tmp_path, monkeypatch):
     profile.save(tmp_path / "one.opscope")
-    names = list(registry.reports())
+    names = list(reports())
     for _ in range(5):
         together = registry.frames(load(tmp_path / "one.opscope"), names)
         tables = console.tables(load(tmp_path / "one.opscope"), names)
@@ -96,7 +97,7 @@ def test_two_threads_give_the_answers_of_one(profile, tmp_path, monkeypatch):
 
 def test_every_stored_frame_is_made_by_a_method_of_its_name(profile):
     for name in STORED:
-        assert profile._cached(name).columns
+        assert stored_frame(profile, name).columns
         assert name in profile._frames
 
 

@@ -11,9 +11,10 @@ from opscope.cli import gaps
 from opscope.core.attribution.reasons import REASONS
 from opscope.core.perf.devices import peaks
 from opscope.core.question.layout import Column, Table, lines
+from opscope.core.question.registry import reports
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
-from opscope.reports import console, registry, vendor_words
+from opscope.reports import console, vendor_words
 from tests import traces
 
 FOREIGN = re.compile(r"CUDA (graph|call|code)|Tensor Core|\bSM efficiency\b|blocks/SM|\bTC\b")
@@ -146,7 +147,7 @@ def test_every_report_of_a_real_trace_of_amd_s(shared, file):
     made = traces.load(shared / file)
     assert vendor_words.vendor(made) == "amd"
     names = set(made.trace["kernels"]["name"].unique().to_list())
-    for table in console.tables(made, registry.reports(), 5):
+    for table in console.tables(made, reports(), 5):
         text = "\n".join(one for _, one in lines(table, 0))
         assert not FOREIGN.search(text), (table.title, text)
     assert not any(FOREIGN.search(str(name)) for name in names)

@@ -93,6 +93,13 @@ def machines(trace: Trace) -> pl.DataFrame:
     )
 
 
+def one_clock(trace: Trace) -> bool:
+    """Return whether the times of all processes are on one clock."""
+    on = machines(trace)
+    clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
+    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
+
+
 def aligned(trace: Trace) -> Trace:
     """Return ``trace`` with all times on the clock of its lowest rank's machine, as far as it shows how.
 

@@ -7,19 +7,11 @@ from collections.abc import Iterator
 import polars as pl
 
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.job.clocks import machines
+from opscope.core.job.clocks import one_clock
 from opscope.core.job.exchanges import exchanges
 from opscope.core.job.numbering import numbers
 from opscope.core.tables.gathered import Gathered, one_piece
 from opscope.core.tables.narrow import Narrow, Pieces, whole
-from opscope.core.tables.trace import Trace
-
-
-def one_clock(trace: Trace) -> bool:
-    """Return whether the times of all processes are on one clock."""
-    on = machines(trace)
-    clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
-    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
 
 
 def exchanged(attribution: Attribution) -> pl.DataFrame:

@@ -27,14 +27,17 @@ class WrongParameter(ValueError):
 class Parameter:
     """A parameter: its ``meaning``, and ``read``, which returns the value of a text or of a Python value.
 
-    ``read`` raises ValueError with what it accepts, and ``written`` writes a value for people. ``several``: a
-    text holds several values, joined by ``+``, as ``operators:by=inputs+source``.
+    ``accepts`` says which values are right; ``read`` raises ValueError for another, and ``written`` writes a
+    value for people. ``several``: a text holds several values, joined by ``+``, as
+    ``operators:by=inputs+source``. ``textual``: it can be given as text.
     """
 
     meaning: str
+    accepts: str
     read: Callable[[object], Any]
     several: bool = False
     written: Callable[[Any], str] = str
+    textual: bool = True
 
 
 def parts(text: str) -> tuple[str, dict[str, str]]:
@@ -78,6 +81,7 @@ def value_of(name: str, parameter: Parameter, given: object) -> Any:
 
 def duration(meaning: str, *, least: int = 0) -> Parameter:
     """A time in ns: an int, or text with a unit (``5us``, ``1.5ms``); text without one is in ns."""
+    accepts = "a time such as 5us or 1.5ms"
 
     def read(given: object) -> int:
         matched = _TIME.fullmatch(given.strip()) if isinstance(given, str) else None
@@ -86,12 +90,12 @@ def duration(meaning: str, *, least: int = 0) -> Parameter:
         elif isinstance(given, int) and not isinstance(given, bool):
             ns = given
         else:
-            raise ValueError(f"a time such as 5us or 1.5ms, not {_short(given)}")
+            raise ValueError(f"{accepts}, not {_short(given)}")
         if ns < least:
             raise ValueError(f"must be at least {least} ns, not {_short(given)}")
         return ns
 
-    return Parameter(meaning, read, written=_time)
+    return Parameter(meaning, accepts, read, written=_time)
 
 
 def share(meaning: str) -> Parameter:
@@ -116,6 +120,7 @@ def count(
     meaning: str, *, least: int = 0, most: int | None = None, optional: bool = False
 ) -> Parameter:
     """A whole number from ``least`` to ``most``; ``optional``: or None, without a bound."""
+    bounds = f"at least {least}" if most is None else f"from {least} to {most:,}"
 
     def read(given: object) -> int | None:
         if optional and given in (None, ""):
@@ -125,11 +130,10 @@ def count(
         if not isinstance(given, int) or isinstance(given, bool):
             raise ValueError(f"a whole number, not {_short(given)}")
         if given < least or (most is not None and given > most):
-            bounds = f"at least {least}" if most is None else f"from {least} to {most:,}"
             raise ValueError(f"must be {bounds}, not {given}")
         return given
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, f"a whole number, {bounds}", read)
 
 
 def choice(meaning: str, choices: Collection[str], *, several: bool = False) -> Parameter:
@@ -140,7 +144,8 @@ def choice(meaning: str, choices: Collection[str], *, several: bool = False) -> 
             raise ValueError(unknown("value", str(given)[:_SHOWN], choices))
         return str(given)
 
-    return Parameter(meaning, read, several)
+    accepts = ", ".join(choices)
+    return Parameter(meaning, f"any of {accepts}" if several else accepts, read, several)
 
 
 def text(meaning: str) -> Parameter:
@@ -151,7 +156,7 @@ def text(meaning: str) -> Parameter:
             raise ValueError(f"a text, not {_short(given)}")
         return given
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, "a text", read)
 
 
 def switch(meaning: str) -> Parameter:
@@ -164,7 +169,7 @@ def switch(meaning: str) -> Parameter:
             raise ValueError(f"yes or no, not {_short(given)}")
         return given
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, "yes or no", read, written=lambda value: "yes" if value else "no")
 
 
 def words(meaning: str) -> Parameter:
@@ -178,7 +183,7 @@ def words(meaning: str) -> Parameter:
             raise ValueError(f"texts, not {_short(given)}")
         return tuple(texts)
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, "texts", read, written=lambda texts: "+".join(texts or ()))
 
 
 def value(meaning: str) -> Parameter:
@@ -189,7 +194,7 @@ def value(meaning: str) -> Parameter:
             raise ValueError("can be given in Python only")
         return given
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, "a Python value", read, textual=False)
 
 
 def _short(given: object) -> str:

@@ -86,7 +86,7 @@ class Report:
     name: str
     #: The heading of its table.
     title: str
-    #: The text shown if the table has no rows.
+    #: The text shown if the table has no rows. It may name parameters, as the title may: ``{below}``.
     empty: str
     #: The arguments with which the question is asked.
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -144,29 +144,38 @@ class Report:
     def asking(self, given: Mapping[str, str]) -> Report:
         """Return the report with parameters that are given as text. Raises WrongParameter.
 
-        Where another report of the question has these parameters, it is shown as that one.
+        Where these are what another report of the question is asked with (``idle:by=stream``), it has that
+        report's title and columns; where no report is, all columns.
         """
-        asked = {**self.asked, **self.of.from_text(given)}
-        like = next((report for report in self.of.reports if report.asked == asked), self)
-        return replace(like, name=self.name, asked=asked)
+        of, values = self.of, self.of.from_text(given)
+        asked = {**self.asked, **values}
+        stated = {name for report in of.reports for name in report.asked}
+        if stated.isdisjoint(values):
+            return replace(self, asked=asked)
+        for report in of.reports:
+            if all(of.value(name, asked) == of.value(name, report.asked) for name in stated):
+                return replace(report, name=self.name, asked=asked)
+        return replace(self, asked=asked, shown="")
 
     @property
     def heading(self) -> str:
-        """The title, with the values of the parameters that it names."""
+        """The title, with the values of the parameters that it names (``{below}``)."""
         return self._filled(self.title)
 
     @property
-    def nothing(self) -> str:
-        """The text for a table without rows, with the values of the parameters that it names."""
+    def no_rows(self) -> str:
+        """``empty``, with the values of the parameters that it names."""
         return self._filled(self.empty)
 
     def _filled(self, text: str) -> str:
         if "{" not in text:
             return text
         of = self.of
-        values = {name: kind.default for name, kind in of.signature.items()} | dict(self.asked)
-        words = {name: kind.written(values[name]) for name, kind in of.parameters.items()}
-        return text.format(**words)
+        written = {
+            name: parameter.written(of.value(name, self.asked))
+            for name, parameter in of.parameters.items()
+        }
+        return text.format(**written)
 
     def additive(self, column: str) -> bool:
         """Whether the values of ``column`` may be added up over the rows."""
@@ -224,6 +233,11 @@ class Question:
         """The name of the parameter that takes any number of values (``*by``); None without one."""
         kinds = self.signature.items()
         return next((name for name, kind in kinds if kind.kind is kind.VAR_POSITIONAL), None)
+
+    def value(self, name: str, asked: Mapping[str, Any]) -> Any:
+        """Return the value of a parameter: that in ``asked``, else its default."""
+        default = () if name == self.several else self.signature[name].default
+        return asked.get(name, default)
 
     def frame(self, asked: Mapping[str, Any]) -> Frame:
         """Return the frame of the call with these arguments, else the first frame."""

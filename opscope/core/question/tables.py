@@ -24,7 +24,7 @@ def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = 
         frame,
         report.keys or frame.columns,
         view.top,
-        report.nothing,
+        report.no_rows,
         report.holds.columns,
         report.forms,
     )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.critical.work import COMMUNICATION, Work
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.job.clocks import one_clock
 from opscope.core.job.exchanges import GROUP
-from opscope.core.job.timed import exchanged, one_clock
 from opscope.core.tables.intervals import Ints
 
 _WITHIN: Final = (*GROUP, "number")
@@ -43,6 +43,8 @@ def meetings(attribution: Attribution, work: Work) -> Meeting:
     kernels = np.flatnonzero(work.what == COMMUNICATION)
     if not len(kernels) or trace["kernels"]["process"].n_unique() < 2 or not one_clock(trace):
         return Meeting(none, none, none)
+    from opscope.core.job.timed import exchanged  # lazy: one process alone exchanges nothing
+
     known = exchanged(attribution).filter(
         pl.col("number").is_not_null() & pl.col("start").is_not_null()
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.job.timed import exchanged
 from opscope.core.tables.gathered import one_piece
 from opscope.core.tables.narrow import Pieces
 
 
 def exchanges(profile: Answers) -> pl.DataFrame:
     """The collectives of every process, matched, with their duration and waiting (ns)."""
+    from opscope.core.job.timed import exchanged  # lazy: one process alone exchanges nothing
+
     return exchanged(profile.attribution)
 
 

@@ -48,7 +48,7 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
     rows = [_row(row, by, key, sizes) for row in shown.to_dicts()]
     keys = [name for name in report.keys if any(row.get(name) not in (None, "") for row in rows)]
     if not rows:
-        return Table(report.heading, columns([key]), (), (report.nothing,))
+        return Table(report.heading, columns([key]), (), (report.no_rows,))
     made = [
         replace(
             column,

@@ -31,7 +31,7 @@ from opscope.core.question.names import layer_patterns
 from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import combinations, compact, hand_back, pieces
+from opscope.core.tables.columns import combinations, compact, hand_back, known_sum, pieces
 from opscope.core.tables.intervals import Ints
 
 #: Rows made at a time: 120 bytes each, and as many again while they are added up.
@@ -355,8 +355,6 @@ def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
 
 def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
-    from opscope.core.tables.columns import known_sum
-
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
     many = pl.col("layer").n_unique()

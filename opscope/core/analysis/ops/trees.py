@@ -32,7 +32,7 @@ def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Tab
     """
     forms = columns(report.keys, report.holds.columns, report.forms)
     if frame.is_empty():
-        return Table(report.title, forms, (), (report.nothing,))
+        return Table(report.title, forms, (), (report.no_rows,))
     kept = _kept(frame, view.top, shape)
     rows = _rows(frame, kept, report.keys, shape)
     notes = []

@@ -10,9 +10,9 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
 from opscope.core.analysis.ranks.rank_names import rank_ends
+from opscope.core.job.clocks import one_clock
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, called
 from opscope.core.job.numbering import matched
-from opscope.core.job.timed import one_clock
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns

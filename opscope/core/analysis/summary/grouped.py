@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.grouped_table import EMPTY, WORTH, and_others, grouped
 from opscope.core.analysis.ops.totals import summed_ops
-from opscope.core.analysis.summary.summary import COMPILING
+from opscope.core.analysis.summary.summary_table import COMPILING
 from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
 from opscope.core.perf.kinds import kinds as all_kinds
 from opscope.core.perf.registry import lookup
@@ -210,7 +210,7 @@ def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
         Column("op", "mostly", flexible=True, rank=3, least=24, parts="words"),
     ]
     if frame.is_empty():
-        return Table(report.title, keys, (), (report.nothing,))
+        return Table(report.title, keys, (), (report.no_rows,))
     rows = [
         row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
         for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()

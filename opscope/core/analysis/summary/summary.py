@@ -13,7 +13,7 @@ from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kerne
 from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps, captured_time
-from opscope.core.analysis.summary.summary_table import summary_table
+from opscope.core.analysis.summary.summary_table import COMPILING, summary_table
 from opscope.core.attribution.capture_traces import only_captured
 from opscope.core.job.clocks import machines
 from opscope.core.question.column import Frame
@@ -395,7 +395,6 @@ def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl
 
 
 #: The reasons for time inside steps, outside any op: compiling, if a range shows it, else unknown.
-COMPILING: Final = "inside steps, compiling a program"
 CPU_REASONS: Final = (COMPILING, "inside steps, outside any op")
 
 

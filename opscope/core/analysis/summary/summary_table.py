@@ -243,6 +243,8 @@ def _gap(gap: Mapping[str, Any], on_cpu: bool) -> str:
     return ", ".join(filter(None, (share, kernels, copies)))
 
 
+#: The reason for time inside steps, outside any op, in which a range shows that a program was compiled.
+COMPILING: Final = "inside steps, compiling a program"
 #: The number of parts of a gap that the summary names.
 _PARTS: Final = 3
 
@@ -253,8 +255,6 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):
         return []
-    from opscope.core.analysis.summary.summary import COMPILING  # that module has this table
-
     if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
         return []  # the phase says what the reason does
     most = (
