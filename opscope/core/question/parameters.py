@@ -100,6 +100,7 @@ def duration(meaning: str, *, least: int = 0) -> Parameter:
 
 def share(meaning: str) -> Parameter:
     """A share: a number from 0 to 1, or text with a percent sign (``5%``)."""
+    accepts = "a share such as 5% or 0.05"
 
     def read(given: object) -> float:
         matched = _SHARE.fullmatch(given.strip()) if isinstance(given, str) else None
@@ -108,12 +109,12 @@ def share(meaning: str) -> Parameter:
         elif isinstance(given, (int, float)) and not isinstance(given, bool):
             value = float(given)
         else:
-            raise ValueError(f"a share such as 5% or 0.05, not {_short(given)}")
+            raise ValueError(f"{accepts}, not {_short(given)}")
         if not 0 <= value <= 1:
             raise ValueError(f"must be from 0 to 1, not {_short(given)}")
         return value
 
-    return Parameter(meaning, read)
+    return Parameter(meaning, accepts, read)
 
 
 def count(
