@@ -12,7 +12,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, F
 from opscope.core.advice.pace import NO_STEPS
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, waits
+from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, loader_waits
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.tables.intervals import NONE, Ints, merge
 
@@ -60,7 +60,7 @@ def find(answers: Answers) -> Answer:
 
 def _judged(answers: Answers, bound: pl.DataFrame) -> Answer:
     asked = (
-        waits(answers.trace, answers.attribution.meaning)
+        answers.of(loader_waits)
         .filter("timed")
         .filter(pl.col("process").is_in(bound["process"].implode()))
     )

@@ -19,7 +19,7 @@ from opscope.core.advice.finding import (
 from opscope.core.advice.pace import NO_STEPS, Pace, count, longest, pace
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
-from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, waits
+from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, loader_waits
 
 #: The machine's processors are full above this part (0 … 1) of their time.
 FULL: Final = 0.9
@@ -196,7 +196,7 @@ def _rows(waited: pl.DataFrame, loaders: pl.DataFrame) -> pl.DataFrame:
 
 def _edit(answers: Answers, waited: pl.DataFrame) -> Edit:
     """Return the edit that takes the waits of these processes out, but not those after the last step."""
-    every = waits(answers.trace, answers.attribution.meaning).filter("timed")
+    every = answers.of(loader_waits).filter("timed")
     ends = waited.group_by("process", "thread").agg(
         (pl.col("start") + pl.col("duration")).max().alias("last")
     )
