@@ -32,7 +32,7 @@ from opscope.profile.selected import Where
 WHERE: Final[tuple[str, ...]]
 
 def method_of(question: Question) -> Callable[..., Any]: ...
-def documented(question: Question) -> str: ...
+def documented(said: str, question: Question) -> str: ...
 
 class Questions:
     """The methods that ask each question of ``core/question/index.py``."""
@@ -124,7 +124,7 @@ def stub() -> str:
         end = '"""' if len(doc) == 1 else '\n        """'
         lines.append(f"    def {name}{signature}:\n{body}{end}\n")
     made = _HEAD + "\n".join(lines)
-    command = ["ruff", "format", "--quiet", "--stdin-filename", str(STUB), "-"]
+    command = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(STUB), "-"]
     return subprocess.run(command, input=made, capture_output=True, text=True, check=True).stdout
 
 
