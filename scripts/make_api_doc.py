@@ -24,12 +24,14 @@ HELD = ("cpu_only", "device", "distinct", "is_light", "op_analyse", "save", "sel
 HELD_PROVISIONALLY = ("trace",)
 #: Attributes of a profile that only other parts of opscope use.
 HELD_WITHIN = (
+    "ask",
     "attribution",
     "call_names",
     "dlprof",
     "domains",
     "has_ranges",
     "merged_of",
+    "of",
     "op_columns",
     "pyprof_pieces",
     "save_as",

@@ -32,7 +32,7 @@ from opscope.profile.selected import Where
 WHERE: Final[tuple[str, ...]]
 
 def method_of(question: Question) -> Callable[..., Any]: ...
-def documented(question: Question) -> str: ...
+def documented(said: str, question: Question) -> str: ...
 
 class Questions:
     """The methods that ask each question of ``core/question/index.py``."""
@@ -83,12 +83,9 @@ def index() -> str:
     names = ordered(list(old.QUESTIONS), {name: module for name, (module, _) in found.items()})
     of = {report.name: name for name in names for report in found[name][1].reports}
     shown = ordered(list(old.REPORTS), {report: found[name][0] for report, name in of.items()})
-    words = {
-        report.by: report.name
-        for name in names
-        for report in found[name][1].reports
-        if report.by is not None
-    }
+    all_reports = [report for name in names for report in found[name][1].reports]
+    of_one("name", [(n, one.name) for one in all_reports for n in (one.name, *one.aliases)])
+    words = of_one("word", [(one.by, one.name) for one in all_reports if one.by is not None])
     divisions = [word for word in old.DIVISIONS if word in words]
     divisions += [word for word in words if word not in divisions]
     text = INDEX.read_text("utf-8")
@@ -108,6 +105,16 @@ def index() -> str:
     return text
 
 
+def of_one(kind: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """The report of each name, or word of --by. Exits for one that two reports have."""
+    owner: dict[str, str] = {}
+    for name, report in pairs:
+        if name in owner:
+            sys.exit(f"{name!r} is a {kind} of two reports: {owner[name]!r} and {report!r}")
+        owner[name] = report
+    return owner
+
+
 def stub() -> str:
     """The text of methods.pyi."""
     from opscope.core.question import methods
@@ -124,7 +131,16 @@ def stub() -> str:
         end = '"""' if len(doc) == 1 else '\n        """'
         lines.append(f"    def {name}{signature}:\n{body}{end}\n")
     made = _HEAD + "\n".join(lines)
-    command = ["ruff", "format", "--quiet", "--stdin-filename", str(STUB), "-"]
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "format",
+        "--quiet",
+        "--stdin-filename",
+        str(STUB),
+        "-",
+    ]
     return subprocess.run(command, input=made, capture_output=True, text=True, check=True).stdout
 
 

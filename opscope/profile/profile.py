@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.diff.question import QUESTION as DIFFERENCE
 from opscope.core.analysis.diff.reduced import STEPS, Ending
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
@@ -30,6 +31,7 @@ from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of
 from opscope.core.cells import replaces
 from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
+from opscope.core.question.methods import documented
 from opscope.core.tables.columns import hand_back, pieces
 from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.trace import Trace
@@ -190,7 +192,7 @@ class Profile(Answers):
 
     @once
     def dlprof(self) -> Source:
-        """The source of DLProf's reports; ``opscope.reports.dlprof`` writes them."""
+        """The source of DLProf's reports; ``opscope report --style dlprof`` writes them."""
         from opscope.core.dlprof.model import COSTS, Source  # few ask for it
 
         return Source(self.of(op_index), self._columns_of("kernels", COSTS), self.device[0])
@@ -542,6 +544,10 @@ class Profile(Answers):
         can_keep = self._place is not None and self._place.keeps()
         self._older = older
         self._anew = ANEW if older and not can_keep and not self._kept else None
+
+
+if Profile.diff.__doc__ is not None:  # python -OO
+    Profile.diff.__doc__ = documented(Profile.diff.__doc__, DIFFERENCE)
 
 
 def _in_pieces(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -1,4 +1,4 @@
-"""A report is one record in one file: whatever shows reports finds it there."""
+"""A report is a record of a question: whatever shows reports finds it by the table of contents."""
 
 from __future__ import annotations
 
@@ -9,78 +9,86 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.frames import UNITS, Column, Frame
 
 import opscope.cli.app as application
+from opscope.core.question import index, registry
+from opscope.core.question.column import UNITS, Column, Frame
 from opscope.core.question.layout import lines
-from opscope.core.question.record import Report
+from opscope.core.question.record import Question, Report, View
 from opscope.core.question.registry import divisions, reports
-from opscope.profile import Profile
-from opscope.reports import catalogue, registry
+from opscope.profile import Profile, load
 from opscope.reports.console import first_screen, tables
+from opscope.reports.tables import table
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_reports_doc.py"
-REPORT = '''"""The host's time by direction."""
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+QUESTION = '''"""The host's time by direction."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import polars as pl
 
-from opscope.frames import Frame, columns
-from opscope.core.question.record import Report
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from opscope.profile import Profile
+from opscope.core.analysis.answers import Answers
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question, Report
+from opscope.core.question.words import columns
 
 
-def by_direction(profile: Profile) -> pl.DataFrame:
+def answer(profile: Answers) -> pl.DataFrame:
     """The ops' self time added up."""
-    import polars as pl
+    ops = profile.ask("ops", categories=True)
+    grouped = ops.group_by("direction", maintain_order=True)
+    return grouped.agg(waste=pl.col("self_time").sum(), weight=pl.len() / len(ops))
 
-    grouped = profile.ops().group_by("direction", maintain_order=True)
-    return grouped.agg(waste=pl.col("self_time").sum(), weight=pl.len() / len(profile.ops()))
 
-
-REPORT = Report(
-    name="waste",
-    order=45,
-    title="Wasted time",
-    holds=Frame(
-        "waste",
-        "one row per direction of ops",
-        columns(
-            "direction waste weight",
-            waste=("ns", "host time that the ops took for themselves"),
-            weight=("fraction", "ops of this direction / all ops"),
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "waste()",
+            "one row per direction of ops",
+            columns(
+                "direction waste weight",
+                waste=("ns", "host time that the ops took for themselves"),
+                weight=("fraction", "ops of this direction / all ops"),
+            ),
         ),
     ),
-    frame=by_direction,
-    empty="nothing was wasted",
-    by="waste",
-    aliases=("rubbish",),
+    reports=(
+        Report(
+            name="waste",
+            title="Wasted time",
+            empty="nothing was wasted",
+            by="waste",
+            aliases=("rubbish",),
+        ),
+    ),
 )
 '''
 
 
+def behind(lines: dict[str, str], other: str, key: str, value: str) -> dict[str, str]:
+    """The lines with one more, behind that of ``other``."""
+    places = list(lines.items())
+    at = list(lines).index(other) + 1
+    return dict([*places[:at], (key, value), *places[at:]])
+
+
 @pytest.fixture
 def add(tmp_path, monkeypatch):
-    """Adds a file to the catalogue for the time of a test: ``add("name", "source")``."""
-    folder = tmp_path / "catalogue"
-    folder.mkdir()
-    monkeypatch.setattr(catalogue, "__path__", [*catalogue.__path__, str(folder)])
-    added = []
+    """Adds a question for the time of a test: ``add("source")`` writes its module and its lines in the index."""
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def write(name: str, source: str) -> None:
-        (folder / f"{name}.py").write_text(source)
-        added.append(f"{catalogue.__name__}.{name}")
+    def write(source: str, module: str = "made_waste", by: str | None = "waste") -> None:
+        (tmp_path / f"{module}.py").write_text(source)
+        monkeypatch.setattr(index, "QUESTIONS", {**index.QUESTIONS, "waste": module})
+        monkeypatch.setattr(index, "REPORTS", behind(index.REPORTS, "by_kind", "waste", "waste"))
+        if by is not None:
+            words = behind(index.DIVISIONS, "kind", by, "waste")
+            monkeypatch.setattr(index, "DIVISIONS", words)
         registry.forget()
 
     yield write
-    for module in added:
-        sys.modules.pop(module, None)
-        vars(catalogue).pop(module.rpartition(".")[2], None)
+    sys.modules.pop("made_waste", None)
     registry.forget()
 
 
@@ -107,12 +115,19 @@ def saved(trace_of, tmp_path) -> Path:
     return tmp_path / "run.opscope"
 
 
+def script(name: str) -> dict:
+    """What a script defines."""
+    if not (SCRIPTS / name).is_file():
+        pytest.skip("the source distribution has no scripts")
+    return runpy.run_path(str(SCRIPTS / name))
+
+
 def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_file_in_the_catalogue_is_a_report_on_the_terminal(add, run, saved):
-    add("waste", REPORT)
+def test_a_question_s_report_is_on_the_terminal(add, run, saved):
+    add(QUESTION)
     status, out, _ = run("report", saved, "--reports", "waste")
     assert status == 0
     title, head, first, second, *_ = out.splitlines()
@@ -127,7 +142,7 @@ def test_a_file_in_the_catalogue_is_a_report_on_the_terminal(add, run, saved):
 
 
 def test_it_is_in_json_and_in_files_at_its_place(add, run, saved, tmp_path):
-    add("waste", REPORT)
+    add(QUESTION)
     made = json.loads(run("report", saved, "--json")[1])
     assert list(made)[4:7] == ["by_kind", "waste", "by_op"]
     assert made["waste"] == [
@@ -144,7 +159,7 @@ def test_it_is_in_json_and_in_files_at_its_place(add, run, saved, tmp_path):
 
 def test_it_is_in_the_help_and_meant_by_a_name_like_it(add, run, saved):
     assert "waste" not in run("report", "--help")[1]
-    add("waste", REPORT)
+    add(QUESTION)
     said = words(run("report", "--help")[1])
     assert "gaps, by_kind, waste, by_op" in said
     assert "the time by kind, waste, op, shape" in said
@@ -153,12 +168,10 @@ def test_it_is_in_the_help_and_meant_by_a_name_like_it(add, run, saved):
 
 
 def test_it_is_in_the_documentation(add):
-    if not SCRIPT.is_file():
-        pytest.skip("the source distribution has no scripts")
-    write = runpy.run_path(str(SCRIPT))
+    write = script("make_reports_doc.py")
     before = write["PAGE"].read_text("utf-8")
     assert "waste" not in before
-    add("waste", REPORT)
+    add(QUESTION)
     page = write["page"](before)
     assert "| `waste` | one row per direction of ops | `--by waste`, `rubbish` |  |\n" in page
     assert "| `waste` | ns | host time that the ops took for themselves |\n" in page
@@ -166,15 +179,18 @@ def test_it_is_in_the_documentation(add):
 
 
 def test_a_report_with_no_rows_says_so(add, run, trace_of, tmp_path):
-    add("waste", REPORT)
+    add(QUESTION)
     Profile(trace_of()).save(tmp_path / "empty.opscope")
     out = run("report", tmp_path / "empty.opscope", "--reports", "waste")[1]
     assert out == "Wasted time\nnothing was wasted\n"
 
 
-def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(add, run, saved):
-    changed = REPORT.replace('by="waste",', "first=True, written=False,")
-    add("waste", changed)
+def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(
+    add, run, saved, monkeypatch
+):
+    add(QUESTION.replace('by="waste",', "written=False,"), by=None)
+    first = [*index.FIRST[:3], "waste", *index.FIRST[3:]]
+    monkeypatch.setattr(index, "FIRST", tuple(first))
     titles = [block.partition("\n")[0] for block in run("report", saved)[1].split("\n\n")]
     assert titles[3:5] == ["Wasted time", "Top ops, all shapes of each together"]
     assert "waste" not in json.loads(run("report", saved, "--json")[1])
@@ -182,43 +198,65 @@ def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(a
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "complaint"),
+    ("source", "complaint"),
     [
-        ("empty", "", "catalogue.empty defines no REPORT named 'empty'"),
-        ("other", REPORT, "catalogue.other defines no REPORT named 'other'"),
-        ("waste", REPORT.replace("rubbish", "gaps"), "'gaps' is a name of two reports: 'gaps' and 'waste'"),
-        ("waste", REPORT.replace("rubbish", "mfu"), "'mfu' is a name of two reports:"),
-        ("waste", REPORT.replace('by="waste"', 'by="op"'), "'op' is a name of two reports:"),
+        ("", "made_waste defines no QUESTION named 'waste'"),
+        (
+            QUESTION.replace('"waste()"', '"other()"'),
+            "made_waste defines no QUESTION named 'waste'",
+        ),
+        (QUESTION.replace('name="waste"', 'name="other"'), "'waste' has no report named 'waste'"),
+        (
+            QUESTION.replace("(profile: Answers)", "(profile: Answers, least: int = 1)"),
+            "waste: parameters none, but the answer takes least",
+        ),
     ],
-)  # fmt: skip
-def test_a_file_that_is_no_report_is_refused_by_name(add, name, source, complaint):
-    add(name, source)
+)
+def test_a_module_that_states_another_question_is_refused_by_name(add, source, complaint):
+    add(source)
     with pytest.raises(TypeError, match=complaint):
-        reports()
+        reports()["waste"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        (("rubbish", "gaps"), "'gaps' is a name of two reports: 'gaps' and 'waste'"),
+        (("rubbish", "mfu"), "'mfu' is a name of two reports: 'utilization' and 'waste'"),
+        (('by="waste"', 'by="op"'), "'op' is a word of two reports: 'by_op' and 'waste'"),
+    ],
+)
+def test_a_name_of_two_reports_is_refused_where_the_table_of_contents_is_written(
+    add, changed, complaint, monkeypatch
+):
+    source = QUESTION.replace(*changed)
+    add(source)
+    make = script("make_questions.py")
+    within = make["index"].__globals__
+    known = within["modules"]()
+    monkeypatch.setitem(within, "modules", lambda: [*known, "made_waste"])
+    with pytest.raises(SystemExit, match=complaint):
+        make["index"]()
 
 
 # ---------------------------------------------------------------------------------- all reports
 
 
 def test_every_report_is_shown_with_and_without_rows(trace_of, saved):
-    from opscope.profile import load
-
     for profile in (load(saved), Profile(trace_of())):
         for name, report in reports().items():
             documented = [column.name for column in report.holds.columns]
             assert report.frame(profile).columns == documented, name
             (table,) = tables(profile, [name])
-            assert table.title.startswith(report.title)
+            assert table.title.startswith(report.heading)
             if report.frame(profile).is_empty():
-                assert table.footnotes[0] == report.empty, name
+                assert table.footnotes[0] == report.no_rows, name
             assert len(list(lines(table))) > 1, name
 
 
-def test_a_module_is_named_as_its_report_and_the_order_is_fixed():
-    folder = Path(catalogue.__file__).parent
-    assert set(reports()) == {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    orders = [one.order for one in reports().values()]
-    assert len(set(orders)) == len(orders)
+def test_the_order_is_fixed_and_no_name_is_of_two_reports():
+    names = [name for report in reports().values() for name in (report.name, *report.aliases)]
+    assert len(set(names)) == len(names)
     assert list(reports())[:7] == [
         "diagnosis",
         "summary",
@@ -244,33 +282,26 @@ def test_what_a_report_shows_are_columns_that_it_has():
 
 
 def test_the_words_of_by_divide_the_time(saved):
-    from opscope.profile import load
-
     profile = load(saved)
     shown = [table.title for table in first_screen(profile)]
     assert shown[-1] == "Next"
     for word, report in divisions().items():
-        assert "device_time" in {c.name for c in report.holds.columns} or word == "kernel"
+        columns = {column.name for column in reports()[report].holds.columns}
+        assert "device_time" in columns or word == "kernel"
 
 
 def test_a_column_of_its_own_is_shown_by_its_unit(saved):
-    from opscope.core.question.record import View
-    from opscope.profile import load
-    from opscope.reports.tables import table
-
     units = {
         "a": ("ns", "1.50 µs"), "b": ("bytes", "1.50 kB"), "c": ("FLOP", "1.50 kFLOP"),
         "d": ("FLOP/s", "1.50 kFLOP/s"), "e": ("bytes/s", "1.50 kB/s"), "f": ("count", "1,500"),
         "g": ("number", "1500"), "h": ("FLOP/byte", "1,500"),
     }  # fmt: skip
-    one = Report(
-        name="own",
-        order=1,
-        title="Own",
-        holds=Frame("own", "one row", tuple(Column(n, u, "it is") for n, (u, _) in units.items())),
-        frame=lambda profile: pl.DataFrame({key: [1500] for key in units}),
-        empty="none",
-    )
+    holds = Frame("own()", "one row", tuple(Column(n, u, "it is") for n, (u, _) in units.items()))
+    (one,) = Question(
+        answer=lambda profile: pl.DataFrame({key: [1500] for key in units}),
+        frames=(holds,),
+        reports=(Report(name="own", title="Own", empty="none"),),
+    ).reports
     row = list(lines(table(one, load(saved), View())))[2][1]
     assert words(row) == " ".join(text for _, text in units.values())
 

@@ -58,7 +58,7 @@ def method_of(question: Question) -> Callable[..., Any]:
     method.__module__ = question.answer.__module__
     method.__signature__ = _signature(question)  # type: ignore[attr-defined]
     if method.__doc__ is not None:  # python -OO
-        method.__doc__ = documented(question)
+        method.__doc__ = documented(method.__doc__, question)
     return method
 
 
@@ -69,9 +69,9 @@ def _signature(question: Question) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation="pl.DataFrame")
 
 
-def documented(question: Question) -> str:
-    """Return the docstring of the answer, with the columns of each frame below it."""
-    pieces = [cleandoc(question.answer.__doc__ or "")]
+def documented(said: str, question: Question) -> str:
+    """Return the docstring ``said`` of a method, with the columns of each of the question's frames below it."""
+    pieces = [cleandoc(said)]
     for frame in question.frames:
         wide = max(len(column.name) for column in frame.columns)
         pieces += ["", f"``{frame.call}``: {frame.row}.", ""]
