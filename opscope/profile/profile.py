@@ -193,7 +193,7 @@ class Profile(Answers):
     @once
     def dlprof(self) -> Source:
         """The source of DLProf's reports; ``opscope report --style dlprof`` writes them."""
-        from opscope.core.dlprof.model import COSTS, Source  # few ask for it
+        from opscope.core.dlprof.model import COSTS, Source  # lazy: few ask for it
 
         return Source(self.of(op_index), self._columns_of("kernels", COSTS), self.device[0])
 
