@@ -210,10 +210,39 @@ def answer_totals(profile: Answers, by: str = "kind") -> pl.DataFrame:
     return critical_totals(profile.ask("critical_path", categories=True), by)
 
 
-#: Words of this question alone: unit and meaning.
 _WORDS: Final = """
+kind: text: what the time went to: op (host time inside an op), call (CUDA call), host (a thread outside any
+    op), launch (from a launch to the start of its work), kernel, copy, set, communication, gap (a usual gap
+    between device work), sync (from the end of the work to the return of the call that waited for it),
+    unexplained (the trace does not show what was waited for)
+name: text: the device work's name (of a launch or gap, of the work that waited; of a sync, of the work that
+    it waited for), the call's, else the op's
+op: text: the op that ran, or that launched the device work; null outside any op
+time: ns: time on the critical path
+share: fraction: time / length of the critical path
 pieces: count: pieces of the critical path
 """
+
+
+def _totals(by: str, keys: str, row: str) -> Frame:
+    return Frame(
+        f'critical_totals("{by}")',
+        f"one row per {row} of the critical path, the most time first",
+        columns(f"{keys} time share pieces", _WORDS),
+    )
+
+
+def _report(name: str, title: str, by: str, shown: str, empty: str = EMPTY) -> Report:
+    return Report(
+        name=name,
+        title=title,
+        empty=empty,
+        asked={"by": by},
+        shown=shown,
+        table=with_notes,
+        sums="time pieces",
+        written=False,
+    )
 
 
 QUESTION = (
@@ -224,19 +253,10 @@ QUESTION = (
                 "critical_path()",
                 "one row per piece of the critical path, by time; each begins where the one before ends",
                 columns(
-                    "start end duration kind name op direction layer source step process "
-                    "thread device stream",
-                    """
-                    duration: ns: end - start
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    name: text: the device work's name (of a launch or gap, of the work that waited; of a
-                        sync, of the work that it waited for), the call's, else the op's
-                    op: text: the op that ran, or that launched the device work; null outside any op
-                    """,
+                    "start end duration kind name op direction layer source step process thread device"
+                    " stream",
+                    _WORDS,
+                    "duration: ns: end - start",
                 ),
             ),
         ),
@@ -257,147 +277,37 @@ QUESTION = (
     Question(
         answer=answer_totals,
         frames=(
-            Frame(
-                'critical_totals("kind")',
-                "one row per what the time went to of the critical path, the most time first",
-                columns(
-                    "kind time share pieces",
-                    _WORDS,
-                    """
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    time: ns: time on the critical path
-                    share: fraction: time / length of the critical path
-                    """,
-                ),
-            ),
-            Frame(
-                'critical_totals("op")',
-                "one row per op and kind of the critical path, the most time first",
-                columns(
-                    "op kind time share pieces",
-                    _WORDS,
-                    """
-                    op: text: the op that ran, or that launched the device work; null outside any op
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    time: ns: time on the critical path
-                    share: fraction: time / length of the critical path
-                    """,
-                ),
-            ),
-            Frame(
-                'critical_totals("layer")',
-                "one row per layer and kind of the critical path, the most time first",
-                columns(
-                    "layer kind time share pieces",
-                    _WORDS,
-                    """
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    time: ns: time on the critical path
-                    share: fraction: time / length of the critical path
-                    """,
-                ),
-            ),
-            Frame(
-                'critical_totals("kernel")',
-                "one row per name of device work of the critical path, the most time first",
-                columns(
-                    "name kind time share pieces",
-                    _WORDS,
-                    """
-                    name: text: the device work's name (of a launch or gap, of the work that waited; of a
-                        sync, of the work that it waited for), the call's, else the op's
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    time: ns: time on the critical path
-                    share: fraction: time / length of the critical path
-                    """,
-                ),
-            ),
-            Frame(
-                'critical_totals("step")',
-                "one row per process, step and kind of the critical path, the most time first",
-                columns(
-                    "process step kind time share pieces",
-                    _WORDS,
-                    """
-                    kind: text: what the time went to: op (host time inside an op), call (CUDA call), host
-                        (a thread outside any op), launch (from a launch to the start of its work),
-                        kernel, copy, set, communication, gap (a usual gap between device work), sync
-                        (from the end of the work to the return of the call that waited for it),
-                        unexplained (the trace does not show what was waited for)
-                    time: ns: time on the critical path
-                    share: fraction: time / length of the critical path
-                    """,
-                ),
-            ),
+            _totals("kind", "kind", "what the time went to"),
+            _totals("op", "op kind", "op and kind"),
+            _totals("layer", "layer kind", "layer and kind"),
+            _totals("kernel", "name kind", "name of device work"),
+            _totals("step", "process step kind", "process, step and kind"),
         ),
         parameters={"by": parameters.choice("what a row is", BY)},
         merged=lacking.PATHS,
         reports=(
-            Report(
-                name="critical_totals",
-                title="Critical path: what held up the run",
-                empty=EMPTY,
-                asked={"by": "kind"},
-                shown="share time kind pieces",
-                table=with_notes,
-                sums="time pieces",
-                written=False,
+            _report(
+                "critical_totals",
+                "Critical path: what held up the run",
+                "kind",
+                "share time kind pieces",
             ),
-            Report(
-                name="critical_ops",
-                title="Critical path by op",
-                empty=EMPTY,
-                asked={"by": "op"},
-                shown="share time op kind pieces",
-                table=with_notes,
-                sums="time pieces",
-                written=False,
+            _report("critical_ops", "Critical path by op", "op", "share time op kind pieces"),
+            _report(
+                "critical_layers", "Critical path by layer", "layer", "share time layer kind pieces"
             ),
-            Report(
-                name="critical_layers",
-                title="Critical path by layer",
-                empty=EMPTY,
-                asked={"by": "layer"},
-                shown="share time layer kind pieces",
-                table=with_notes,
-                sums="time pieces",
-                written=False,
+            _report(
+                "critical_kernels",
+                "Device work on the critical path",
+                "kernel",
+                "share time name kind pieces",
+                "no kernel, copy or set is on the critical path",
             ),
-            Report(
-                name="critical_kernels",
-                title="Device work on the critical path",
-                empty="no kernel, copy or set is on the critical path",
-                asked={"by": "kernel"},
-                shown="share time name kind pieces",
-                table=with_notes,
-                sums="time pieces",
-                written=False,
-            ),
-            Report(
-                name="critical_steps",
-                title="Critical path by step",
-                empty=EMPTY,
-                asked={"by": "step"},
-                shown="process step share time kind pieces",
-                table=with_notes,
-                sums="time pieces",
-                written=False,
+            _report(
+                "critical_steps",
+                "Critical path by step",
+                "step",
+                "process step share time kind pieces",
             ),
         ),
     ),

@@ -272,89 +272,42 @@ def answer(profile: Answers, *by: str) -> pl.DataFrame:
 
 #: Words of this question alone: unit and meaning.
 _WORDS: Final = """
+op: text: the op's name
+share: fraction: device_self / device_self of all rows
+kernels: count: kernels that it launched itself
 device_mean: ns: mean of one call's device time with the ops inside, over the captured calls
 host_mean: ns: mean of one call's time on the host with the ops inside
+tc_eligible: yes/no: whether the op, or one inside it, could use Tensor Cores in some dtype; null for an
+    unknown op
 tensor_core_self: fraction: part of device_self in kernels that use Tensor Cores; a lower bound if
     tensor_core_undetermined_time is not 0; null if nothing shows either
 tensor_core_total: fraction: the same part of device_total
+tensor_core_time: ns: part of device_self in kernels that use Tensor Cores
+tensor_core_undetermined_time: ns: part of device_self in kernels of which neither name nor op shows whether
+    they use Tensor Cores
 uncaptured: count: calls outside the time in which kernels were captured
 """
+
+
+def _frame(call: str, row: str, keys: str) -> Frame:
+    return Frame(
+        call,
+        f"one row per {row}, by device time of its own; time without an op is one row per reason",
+        columns(
+            f"{keys} op_type calls uncaptured device_self share device_total device_mean host_self host_total"
+            " host_mean kernels tc_eligible tensor_core_self tensor_core_total tensor_core_time"
+            " tensor_core_undetermined_time reason",
+            _WORDS,
+        ),
+    )
 
 
 QUESTION = Question(
     answer=answer,
     frames=(
-        Frame(
-            "operators()",
-            (
-                "one row per op name, by device time of its own; time without an op is one row per "
-                "reason"
-            ),
-            columns(
-                "op op_type calls uncaptured device_self share device_total device_mean "
-                "host_self host_total host_mean kernels tc_eligible tensor_core_self "
-                "tensor_core_total tensor_core_time tensor_core_undetermined_time reason",
-                _WORDS,
-                """
-                op: text: the op's name
-                share: fraction: device_self / device_self of all rows
-                kernels: count: kernels that it launched itself
-                tc_eligible: yes/no: whether the op, or one inside it, could use Tensor Cores in some
-                    dtype; null for an unknown op
-                tensor_core_time: ns: part of device_self in kernels that use Tensor Cores
-                tensor_core_undetermined_time: ns: part of device_self in kernels of which neither name
-                    nor op shows whether they use Tensor Cores
-                """,
-            ),
-        ),
-        Frame(
-            'operators("inputs")',
-            (
-                "one row per op name and inputs, by device time of its own; time without an op is "
-                "one row per reason"
-            ),
-            columns(
-                "op inputs op_type calls uncaptured device_self share device_total "
-                "device_mean host_self host_total host_mean kernels tc_eligible "
-                "tensor_core_self tensor_core_total tensor_core_time "
-                "tensor_core_undetermined_time reason",
-                _WORDS,
-                """
-                op: text: the op's name
-                share: fraction: device_self / device_self of all rows
-                kernels: count: kernels that it launched itself
-                tc_eligible: yes/no: whether the op, or one inside it, could use Tensor Cores in some
-                    dtype; null for an unknown op
-                tensor_core_time: ns: part of device_self in kernels that use Tensor Cores
-                tensor_core_undetermined_time: ns: part of device_self in kernels of which neither name
-                    nor op shows whether they use Tensor Cores
-                """,
-            ),
-        ),
-        Frame(
-            'operators("source")',
-            (
-                "one row per op name and call stack, by device time of its own; time without an op "
-                "is one row per reason"
-            ),
-            columns(
-                "op source op_type calls uncaptured device_self share device_total "
-                "device_mean host_self host_total host_mean kernels tc_eligible "
-                "tensor_core_self tensor_core_total tensor_core_time "
-                "tensor_core_undetermined_time reason",
-                _WORDS,
-                """
-                op: text: the op's name
-                share: fraction: device_self / device_self of all rows
-                kernels: count: kernels that it launched itself
-                tc_eligible: yes/no: whether the op, or one inside it, could use Tensor Cores in some
-                    dtype; null for an unknown op
-                tensor_core_time: ns: part of device_self in kernels that use Tensor Cores
-                tensor_core_undetermined_time: ns: part of device_self in kernels of which neither name
-                    nor op shows whether they use Tensor Cores
-                """,
-            ),
-        ),
+        _frame("operators()", "op name", "op"),
+        _frame('operators("inputs")', "op name and inputs", "op inputs"),
+        _frame('operators("source")', "op name and call stack", "op source"),
     ),
     parameters={"by": parameters.choice("what a row is besides the name", BY, several=True)},
     merged=lacking.MEDIANS,

@@ -320,6 +320,19 @@ serving: count: kernels that only support another kernel, such as a split-K redu
 """
 
 
+def _rated(by: str, row: str, keys: str, *own: str) -> Frame:
+    return Frame(
+        f'efficiency("{by}")',
+        f"one row per {row}, by duration",
+        columns(
+            f"{keys} calls duration matrix_flops vector_flops bytes attained_flops attained_bandwidth"
+            " intensity ideal_time efficiency rated over bound over_reason",
+            _WORDS,
+            *own,
+        ),
+    )
+
+
 QUESTION = Question(
     answer=answer,
     frames=(
@@ -341,79 +354,17 @@ QUESTION = Question(
                 """,
             ),
         ),
-        Frame(
-            'efficiency("op")',
-            "one row per op name, by duration",
-            columns(
-                (
-                    "op calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
-                _WORDS,
-            ),
+        _rated("op", "op name", "op"),
+        _rated(
+            "kernel",
+            "kernel name",
+            "name op",
+            "op: text: the op that the kernel most often belongs to",
         ),
-        Frame(
-            'efficiency("kernel")',
-            "one row per kernel name, by duration",
-            columns(
-                "name op calls duration matrix_flops vector_flops bytes attained_flops "
-                "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                "over_reason",
-                _WORDS,
-                """
-                op: text: the op that the kernel most often belongs to
-                """,
-            ),
-        ),
-        Frame(
-            'efficiency("layer")',
-            "one row per layer, by duration",
-            columns(
-                (
-                    "layer calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
-                _WORDS,
-            ),
-        ),
-        Frame(
-            'efficiency("direction")',
-            "one row per direction, by duration",
-            columns(
-                (
-                    "direction calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
-                _WORDS,
-            ),
-        ),
-        Frame(
-            'efficiency("step")',
-            "one row per step, by duration",
-            columns(
-                (
-                    "step calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
-                _WORDS,
-            ),
-        ),
-        Frame(
-            'efficiency("range")',
-            "one row per user range, by duration",
-            columns(
-                (
-                    "range calls duration matrix_flops vector_flops bytes attained_flops "
-                    "attained_bandwidth intensity ideal_time efficiency rated over bound "
-                    "over_reason"
-                ),
-                _WORDS,
-            ),
-        ),
+        _rated("layer", "layer", "layer"),
+        _rated("direction", "direction", "direction"),
+        _rated("step", "step", "step"),
+        _rated("range", "user range", "range"),
     ),
     parameters={"by": parameters.choice("what a row is", BY, several=True)},
     merged=lacking.EXECUTIONS,

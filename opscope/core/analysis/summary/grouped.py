@@ -233,6 +233,30 @@ def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:
     return [f"{name}: {text}" for name, text in means.items() if name in mostly]
 
 
+def _totals(by: str, row: str, keys: str) -> Frame:
+    return Frame(
+        f'totals_by("{by}")',
+        f"one row per {row}, by device time; time without an op is one row per reason",
+        columns(
+            f"{keys} device_time share running calls kernels self_time cpu_time flops bytes reason",
+            _WORDS,
+        ),
+    )
+
+
+def _report(by: str, title: str, shown: str) -> Report:
+    return Report(
+        name=f"by_{by}",
+        title=title,
+        empty=EMPTY,
+        asked={"by": by},
+        shown=shown,
+        table=grouped,
+        by=by,
+        lean=True,
+    )
+
+
 QUESTION = Question(
     answer=answer,
     frames=(
@@ -249,50 +273,12 @@ QUESTION = Question(
                 """,
             ),
         ),
-        Frame(
-            'totals_by("op")',
-            "one row per op and direction, by device time; time without an op is one row per reason",
-            columns(
-                (
-                    "op direction kind inputs layer source shapes layers sources device_time "
-                    "share running calls kernels self_time cpu_time flops bytes reason"
-                ),
-                _WORDS,
-            ),
+        _totals(
+            "op", "op and direction", "op direction kind inputs layer source shapes layers sources"
         ),
-        Frame(
-            'totals_by("layer")',
-            "one row per layer, by device time; time without an op is one row per reason",
-            columns(
-                (
-                    "layer kind op source ops sources device_time share running calls kernels "
-                    "self_time cpu_time flops bytes reason"
-                ),
-                _WORDS,
-            ),
-        ),
-        Frame(
-            'totals_by("source")',
-            "one row per source line, by device time; time without an op is one row per reason",
-            columns(
-                (
-                    "source kind op layer ops layers device_time share running calls kernels "
-                    "self_time cpu_time flops bytes reason"
-                ),
-                _WORDS,
-            ),
-        ),
-        Frame(
-            'totals_by("dtype")',
-            "one row per set of dtypes, by device time; time without an op is one row per reason",
-            columns(
-                (
-                    "dtypes kind op layer ops layers device_time share running calls kernels "
-                    "self_time cpu_time flops bytes reason"
-                ),
-                _WORDS,
-            ),
-        ),
+        _totals("layer", "layer", "layer kind op source ops sources"),
+        _totals("source", "source line", "source kind op layer ops layers"),
+        _totals("dtype", "set of dtypes", "dtypes kind op layer ops layers"),
     ),
     parameters={
         "by": parameters.choice("what a row is", BY),
@@ -310,45 +296,9 @@ QUESTION = Question(
             by="kind",
             lean=True,
         ),
-        Report(
-            name="by_op",
-            title="Top ops, all shapes of each together",
-            empty=EMPTY,
-            asked={"by": "op"},
-            shown="op kind inputs layer flops source",
-            table=grouped,
-            by="op",
-            lean=True,
-        ),
-        Report(
-            name="by_layer",
-            title="Top layers",
-            empty=EMPTY,
-            asked={"by": "layer"},
-            shown="layer kind op flops source",
-            table=grouped,
-            by="layer",
-            lean=True,
-        ),
-        Report(
-            name="by_source",
-            title="Top source lines",
-            empty=EMPTY,
-            asked={"by": "source"},
-            shown="source kind op layer flops",
-            table=grouped,
-            by="source",
-            lean=True,
-        ),
-        Report(
-            name="by_dtype",
-            title="Top dtypes",
-            empty=EMPTY,
-            asked={"by": "dtype"},
-            shown="dtypes kind op layer flops",
-            table=grouped,
-            by="dtype",
-            lean=True,
-        ),
+        _report("op", "Top ops, all shapes of each together", "op kind inputs layer flops source"),
+        _report("layer", "Top layers", "layer kind op flops source"),
+        _report("source", "Top source lines", "source kind op layer flops"),
+        _report("dtype", "Top dtypes", "dtypes kind op layer flops"),
     ),
 )
