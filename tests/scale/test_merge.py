@@ -12,9 +12,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.question.record import why_not_merged
 from opscope.core.question.registry import reports
 from opscope.errors import BadInput, NotMerged
-from opscope.reports import console, not_merged
+from opscope.reports import console
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge
@@ -216,24 +217,21 @@ def test_what_needs_events_is_refused_and_never_empty(name, tmp_path):
 
 def test_the_documentation_lists_each_report_that_is_not_merged_with_its_reason(tmp_path):
     merged = merge(partials(rank_files(tmp_path, 2), tmp_path / "parts"))
-    refused = set()
+    reasons = {}
     for name, report in reports().items():
         try:
             report.frame(merged)
         except NotMerged:
-            refused.add(name)
+            reasons[name] = why_not_merged(report)
     page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
     table = page.partition("**Not merged**")[2].partition("Most advice")[0]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(listed) == sorted(refused)
-    told = [
-        line.split("|")[2].strip().replace("`", "")
-        for line in table.splitlines()
-        if line.startswith("| `")
-    ]
-    assert told == [*not_merged.REASONS]
-    assert listed == [name for names in not_merged.REASONS.values() for name in names]
+    cells = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    listed = {
+        name: why.strip().replace("`", "")
+        for names, why in cells
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == reasons
 
 
 def test_every_other_method_answers_or_refuses(tmp_path):
