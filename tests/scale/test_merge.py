@@ -12,6 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.analysis.ops.exchanges import exchanges
 from opscope.core.question.record import why_not_merged
 from opscope.core.question.registry import reports
 from opscope.errors import BadInput, NotMerged
@@ -99,8 +100,8 @@ def test_hosts_whose_clocks_are_50_ms_apart(tmp_path):
     assert merged.clocks()["offset_ns"].abs().max() > 49_000_000
     assert merged.stragglers().row(0, named=True)["rank"] == 3
     assert_frame_equal(
-        merged._exchanged.drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
-        loaded._exchanged.drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
+        merged.of(exchanges).drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
+        loaded.of(exchanges).drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
     )
 
 
@@ -170,7 +171,7 @@ def test_counts_that_begin_apart_in_pieces(tmp_path, small_pieces):
     files = of_job(tmp_path, traces)
     merged = merge(partials(files, tmp_path / "parts"))
     assert_same(merged, files)
-    numbers = merged._exchanged.group_by("process").agg(pl.col("number").min()).sort("process")
+    numbers = merged.of(exchanges).group_by("process").agg(pl.col("number").min()).sort("process")
     assert numbers["number"].to_list() == [0, 0, 3, 0]
     merged.save(tmp_path / "job.opscope")
     assert_same(opscope.load(tmp_path / "job.opscope"), files)
