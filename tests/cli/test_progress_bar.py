@@ -190,8 +190,8 @@ from opscope.core import progress
 def broken(trace, **_):
     with progress.stage("a stage", 5):
         raise BadInput("run.opscope", "broken in the middle")
-import opscope.profile.base
-opscope.profile.base.attribute = broken
+import opscope.profile.profile
+opscope.profile.profile.attribute = broken
 """
     status, out, written = on_a_terminal("ops", saved, before=before)
     assert (status, out) == (2, "")
@@ -202,12 +202,12 @@ opscope.profile.base.attribute = broken
 def test_ctrl_c_leaves_the_terminal_clean(saved):
     before = """
 import time
-import opscope.profile.base
+import opscope.profile.profile
 from opscope.core import progress
 def slow(trace, **_):
     with progress.stage("a slow thing", 5):
         time.sleep(600)
-opscope.profile.base.attribute = slow
+opscope.profile.profile.attribute = slow
 """
     status, out, written = on_a_terminal("ops", saved, before=before, until="a slow thing")
     assert (status, out) == (130, "")
@@ -219,10 +219,10 @@ opscope.profile.base.attribute = slow
 def test_what_is_said_and_logged_meanwhile_stands_on_lines_of_its_own(saved):
     before = """
 import logging
-import opscope.profile.base
+import opscope.profile.profile
 from opscope.cli import common
 from opscope.core import progress
-real = opscope.profile.base.attribute
+real = opscope.profile.profile.attribute
 def talking(trace, **more):
     with progress.stage("a stage", 5) as stage:
         stage.add()
@@ -230,7 +230,7 @@ def talking(trace, **more):
         common.say("a word")
         stage.add()
         return real(trace, **more)
-opscope.profile.base.attribute = talking
+opscope.profile.profile.attribute = talking
 """
     _, out, written = on_a_terminal("ops", saved, before=before)
     assert out == plain("ops", saved).stdout

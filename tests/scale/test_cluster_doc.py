@@ -123,9 +123,14 @@ def test_every_command_of_the_page_has_the_options_of_the_command():
 
 
 def known(words: list[str], command: str = "report") -> None:
+    from typer import Context
     from typer.main import get_command
 
     from opscope.cli.app import app
 
-    options = {name for one in get_command(app).commands[command].params for name in one.opts}
+    commands = get_command(app)
+    with Context(commands) as context:
+        options = {
+            name for one in commands.get_command(context, command).params for name in one.opts
+        }
     assert {one for one in words if one.startswith("-")} <= options

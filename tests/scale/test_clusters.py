@@ -231,6 +231,7 @@ def test_a_scheduler_that_is_killed_is_told_and_the_next_run_reads_what_is_missi
 
 def test_a_scheduler_that_asks_for_certificates_gets_them_from_dask_s_settings(tmp_path):
     package("cryptography", "cluster-test")
+    package("distributed", "cluster")
     from distributed.security import Security
 
     made = Security.temporary()

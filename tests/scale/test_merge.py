@@ -12,9 +12,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
+from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.question.record import why_not_merged
 from opscope.core.question.registry import reports
 from opscope.errors import BadInput, NotMerged
-from opscope.reports import console, not_merged
+from opscope.reports import console
 from opscope.reports.vendor_words import vendor
 from opscope.scale import packed
 from opscope.scale.merge import merge
@@ -98,8 +100,8 @@ def test_hosts_whose_clocks_are_50_ms_apart(tmp_path):
     assert merged.clocks()["offset_ns"].abs().max() > 49_000_000
     assert merged.stragglers().row(0, named=True)["rank"] == 3
     assert_frame_equal(
-        merged._exchanged.drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
-        loaded._exchanged.drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
+        merged.of(exchanges).drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
+        loaded.of(exchanges).drop("op").with_columns(pl.col(pl.Categorical).cast(pl.String)),
     )
 
 
@@ -169,7 +171,7 @@ def test_counts_that_begin_apart_in_pieces(tmp_path, small_pieces):
     files = of_job(tmp_path, traces)
     merged = merge(partials(files, tmp_path / "parts"))
     assert_same(merged, files)
-    numbers = merged._exchanged.group_by("process").agg(pl.col("number").min()).sort("process")
+    numbers = merged.of(exchanges).group_by("process").agg(pl.col("number").min()).sort("process")
     assert numbers["number"].to_list() == [0, 0, 3, 0]
     merged.save(tmp_path / "job.opscope")
     assert_same(opscope.load(tmp_path / "job.opscope"), files)
@@ -216,24 +218,21 @@ def test_what_needs_events_is_refused_and_never_empty(name, tmp_path):
 
 def test_the_documentation_lists_each_report_that_is_not_merged_with_its_reason(tmp_path):
     merged = merge(partials(rank_files(tmp_path, 2), tmp_path / "parts"))
-    refused = set()
+    reasons = {}
     for name, report in reports().items():
         try:
             report.frame(merged)
         except NotMerged:
-            refused.add(name)
+            reasons[name] = why_not_merged(report)
     page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
     table = page.partition("**Not merged**")[2].partition("Most advice")[0]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    listed = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(listed) == sorted(refused)
-    told = [
-        line.split("|")[2].strip().replace("`", "")
-        for line in table.splitlines()
-        if line.startswith("| `")
-    ]
-    assert told == [*not_merged.REASONS]
-    assert listed == [name for names in not_merged.REASONS.values() for name in names]
+    cells = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    listed = {
+        name: why.strip().replace("`", "")
+        for names, why in cells
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == reasons
 
 
 def test_every_other_method_answers_or_refuses(tmp_path):

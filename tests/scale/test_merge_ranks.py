@@ -7,6 +7,7 @@ import json
 import pytest
 
 import opscope
+from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.made_job import job_files
@@ -33,7 +34,7 @@ def merged_of(how_it_is_read, tmp_path):
             merged.save(tmp_path / "job.opscope")
             merged = opscope.load(tmp_path / "job.opscope")
         if how_it_is_read != "whole":
-            assert len([*merged._exchanged_in()]) == len(files)
+            assert len([*merged.of(exchange_pieces)()]) == len(files)
         return merged
 
     return made

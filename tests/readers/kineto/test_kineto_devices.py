@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_table
 
 
 def event(cat, name, ts, dur, pid, tid, **args):
@@ -65,7 +65,7 @@ def test_cpu_time_never_stands_in_for_a_device_that_was_left_out(traced):
     profile = traced(event("newchip_activity", "fc", 200, 5, 0, 3))
     assert not profile.cpu_only
     assert profile.summary()["device_time"].item() is None
-    table = summary(profile)
+    table = summary_table(profile)
     assert "CPU time" not in [one["what"] for one in table.rows]
     assert any("newchip_activity" in note and "left out" in note for note in table.footnotes)
 

@@ -94,11 +94,11 @@ def test_a_private_profile_says_it_without_folders(
 
 
 def test_the_summary_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from opscope.reports.catalogue.summary import summary
+    from opscope.core.analysis.summary.summary_table import summary_table
 
     with opscope.capture(tmp_path / "a.opscope", backend="recorder"), session.annotate("work"):
         pass
-    rows = {row["what"]: row for row in summary(opscope.load(tmp_path / "a.opscope")).rows}
+    rows = {row["what"]: row for row in summary_table(opscope.load(tmp_path / "a.opscope")).rows}
     assert (rows["recorded by"]["value"], rows["recorded by"]["remark"]) == (
         "recorder",
         "requested",
