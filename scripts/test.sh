@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/scripts/environment.sh"
 
 case ${1:-} in full | deep)
-    export OPSCOPE_TESTS=$1
+    export OPSCOPE_TESTS=$1 POLARS_MAX_THREADS=${POLARS_MAX_THREADS:-2}
     shift
     ;;
 esac
