@@ -94,12 +94,14 @@ def chosen(names: Iterable[str]) -> dict[str, Report]:
 
 
 def _given(name: str, texts: Iterable[str]) -> dict[str, str]:
-    given = {}
+    given: dict[str, str] = {}
     for text in texts:
         parameter, equals, value = text.partition("=")
         if not equals:
             raise WrongParameter(f"{name}:{text}: a parameter is NAME=VALUE")
-        given[parameter.strip().replace("-", "_")] = value.strip()
+        key = parameter.strip().replace("-", "_")
+        if given.setdefault(key, value.strip()) != value.strip():
+            raise WrongParameter(f"{name}: {key} is given twice, with different values")
     return given
 
 
