@@ -34,6 +34,13 @@ def tables(asked: Options) -> None:
     """Give the reports: in files of each format, as one JSON object, or as tables."""
     choice = _choice(asked)
     profile = asked.load(_is_lean(asked, choice))
+    try:
+        _give(asked, choice, profile)
+    except WrongParameter as error:  # a value that only the answer can judge: a detector's name
+        common.fail(str(error))
+
+
+def _give(asked: Options, choice: Choice, profile: Profile) -> None:
     if choice.kinds:
         _write(asked, choice, profile)
     if asked.json:

@@ -21,7 +21,7 @@ from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.not_merged import NotMerged
-from opscope.core.question.parameters import parts, values_of
+from opscope.core.question.parameters import WrongParameter, parts, values_of
 from opscope.core.tables.pool import Pool
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
 Simulate: TypeAlias = Callable[[Sequence[Edit]], "pl.DataFrame | None"]
 
 
-class UnknownDetector(ValueError):
+class UnknownDetector(WrongParameter):
     """No detector has this name; the message lists those that there are."""
 
 

@@ -48,7 +48,9 @@ def parts(text: str) -> tuple[str, dict[str, str]]:
         parameter, equals, value = word.partition("=")
         if not equals:
             raise WrongParameter(f"{name}:{word}: a parameter is NAME=VALUE")
-        given[parameter.strip().replace("-", "_")] = value.strip()
+        key = parameter.strip().replace("-", "_")
+        if given.setdefault(key, value.strip()) != value.strip():
+            raise WrongParameter(f"{name}: {key} is given twice, with different values")
     return name, given
 
 
