@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_table as summary
 from tests import traces
 
 #: file → communication share (of the window of the steps) and overlap, in percent, computed apart

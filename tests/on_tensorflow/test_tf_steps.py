@@ -95,7 +95,7 @@ def test_rounds_that_are_even_are_told_by_what_they_are_counted(recorded):
 
 
 def test_an_eager_loop_has_no_steps_until_it_tells_them(recorded):
-    from opscope.reports.catalogue.summary import summary
+    from opscope.core.analysis.summary.summary_table import summary_table as summary
 
     w = tf.Variable(tf.ones((3, 1)))
 

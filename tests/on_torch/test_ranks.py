@@ -187,7 +187,7 @@ def test_plain_calls_have_group_size_and_dtype(two):
 
 def test_what_is_matched_is_one_collective(two):
     """No rank leaves one before the other has entered it, and both clocks are one here."""
-    found = two._exchanged.with_columns(pl.col("kind").cast(pl.String))
+    found = two.of(exchanges).with_columns(pl.col("kind").cast(pl.String))
     found = found.filter(pl.col("kind").is_in(SYNCHRONISING)).drop_nulls(["number", "end"])
     assert (found["called"] <= found["start"]).all()
     pairs = found.filter(pl.col("process") == 0).join(
@@ -202,7 +202,7 @@ def test_what_is_matched_is_one_collective(two):
 def test_the_report_tells_time_bytes_and_waiting(two):
     table = two.communication().sort("rank")
     assert table["rank"].to_list() == [0, 1]
-    found = two._exchanged
+    found = two.of(exchanges)
     for row in table.to_dicts():
         mine = found.filter(pl.col("process") == row["process"])
         assert row["collectives"] == len(mine)

@@ -9,10 +9,11 @@ from hypothesis import given
 import opscope
 from opscope.core.advice import diagnosis_time
 from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.tables.trace import Trace
-from opscope.profile import Profile
+from opscope.profile import Profile, stored
 from tests.device_traces import OP, Ran, profiled, works
 
 #: Microseconds in ns.
@@ -123,7 +124,7 @@ def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
 def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))
     done = profile.of(work_on_devices)
-    host = diagnosis_time.host_of(profile.of(op_index), profile._waits, cpu_only=False)
+    host = diagnosis_time.host_of(profile.of(op_index), profile.of(loader_waits), cpu_only=False)
     judged = diagnosis_time.steps_to_judge(
         profile.of(step_bounds), profile.input_waits(), done, host
     )
@@ -138,10 +139,9 @@ def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
     profile.diagnosis()
     profile.save(tmp_path / "a.opscope")
     loaded = opscope.load(tmp_path / "a.opscope")
-    monkeypatch.setattr(type(loaded), "_make_diagnosis", lambda self: pytest.fail("made again"))
-    monkeypatch.setattr(
-        type(loaded), "_schema", classmethod(lambda cls, name: profile.diagnosis().schema)
-    )
+    schema = profile.diagnosis().schema
+    monkeypatch.setattr(stored, "schema_of", lambda name: schema)
+    monkeypatch.setattr(type(loaded), "_answer", lambda self, *asked: pytest.fail("made again"))
     assert loaded.diagnosis().equals(profile.diagnosis())
 
 

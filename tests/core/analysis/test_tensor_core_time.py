@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opscope.reports.catalogue.summary import summary
 
+from opscope.core.analysis.summary.summary_table import summary_table as summary
 from opscope.core.perf import entries
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES, WITHOUT_PRODUCTS
 from opscope.profile import Profile

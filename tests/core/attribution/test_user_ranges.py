@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_table as summary
 from opscope.core.schema import OpCall
 from opscope.profile import Profile
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opscope.reports.catalogue.summary import summary
 
 from opscope.backends.recorder import RecorderCapture
+from opscope.core.analysis.summary.summary_table import summary_table as summary
 from opscope.core.capture import own_cost, recorder_sink, session
 from opscope.core.capture.own_cost import Cost, Spent
 from opscope.core.capture.recorder_sink import Recorder
