@@ -6,42 +6,21 @@ difference which are added first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.device.short_kernels import added_lengths
-from opscope.core.analysis.ops.op_totals import op_totals
-from opscope.core.analysis.ops.totals import added_kernels, added_unattributed
-from opscope.core.analysis.roofline.coverage import added_missing
-from opscope.core.analysis.summary.by_range import added_ranges
-from opscope.core.analysis.summary.gaps import added_gaps
-from opscope.core.analysis.summary.kinds import added_kinds
-from opscope.core.analysis.summary.regions import added_regions
 from opscope.core.analysis.summary.summary import added
 from opscope.core.tables.narrow import Narrow
 
+from .answered import sums
 from .packed import Partial
 
 #: After so many partials their sums are added up.
 BATCH: Final = 256
-#: The tables that are sums over all processes, and how rows of several partials are added up.
-SUMS: Final[Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]] = {
-    "op_totals": op_totals,
-    "kernel_sums": added_kernels,
-    "kernel_lengths": added_lengths,
-    "kinds_of_kernels": added_kinds,
-    "unattributed": added_unattributed,
-    "gaps": added_gaps,
-    "ranges": added_ranges,
-    "missing": added_missing,
-    "regions": added_regions,
-}
-
-
 #: What is kept of where a file comes from, after the first ``ORIGINS`` files: a name each takes too much.
 _KINDS: Final = ("format", "tool", "version", "times", "files", "failed")
 ORIGINS: Final = 1000
@@ -65,6 +44,7 @@ class Joined:
         self._whole: dict[str, Narrow] = {}
         self._since: dict[str, list[tuple[pl.DataFrame, int, int]]] = {}
         self._next = (0, 0)
+        self._added = {how.table: how.added for how in sums().values()}
         self._summed: dict[str, int | None] = {}
 
     def add(self, partial: Partial) -> None:
@@ -84,7 +64,7 @@ class Joined:
         for name, frame in partial.tables.items():
             if not frame.width or (name == "device_spans" and len(self.abouts) > SPANS):
                 continue
-            if name in SUMS:
+            if name in self._added:
                 self._sums.setdefault(name, []).append(frame)
             else:
                 self._since.setdefault(name, []).append((frame, process, clock))
@@ -108,13 +88,13 @@ class Joined:
         return self._summed
 
     def sums(self, name: str) -> pl.DataFrame:
-        """Return one of the tables ``SUMS`` of all partials, added up; an empty one if none has it."""
+        """Return a table of sums of all partials, added up; an empty one if none has it."""
         parts = self._sums.get(name, [])
         if not parts:
             return pl.DataFrame()
         # sums of sums may have their columns in another order
         columns = parts[-1].columns
-        return SUMS[name](
+        return self._added[name](
             pl.concat(one if one.columns == columns else one.select(columns) for one in parts)
         )
 

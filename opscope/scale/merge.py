@@ -12,18 +12,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.device.short_kernels import kernel_lengths
-from opscope.core.analysis.ops.op_totals import op_totals
-from opscope.core.analysis.ops.totals import kernel_totals, unattributed
 from opscope.core.analysis.ranks.distributed import collectives_in, communication_in, lacking_in
-from opscope.core.analysis.roofline.coverage import missing_costs
-from opscope.core.analysis.summary.by_range import range_totals
-from opscope.core.analysis.summary.gaps import gaps
-from opscope.core.analysis.summary.kinds import kinds_of
-from opscope.core.analysis.summary.regions import compiled_regions
-from opscope.core.analysis.summary.summary import summary_of, unattributed_on_cpu
+from opscope.core.analysis.roofline.coverage import shares_of
+from opscope.core.analysis.summary.summary import summary_of
 from opscope.core.job.clocks import machines, one_clock
 from opscope.core.job.timed import timed_in
+from opscope.core.question.record import Job
 from opscope.core.tables.intervals import union_length
 from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
 from opscope.core.tables.trace import Trace
@@ -32,11 +26,11 @@ from opscope.readers.errors import BadInput, NoneReadable
 from opscope.remote.urls import shown
 
 from . import packed, places
+from .answered import rows, sums
 from .clocks import Moves, placed
 from .identity import FAILED, SUFFIX
 from .joined import ORIGINS, SPANS, Joined
 from .manifest import Manifest, manifest
-from .statistics import LISTED
 
 #: Where files differ in these tables, load takes what one file does not record for nothing that happened.
 _COMPARED: Final = frozenset(("kernels", "calls", "memops", "ranges", "windows"))
@@ -269,7 +263,7 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
             for one in (steps, phases)
         )
     memory = joined.narrow("memory").pieces
-    own = set(LISTED) - {"step_phases", "memory"}
+    own = {*rows()} - {"step_phases", "memory"}
     if trace["devices"].select("name", "cc", "sm_count").n_unique() > 1:
         own.remove("utilization")  # ``load`` compares all steps with the peak of one device
     own |= {"arrivals", "kernel_speeds", "medians_of_samples", "moved"}
@@ -290,28 +284,24 @@ def _frames(
     bounds = moves.moved(joined.rows("bounds"), ("start", "end"))
     wall = int(bounds["end"].max() - bounds["start"].min()) if len(bounds) else None  # type: ignore[operator, arg-type]
     summary = summary_of(trace, joined.summary, wall, whole, busy)
-    device_time = int(summary["device_time"].item() or 0)
-    totals = op_totals(joined.sums("op_totals"))
-    if on_cpu:
-        compiling = sum(about["compiling"] for about in joined.abouts)
-        without = unattributed_on_cpu(summary, compiling)
-    else:
-        without = unattributed(joined.sums("unattributed"), device_time)
-    of = "launched" if trace.has("calls") else "all"
-    lacking_of = sum(int(about["missing_of"][of]) for about in joined.abouts)
+    answers = {"summary": summary}
+
+    def answer(name: str) -> pl.DataFrame:
+        if name not in answers:
+            how = sums()[name]
+            answers[name] = how.finished(joined.sums(how.table), job)
+        return answers[name]
+
+    job = Job(
+        cpu_only=on_cpu,
+        compiling=sum(about["compiling"] for about in joined.abouts),
+        costs_of=sum(int(about["missing_of"][shares_of(trace)]) for about in joined.abouts),
+        answer=answer,
+    )
+    for name in sums():
+        answer(name)
     return {
-        "summary": summary,
-        "op_totals": totals,
-        "kernel_totals": kernel_totals(joined.sums("kernel_sums")),
-        "kernel_lengths": kernel_lengths(joined.sums("kernel_lengths")),
-        "unattributed": without,
-        "kinds": kinds_of(
-            totals, without, None if on_cpu else lambda: joined.sums("kinds_of_kernels")
-        ),
-        "gaps": gaps(joined.sums("gaps"), device_time),
-        "range_totals": range_totals(joined.sums("ranges")),
-        "missing_costs": missing_costs(joined.sums("missing"), lacking_of),
-        "compiled": compiled_regions(joined.sums("regions")),
+        **answers,
         "communication": communication_in(joined.rows("communication"), exchanged),
         "collectives": collectives_in(exchanged),
         "bounds": bounds,

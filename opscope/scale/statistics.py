@@ -6,47 +6,29 @@ Sums that add up are sums of integers, so that their order changes nothing. What
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from opscope.core.analysis.device.short_kernels import length_sums
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
 from opscope.core.analysis.ops.op_frame import op_rows
-from opscope.core.analysis.ops.ops import op_index
-from opscope.core.analysis.ops.totals import kernel_sums, unattributed_sums
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.ranks.arrivals import ARRIVALS, arrival_table
 from opscope.core.analysis.ranks.collective_faults import collective_calls
 from opscope.core.analysis.ranks.distributed import own_communication
 from opscope.core.analysis.ranks.rank_outliers import sample_medians, speeds_of_kernels
 from opscope.core.analysis.ranks.rank_pairs import messages
-from opscope.core.analysis.roofline.coverage import missing_sums
+from opscope.core.analysis.roofline.coverage import costs_of
 from opscope.core.analysis.steps.steps import table_of_steps
-from opscope.core.analysis.summary.by_range import range_sums
-from opscope.core.analysis.summary.gaps import gap_sums, gap_sums_on_cpu
-from opscope.core.analysis.summary.kinds import kinds_of_kernels
-from opscope.core.analysis.summary.regions import region_sums
 from opscope.core.analysis.summary.summary import compiling_time, device_spans, summary_sums
 from opscope.core.job.exchanges import exchanges
 from opscope.core.tables.ranks import groups, meshes
 from opscope.profile import Profile
 from opscope.profile.merged import HELD
-from opscope.profile.stored import stored_frame
 
-#: Frames whose rows are each of one process, by the names under which a profile keeps them.
-LISTED: Final[Mapping[str, Callable[[Profile], pl.DataFrame]]] = {
-    "idle device 30000": lambda profile: profile.idle("device"),
-    "idle stream 30000": lambda profile: profile.idle("stream"),
-    "idle_steps 30000": lambda profile: profile.idle_steps(),
-    "overlap": lambda profile: profile.overlap(),
-    "device_use": lambda profile: profile.device_use(),
-    "utilization": lambda profile: profile.utilization(),
-    "memory": lambda profile: profile.memory(),
-    "step_phases": lambda profile: profile.step_phases(),
-}
+from .answered import rows, sums
+
 #: Of a device whose work has more stretches than this only the sum is kept: it is known where no other
 #: process used the device.
 MOST_SPANS: Final = 1024
@@ -64,19 +46,8 @@ def statistics(
     frame = profile.of(op_rows) if on_cpu else None
     executed, memops = profile.of(kernel_executions), profile.of(copy_executions)
     found = exchanges(profile.attribution)
-    missing, missing_of = missing_sums(profile.of(op_index), executed, memops)
     tables = {
-        "op_totals": stored_frame(profile, "op_totals"),
-        "kernel_sums": kernel_sums(executed),
-        "kernel_lengths": length_sums(executed),
-        "kinds_of_kernels": pl.DataFrame() if on_cpu else kinds_of_kernels(profile.of(op_index)),
-        "unattributed": pl.DataFrame() if on_cpu else unattributed_sums(executed, memops),
-        "gaps": gap_sums_on_cpu(profile.of(op_index), profile.of(op_rows))
-        if on_cpu
-        else gap_sums(profile.of(op_index)),
-        "ranges": range_sums(profile.of(op_index), executed, frame),
-        "missing": missing,
-        "regions": region_sums(profile.of(op_index)),
+        **{how.table: how.of(profile) for how in sums().values()},
         "exchanges": found.drop("op"),
         "calls_made": profile.of(collective_calls).drop("op"),
         "arrivals": profile.of(arrival_table).select("process", *ARRIVALS),
@@ -89,7 +60,7 @@ def statistics(
         "meshes": meshes(trace),
         "bounds": bounds(trace),
         **_devices(executed, memops),
-        **{name: make(profile) for name, make in LISTED.items()},
+        **{name: profile.ask(of, **how.asked) for name, (of, how) in rows().items()},
     }
     about = {
         "origin": dict(trace.origin),
@@ -100,7 +71,7 @@ def statistics(
         "domains": profile.domains,
         "calls": profile.call_names,
         "summary": summary_sums(trace, executed, memops, frame),
-        "missing_of": missing_of,
+        "missing_of": costs_of(profile),
         "compiling": compiling_time(trace, lambda: profile.of(op_rows)) if on_cpu else 0,
     }
     if advice:

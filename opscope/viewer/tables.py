@@ -12,7 +12,8 @@ import polars as pl
 
 from opscope.core.question import registry, suggest
 from opscope.core.question.column import Column, Frame
-from opscope.core.question.record import ADDITIVE
+from opscope.core.question.parameters import WrongParameter, parts
+from opscope.core.question.record import ADDITIVE, Report
 from opscope.profile.difference import difference_of as differs
 from opscope.reports import difference
 
@@ -126,23 +127,30 @@ def _differing(by: str) -> Kind:
     )
 
 
+def _of_report(report: Report) -> Kind:
+    return Kind(
+        report.name,
+        report.heading,
+        report.holds,
+        report.no_rows,
+        _known(report.keys, report.holds),
+        _of_profile(report.frame),
+        ADDITIVE if report.sums is None else report.sums,
+    )
+
+
+@cache
+def _others() -> Mapping[str, Kind]:
+    """Return the tables that are no report, by their names."""
+    others = [*_all_rows(), *map(_differing, _DIFFERENCES)]
+    return MappingProxyType({kind.name: kind for kind in others})
+
+
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Return every table by its name."""
-    made = [
-        Kind(
-            report.name,
-            report.heading,
-            report.holds,
-            report.no_rows,
-            _known(report.keys, report.holds),
-            _of_profile(report.frame),
-            ADDITIVE if report.sums is None else report.sums,
-        )
-        for report in registry.reports().values()
-    ]
-    made += [*_all_rows(), *map(_differing, _DIFFERENCES)]
-    return MappingProxyType({one.name: one for one in made})
+    """Return every table by its name; this loads every question."""
+    reports = {name: _of_report(report) for name, report in registry.reports().items()}
+    return MappingProxyType({**reports, **_others()})
 
 
 def _known(shown: Iterable[str], holds: Frame) -> tuple[str, ...]:
@@ -152,7 +160,17 @@ def _known(shown: Iterable[str], holds: Frame) -> tuple[str, ...]:
 
 
 def kind(name: str) -> Kind:
-    """Return the table of this name. Raises BadParameter with the nearest name."""
-    if name not in kinds():
-        raise BadParameter(suggest.unknown("table", name[:80], kinds()))
-    return kinds()[name]
+    """Return the table of this name, which may have parameters (``short_kernels:below=5us``).
+
+    Raises BadParameter with the nearest name, and for a parameter that the report's question refuses.
+    """
+    if name in _others():
+        return _others()[name]
+    try:
+        table, given = parts(name)
+        if table in registry.reports():
+            report = registry.reports()[table]
+            return _of_report(report.asking(given) if given else report)
+    except WrongParameter as error:
+        raise BadParameter(str(error)) from error
+    raise BadParameter(suggest.unknown("table", name[:80], [*registry.reports(), *_others()]))

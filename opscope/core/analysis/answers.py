@@ -80,7 +80,7 @@ class Answers(Questions):
         if not question.kept:
             frame = self._answer(question, values)
             return as_text(frame) if question.as_text and not categories else frame
-        name = " ".join([question.name, *_words(values)])
+        name = question.key(values)
         frame = self._frame(name, lambda: self._answer(question, values))
         return self._as_text(name, frame) if question.as_text and not categories else frame
 
@@ -183,10 +183,3 @@ class Answers(Questions):
         """
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
         return trace_device(self.trace["devices"], on_gpu)
-
-
-def _words(values: dict[str, Any]) -> list[str]:
-    words: list[str] = []
-    for value in values.values():
-        words += map(str, value) if isinstance(value, (tuple, list)) else [str(value)]
-    return words

@@ -31,6 +31,25 @@ CATEGORIES: Final = "categories"
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """What the answer of a merged job may need beside its own sums."""
+
+    #: Whether the CPU is the device.
+    cpu_only: bool
+    #: The time (ns) in compilers; 0 where a GPU was used.
+    compiling: int
+    #: The time (ns) of which the shares of missing costs are.
+    costs_of: int
+    #: Returns the job's answer to another question, by its name.
+    answer: Callable[[str], pl.DataFrame]
+
+    @property
+    def device_time(self) -> int:
+        """All device time (ns)."""
+        return int(self.answer("summary")["device_time"].item() or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Sums:
     """How the answers of a job's parts add up: by sums of integers, so that their order changes nothing.
 
@@ -41,7 +60,7 @@ class Sums:
     table: str
     of: Callable[[Any], pl.DataFrame]
     added: Callable[[pl.DataFrame], pl.DataFrame]
-    finished: Callable[[pl.DataFrame], pl.DataFrame]
+    finished: Callable[[pl.DataFrame, Job], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +283,13 @@ class Question:
             else:
                 values[name] = value_of(name, self.parameters[name], value)
         return values
+
+    def key(self, values: Mapping[str, Any]) -> str:
+        """Return the name under which the answer with these values (``bound``) is kept."""
+        words = [self.name]
+        for value in values.values():
+            words += map(str, value) if isinstance(value, (tuple, list)) else [str(value)]
+        return " ".join(words)
 
     def from_text(self, given: Mapping[str, str]) -> dict[str, Any]:
         """Return values of parameters given as text. Raises WrongParameter for an unknown name or value."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from typing import TypeVar
 
 from . import index
 from .column import Frame
 from .parameters import WrongParameter, parts
-from .record import Question, Report
+from .record import Question, Report, Rows, Sums
 from .suggest import unknown
+
+_How = TypeVar("_How", Sums, Rows)
 
 
 class UnknownReport(ValueError):
@@ -63,6 +66,15 @@ def frames() -> Iterator[Frame]:
     """Yield every frame that a Profile returns, in the order of the questions."""
     for name in index.QUESTIONS:
         yield from question(name).frames
+
+
+def merging(kind: type[_How]) -> Iterator[tuple[Question, _How]]:
+    """Yield what of this kind the questions say of how a merged job answers them, in their order."""
+    for name in index.QUESTIONS:
+        of = question(name)
+        for how in of.merged if isinstance(of.merged, Sequence) else (of.merged,):
+            if isinstance(how, kind):
+                yield of, how
 
 
 def divided(by: str) -> list[str]:

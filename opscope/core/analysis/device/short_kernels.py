@@ -15,7 +15,7 @@ from opscope.core.analysis.device.device_columns import FORMS
 from opscope.core.analysis.ops.executed import kernel_executions
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Report
+from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
 
 #: Bounds of the lengths, ns: 1, 2, 5 times each power of ten from 1 µs to 100 ms.
@@ -150,6 +150,12 @@ QUESTION = (
                     """,
                 ),
             ),
+        ),
+        merged=Sums(
+            table="kernel_lengths",
+            of=lambda profile: length_sums(profile.of(kernel_executions)),
+            added=added_lengths,
+            finished=lambda sums, _: kernel_lengths(sums),
         ),
         reports=(
             Report(

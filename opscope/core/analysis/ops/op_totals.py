@@ -28,7 +28,7 @@ from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns
-from opscope.core.question.record import Question, Report, View
+from opscope.core.question.record import Question, Report, Sums, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import combinations, compact, hand_back, known_sum, pieces
@@ -395,6 +395,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="op_totals",
+        of=lambda profile: profile.ask("op_totals", categories=True),
+        added=op_totals,
+        finished=lambda sums, _: op_totals(sums),
     ),
     reports=(
         Report(

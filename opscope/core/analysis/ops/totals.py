@@ -18,7 +18,7 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import reasons
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
-from opscope.core.question.record import Question, Report, View
+from opscope.core.question.record import Question, Report, Sums, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import distinct_values, gather, known_sum, pieces
@@ -257,6 +257,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="kernel_sums",
+        of=lambda profile: kernel_sums(profile.of(kernel_executions)),
+        added=added_kernels,
+        finished=lambda sums, _: kernel_totals(sums),
     ),
     reports=(
         Report(

@@ -14,41 +14,47 @@ from opscope.core.analysis.roofline.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.summary.summary import FREE
 from opscope.core.attribution.attribute import REASONS
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Report
+from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import Trace
 
 BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
 #: The reason for a kernel whose op has a cost that does not count, because an op around it counts.
 _INSIDE = "its cost counts in an op around it"
 
 
-def missing_sums(
-    ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame
-) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return the sums by op, what it lacks and why, and of which times shares are: ``launched`` (ns, with a
-    launch record) and ``all``. Of parts of a job they may be joined, and added up.
+def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums by op, what it lacks and why. Of parts of a job they may be joined.
 
     If the trace has kernels, the rows are the kernels and copies that the summary's ``flops_share`` and
     ``bytes_share`` leave out: a compiled region under the region's name, a kernel that no op launched under
     its own name. Without kernels, time is the ops' self time. What took no time is left out.
     """
     if not ops.on_device:
+        return _summed(_of_ops(ops))
+    rows = [_of_kernels(ops, executed), _of_memops(ops, memops)]
+    return _summed(pl.concat(rows, how="diagonal_relaxed"))
+
+
+def costs_of(profile: Answers) -> dict[str, int]:
+    """Return the times (ns) of which shares of ``missing_costs`` are: ``launched`` (with a launch record)
+    and ``all``. Those of parts of a job add up."""
+    ops = profile.of(op_index)
+    if not ops.on_device:
         times = ops.times
         alone = times.self_time if times.seen is None else times.self_time[times.seen]
-        whole = int(alone.sum())
-        return _summed(_of_ops(ops)), {"launched": whole, "all": whole}
-    found = pl.concat([_of_kernels(ops, executed), _of_memops(ops, memops)], how="diagonal_relaxed")
+        return dict.fromkeys(("launched", "all"), int(alone.sum()))
+    tables = (profile.of(kernel_executions), profile.of(copy_executions))
     # of the other columns nothing is needed: a filter of all copies 70 bytes a kernel
-    wholes = {
-        name: sum(int(table.select(counted.sum()).item()) for table in (executed, memops))
+    return {
+        name: sum(int(table.select(counted.sum()).item()) for table in tables)
         for name, counted in (
             ("launched", pl.col("duration").filter("launched")),
             ("all", pl.col("duration")),
         )
     }
-    return _summed(found), wholes
 
 
 def missing_costs(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
@@ -225,12 +231,18 @@ def answer(profile: Answers) -> pl.DataFrame:
     The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
     launch record are listed in addition.
     """
-    sums, wholes = missing_sums(
+    return missing_costs(_sums(profile), costs_of(profile)[shares_of(profile.attribution.trace)])
+
+
+def shares_of(trace: Trace) -> str:
+    """Return of which time of ``costs_of`` shares are: without any launch recorded of all device time."""
+    return "launched" if trace.has("calls") else "all"
+
+
+def _sums(profile: Answers) -> pl.DataFrame:
+    return missing_sums(
         profile.of(op_index), profile.of(kernel_executions), profile.of(copy_executions)
     )
-    # without any launch recorded shares are of all device time
-    launches = profile.attribution.trace.has("calls")
-    return missing_costs(sums, wholes["launched" if launches else "all"])
 
 
 QUESTION = Question(
@@ -253,6 +265,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="missing",
+        of=_sums,
+        added=added_missing,
+        finished=lambda sums, job: missing_costs(sums, job.costs_of),
     ),
     reports=(
         Report(

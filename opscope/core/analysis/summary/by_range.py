@@ -14,7 +14,7 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Report
+from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import gather, known_sum, pieces
 from opscope.core.tables.intervals import NONE
@@ -120,8 +120,12 @@ def _range_of(ops: Ops, launched: Launched) -> pl.Series:
 
 def answer(profile: Answers) -> pl.DataFrame:
     """The user's ranges by device time; work counts for the innermost range that it ran in."""
+    return range_totals(_sums(profile))
+
+
+def _sums(profile: Answers) -> pl.DataFrame:
     rows = profile.of(op_rows) if profile.cpu_only else None
-    return range_totals(range_sums(profile.of(op_index), profile.of(kernel_executions), rows))
+    return range_sums(profile.of(op_index), profile.of(kernel_executions), rows)
 
 
 QUESTION = Question(
@@ -141,6 +145,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="ranges",
+        of=_sums,
+        added=added_ranges,
+        finished=lambda sums, _: range_totals(sums),
     ),
     reports=(
         Report(

@@ -15,7 +15,7 @@ from opscope.core.analysis.summary.summary import CPU_REASONS, compiles, outside
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.attribution.reasons import NO_RANGES_ON_THREAD
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Report
+from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
 from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import at, gather, known_sum, spread
@@ -174,11 +174,13 @@ def answer(profile: Answers) -> pl.DataFrame:
 
     Without a GPU it is the threads' time inside steps but outside any op.
     """
+    return gaps(_sums(profile), profile.summary()["device_time"].item() or 0)
+
+
+def _sums(profile: Answers) -> pl.DataFrame:
     if profile.cpu_only:
-        sums = gap_sums_on_cpu(profile.of(op_index), profile.of(op_rows))
-    else:
-        sums = gap_sums(profile.of(op_index))
-    return gaps(sums, profile.summary()["device_time"].item() or 0)
+        return gap_sums_on_cpu(profile.of(op_index), profile.of(op_rows))
+    return gap_sums(profile.of(op_index))
 
 
 QUESTION = Question(
@@ -196,6 +198,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="gaps",
+        of=_sums,
+        added=added_gaps,
+        finished=lambda sums, job: gaps(sums, job.device_time),
     ),
     reports=(
         Report(

@@ -15,7 +15,7 @@ from opscope.core.analysis.ops.totals import summed_ops
 from opscope.core.attribution.attribute import REASONS, Launched
 from opscope.core.perf import kinds as perf_kinds
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question
+from opscope.core.question.record import Job, Question, Sums
 from opscope.core.question.words import columns
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import at, gather, known_sum, pieces, spread
@@ -227,8 +227,19 @@ def answer_of(profile: Answers, sums: pl.DataFrame) -> pl.DataFrame:
     return op_kinds(profile.of(op_index), sums, profile.ask("unattributed", categories=True))
 
 
+def _sums(profile: Answers) -> pl.DataFrame:
+    """Return ``kinds_of_kernels``; no table without a GPU."""
+    return pl.DataFrame() if profile.cpu_only else kinds_of_kernels(profile.of(op_index))
+
+
+def _of_job(sums: pl.DataFrame, job: Job) -> pl.DataFrame:
+    by_kernel = None if job.cpu_only else lambda: sums
+    return kinds_of(job.answer("op_totals"), job.answer("unattributed"), by_kernel)
+
+
 QUESTION = Question(
     answer=answer,
+    merged=Sums(table="kinds_of_kernels", of=_sums, added=added_kinds, finished=_of_job),
     frames=(
         Frame(
             "kinds()",

@@ -7,10 +7,10 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
 from opscope.core.analysis.ops.op_frame import op_rows
-from opscope.core.analysis.ops.totals import unattributed, unattributed_sums
+from opscope.core.analysis.ops.totals import added_unattributed, unattributed, unattributed_sums
 from opscope.core.analysis.summary.summary import compiling_time, unattributed_on_cpu
 from opscope.core.question.column import Frame
-from opscope.core.question.record import Question, Report
+from opscope.core.question.record import Job, Question, Report, Sums
 from opscope.core.question.words import columns
 
 
@@ -21,8 +21,20 @@ def answer(profile: Answers) -> pl.DataFrame:
         trace = profile.attribution.trace  # with steps that were inferred
         compiling = compiling_time(trace, lambda: profile.of(op_rows))
         return unattributed_on_cpu(summary, compiling)
-    sums = unattributed_sums(profile.of(kernel_executions), profile.of(copy_executions))
-    return unattributed(sums, int(summary["device_time"].item() or 0))
+    return unattributed(_sums(profile), int(summary["device_time"].item() or 0))
+
+
+def _sums(profile: Answers) -> pl.DataFrame:
+    """Return ``unattributed_sums``; no table without a GPU."""
+    if profile.cpu_only:
+        return pl.DataFrame()
+    return unattributed_sums(profile.of(kernel_executions), profile.of(copy_executions))
+
+
+def _of_job(sums: pl.DataFrame, job: Job) -> pl.DataFrame:
+    if job.cpu_only:
+        return unattributed_on_cpu(job.answer("summary"), job.compiling)
+    return unattributed(sums, job.device_time)
 
 
 QUESTION = Question(
@@ -40,6 +52,12 @@ QUESTION = Question(
                 """,
             ),
         ),
+    ),
+    merged=Sums(
+        table="unattributed",
+        of=_sums,
+        added=added_unattributed,
+        finished=_of_job,
     ),
     reports=(
         Report(
