@@ -70,7 +70,7 @@ def _signature(question: Question) -> inspect.Signature:
 
 
 def documented(said: str, question: Question) -> str:
-    """Return the docstring ``said`` of a method, with the columns of each of the question's frames below it."""
+    """Return a method's docstring ``said`` with the columns of each of the question's frames below it."""
     pieces = [cleandoc(said)]
     for frame in question.frames:
         wide = max(len(column.name) for column in frame.columns)
