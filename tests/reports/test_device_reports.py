@@ -91,7 +91,7 @@ def test_without_kernels_a_report_says_what_the_trace_lacks(trace_of, name):
     op = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward",
           "kind": "pushpop", "text": "mm()", "start": 0, "end": 10}  # fmt: skip
     said = text(Profile(trace_of(ranges=[op])), name)
-    assert said.splitlines() == [reports()[name].title, reports()[name].empty]
+    assert said.splitlines() == [reports()[name].heading, reports()[name].no_rows]
 
 
 def test_every_frame_can_be_written_as_json(two):
