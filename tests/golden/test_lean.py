@@ -10,8 +10,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from opscope.core.question import layout
+from opscope.core.question import registry as questions
 from opscope.core.tables.trace import range_ids
-from opscope.reports import console, registry
+from opscope.reports import console
 from tests import traces
 
 FILES = (
@@ -39,7 +40,7 @@ def shown(tables: list[layout.Table]) -> str:
 def test_what_is_left_out_changes_nothing_but_itself(shared: Path, name: str):
     whole, lean = traces.load(shared / name), traces.load(shared / name, lean=True)
     assert shown(console.first_screen(lean)) == shown(console.first_screen(whole))
-    every = [one.name for one in registry.reports().values() if one.lean]
+    every = [one.name for one in questions.reports().values() if one.lean]
     assert shown(console.tables(lean, every, 20)) == shown(console.tables(whole, every, 20))
     for frame in FRAMES:
         one, other = getattr(lean, frame)(), getattr(whole, frame)()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from opscope.core.question import registry as questions
 from opscope.reports import files, registry
 from opscope.viewer.question import Asked
 from opscope.viewer.questions import about, overview
@@ -35,7 +36,7 @@ REPORTS = (
 def both(request, shared):
     """What the page is told, and what the command prints, each from a profile of its own."""
     printed = traces.load(shared / request.param)
-    chosen = {name: registry.reports()[name] for name in REPORTS}
+    chosen = {name: questions.reports()[name] for name in REPORTS}
     reports = json.loads(files.as_json(registry.frames(printed, chosen)))
     viewed = Viewed(traces.load(shared / request.param), ("a",))
     told = [overview.answer(Asked(viewed, given)) for given in ({}, {"part": "advice"})]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opscope.core.question import registry as questions
 from opscope.reports import files, registry
 from opscope.viewer import rows, tables
 from opscope.viewer.order import order
@@ -40,10 +41,10 @@ def as_number(value, like):
 def test_every_report_is_the_same_to_the_digit_as_in_json(of, asking, trace):
     profile = of(trace)
     app = asking(Viewed(profile, (trace,)))
-    printed = json.loads(files.as_json(registry.frames(profile, registry.reports())))
+    printed = json.loads(files.as_json(registry.frames(profile, questions.reports())))
     # every analysis may add to the notes
     printed["notes"] = json.loads(files.rows_as_json(profile.notes()))
-    for name, report in registry.reports().items():
+    for name, report in questions.reports().items():
         got = whole(app, name)
         want = printed[name]
         if report.single:
@@ -115,7 +116,7 @@ def test_every_column_of_every_table_sorts_by_what_it_holds(of, asking):
     """Numbers by their size also where they are sent as text, texts by their code points, unknown last."""
     app = asking(Viewed(of(EACH_TRACES[1]), ("a",)))
     sorted_columns = 0
-    for name in [*registry.reports(), "each_op", "each_kernel", "each_copy"]:
+    for name in [*questions.reports(), "each_op", "each_kernel", "each_copy"]:
         plain = whole(app, name)
         kinds = {column["name"]: column["kind"] for column in plain["columns"]}
         if not 1 < plain["total"] <= 3_000:
