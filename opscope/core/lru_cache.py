@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 _Value = TypeVar("_Value")
@@ -55,6 +55,14 @@ class LRUCache(Generic[_Value]):
             for old in given_up:
                 dropped(old)
         return value
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """Iterate over the keys that are held now, the least recently used first."""
+        with self._lock:
+            return iter([*self._values])
 
     def forget(self, value: _Value) -> None:
         """Keep ``value`` no longer, whatever its key."""
