@@ -28,6 +28,8 @@ DETECTORS = """
 import sys, time
 import opscope
 from opscope.core.advice.ask import detectors
+from opscope.core.advice.said import simulate
+from opscope.core.analysis.critical.graph import replay_graph
 
 def took(deed):
     wall, cpu = time.perf_counter(), time.process_time()
@@ -44,9 +46,9 @@ for name, one in detectors().items():
     edits += [each.edit for each in findings if each.edit is not None]
     said = f"{len(findings)} findings" if findings else getattr(found, "reason", "nothing found")
     print(f"{name:32}{wall:>8.2f}{cpu:>8.2f}{again:>8.2f}  {said[:70]}")
-_, wall, cpu = took(lambda: profile._timeline)
+_, wall, cpu = took(lambda: profile.of(replay_graph))
 print(f"{'graph':32}{wall:>8.2f}{cpu:>8.2f}")
-_, wall, cpu = took(lambda: profile._simulate(edits))
+_, wall, cpu = took(lambda: simulate(profile, edits))
 print(f"{'one replay':32}{wall:>8.2f}{cpu:>8.2f}  {len(edits)} edits")
 """
 

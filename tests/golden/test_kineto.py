@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_table
 from tests import traces
 
 #: file → communication share (of the window of the steps) and overlap, in percent, computed apart
@@ -136,7 +136,7 @@ def test_a_graph_replayed_kernel_has_the_op_that_was_captured(shared: Path):
     one, row = traces.load(replay).summary(), both.summary()
     same = ["wall_time", "device_time", "device_busy", "kernels", "copies", "processes", "devices"]
     assert row.select(same).equals(one.select(same))
-    (line,) = [one for one in summary(both).rows if one["what"] == "shapes from"]
+    (line,) = [one for one in summary_table(both).rows if one["what"] == "shapes from"]
     assert "vllm_decode_cudagraph_capture.json.gz" in line["remark"]
     assert "its own 7 kernels and 3 copies and sets are not counted" in line["remark"]
     assert replayed["inputs"].null_count() == 0

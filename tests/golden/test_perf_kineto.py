@@ -13,6 +13,7 @@ import pytest
 from opscope import profile
 from opscope.core import perf
 from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.roofline.efficiency import group_efficiency, op_efficiency
 from opscope.core.perf.devices.identify import find
 from opscope.core.rangetext import parse
@@ -262,7 +263,9 @@ def test_groups_of_ops(shared):
     """Sums of a group are those of its ops, whatever it is grouped by; what is lost ranks first."""
     loaded = load(shared, QWEN)
     device, _ = find("NVIDIA H100 80GB HBM3")
-    found = op_efficiency(loaded._ops, loaded.of(op_rows), loaded.kernels(categories=True), device)
+    found = op_efficiency(
+        loaded.of(op_index), loaded.of(op_rows), loaded.kernels(categories=True), device
+    )
     by_name, by_direction = (
         group_efficiency(found, "op"),
         group_efficiency(found, "direction", "step"),

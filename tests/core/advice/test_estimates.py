@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from opscope.core.advice.said import said_by
 from tests import traces
 from tests.script import ROOT
 
@@ -13,7 +14,7 @@ BAD, MENDED = (f"kineto/resnet50_nw{n}_step_span1.pt.trace.json.gz" for n in (0,
 def test_a_loader_with_workers_is_about_as_fast_as_the_replay_says(shared):
     """Without workers each of six steps waits 70 ms; with four workers four of six steps do not."""
     bad, mended = traces.load(shared / BAD), traces.load(shared / MENDED)
-    (found,) = bad._said(["data_loader"])
+    (found,) = said_by(bad, ["data_loader"])
     steps = found.times.filter(found.times["step"].is_not_null())
     before, expected = steps["wall_time"].median(), steps["new_wall_time"].median()
     took = mended.steps()["time"].median()

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from opscope.core.advice.rest import MOST, with_rest
+from opscope.core.advice.said import said_by, simulate
 from opscope.core.advice.saying import ms
 from opscope.profile import Profile
 from tests import traces
@@ -44,7 +45,7 @@ def edited(profile: Profile, detector: str) -> int:
 
     What these rows hold, another test compares with the frames.
     """
-    (said,) = profile._said([detector])
+    (said,) = said_by(profile, [detector])
     if said.finding.edit is None:
         return int(said.finding.rows["time"].sum())
     rows, _ = said.finding.edit.kernels
@@ -152,10 +153,10 @@ def test_savings_lie_within_their_bounds_and_their_replays_can_be_made_again(pro
             assert least <= saving, row["detector"]
             assert upper is None or saving <= upper, row["detector"]
             assert row["saving_share"] == pytest.approx(saving / wall)
-    for one in profile._said(None):
+    for one in said_by(profile, None):
         if one.times is None:
             continue
-        again = profile._simulate([one.finding.edit])["saving"][0]
+        again = simulate(profile, [one.finding.edit])["saving"][0]
         bound = one.finding.saving_most
         upper = again if bound is None else min(again, bound)
         assert one.finding.saving == max(upper, one.finding.saving_least), one.detector

@@ -15,6 +15,7 @@ from opscope.core.analysis.critical.graph import (
     NO_SYNCS,
     NOT_MATCHED,
     Graph,
+    full_graph,
 )
 from opscope.core.analysis.critical.path import path_nodes
 from opscope.core.analysis.critical.replay import replay, wall
@@ -56,7 +57,7 @@ def copy(start: int, end: int, correlation: int, kind: str = "DtoH", stream: int
 
 
 def made(trace: Trace) -> Graph:
-    graph = Profile(trace)._graph
+    graph = Profile(trace).of(full_graph)
     assert graph is not None
     return graph
 
@@ -491,7 +492,7 @@ def test_the_pieces_cover_the_window_and_each_moment_once(trace):
 
 @given(traces(), st.data())
 def test_the_replay_is_the_longest_path(trace, data):
-    graph = Profile(trace)._graph
+    graph = Profile(trace).of(full_graph)
     if graph is None or not len(graph):
         return
     same = replay(graph, graph.duration, graph.weight, graph.delay)
@@ -526,7 +527,7 @@ def test_the_replay_is_the_longest_path(trace, data):
 def test_nodes_one_at_a_time_and_in_passes_give_the_same(small, trace):
     from opscope.core.analysis.critical import passes as module
 
-    graph = Profile(trace)._graph
+    graph = Profile(trace).of(full_graph)
     if graph is None or not len(graph):
         return
     usual, module._SMALL = module._SMALL, small

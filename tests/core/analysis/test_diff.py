@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opscope.frames import FRAMES
 
 import opscope
 from opscope.core.analysis.diff.exclusive import Events, split
@@ -20,6 +19,7 @@ from opscope.core.analysis.diff.noise import TRIMMED, noise, quantile, typical
 from opscope.core.analysis.diff.reduced import NO_TIMES, PART_NAMES
 from opscope.core.analysis.diff.tables import means
 from opscope.core.analysis.steps.step_times import OTHER, PARTS
+from opscope.core.question import registry
 from opscope.profile import Profile
 from opscope.profile.difference import BY, difference_of
 from tests import traces
@@ -472,10 +472,11 @@ def test_every_format_compares_with_every_other(shared):
 
 
 def test_the_frames_have_the_documented_columns(loaders, shared):
+    documented = {frame.call: frame for frame in registry.frames()}
     for by in BY:
         call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
         made = loaders[0].diff(loaders[1], by)
-        assert made.columns == [one.name for one in FRAMES[call].columns], by
+        assert made.columns == [one.name for one in documented[call].columns], by
         assert {str(kind) for kind in made.dtypes} <= {
             "String",
             "Int32",

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import opscope
+from opscope.core.advice.said import simulate
 from opscope.core.analysis.critical.edits import Edit, _least, edited
+from opscope.core.analysis.critical.graph import full_graph
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from tests.core.analysis.test_critical_path import call, copy, kernel, launch, op, step, traces
@@ -32,7 +35,7 @@ def times(*factors: float) -> np.ndarray:
 
 
 def whole(profile: Profile, *edits: Edit) -> dict:
-    return profile._simulate(edits).row(0, named=True)
+    return simulate(profile, edits).row(0, named=True)
 
 
 def everything(trace: Trace, factor: float) -> Edit:
@@ -116,7 +119,7 @@ def test_of_changes_to_the_same_work_the_smallest_factor_counts(waiting):
 
 
 def test_the_steps_have_their_own_savings(waiting):
-    found = waiting._simulate([Edit(kernels=(rows(0), times(0)))])
+    found = simulate(waiting, [Edit(kernels=(rows(0), times(0)))])
     assert found.select("step", "wall_time", "saving").rows() == [(None, 200, 72), (0, 200, 72)]
 
 
@@ -145,11 +148,11 @@ def test_copies_are_scaled_by_their_own_rows(trace_of):
 )  # fmt: skip
 def test_an_edit_that_does_not_fit_the_trace_is_refused(waiting, edit):
     with pytest.raises(ValueError, match=r"factor|row|span"):
-        waiting._simulate([edit])
+        simulate(waiting, [edit])
 
 
 def test_a_trace_without_times_has_no_replay(trace_of):
-    assert Profile(trace_of())._simulate([Edit()]) is None
+    assert simulate(Profile(trace_of()), [Edit()]) is None
 
 
 # ------------------------------------------------------------------------------------------- the laws
@@ -184,7 +187,7 @@ def edits(draw: st.DrawFn, trace: Trace) -> Edit:
 
 def laws(profile: Profile, some: list[Edit]) -> None:
     """Nothing is saved by no edit, never more than is removed, and by all at least what each saves."""
-    nothing = profile._simulate([])
+    nothing = simulate(profile, [])
     if nothing is None:
         return
     assert nothing["saving"].to_list() == [0] * len(nothing)
@@ -260,4 +263,4 @@ def test_the_least_of_overlapping_stretches_is_that_of_each_place(data):
 
 
 def test_edits_are_replayed_without_a_profile_too(waiting):
-    assert edited(waiting._ops, waiting._graph, []).height == 2
+    assert edited(waiting.of(op_index), waiting.of(full_graph), []).height == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from opscope.core.analysis.memory.memory_passes import PASSES, passes
+from opscope.core.analysis.ops.ops import op_index
 from opscope.profile import Profile
 
 #: Two steps of a training: forward, backward and optimizer of each, and the next forward pass.
@@ -222,7 +223,7 @@ def passes_of(trace) -> dict:
                 one.kind.tolist(), one.start.tolist(), one.end.tolist(), strict=True
             )
         ]
-        for number, one in passes(Profile(trace)._ops)
+        for number, one in passes(Profile(trace).of(op_index))
     }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opscope.reports.catalogue.summary import summary
 
+from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.core.perf import entries
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES, WITHOUT_PRODUCTS
 from opscope.profile import Profile
@@ -56,7 +56,7 @@ def test_what_nothing_tells_is_null_and_its_time_is_told(ran):
     assert (row["tensor_core_time"], row["tensor_core_undetermined_time"]) == (50, 45)
     by_name = dict(profile.kernel_totals().select("name", "tensor_core").cast({"name": str}).rows())
     assert by_name[SECRET] is None
-    lines = {line["what"]: line for line in summary(profile).rows}
+    lines = {line["what"]: line for line in summary_table(profile).rows}
     assert lines["Tensor Cores"]["value"] == "50.0 %"
     assert lines["Tensor Cores"]["remark"].endswith("; for 45.0 % (45 ns) it is not known")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opscope.reports.catalogue.summary import summary
 
+from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.profile import Profile
 
 COMPILING, REST = "inside steps, compiling a program", "inside steps, outside any op"
@@ -98,5 +98,5 @@ def test_the_share_of_known_flops_is_given_among_kernels_too(trace_of):
     )
     row = Profile(trace).summary().row(0, named=True)
     assert (row["flops_share"], row["kernel_flops_share"]) == (0.9, 0.0)
-    (line,) = [one for one in summary(Profile(trace)).rows if one["what"] == "FLOPs known"]
+    (line,) = [one for one in summary_table(Profile(trace)).rows if one["what"] == "FLOPs known"]
     assert line["remark"] == "of launched device time; 0.0 % of launched kernel time"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from opscope.reports.catalogue.summary import summary
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.core.schema import OpCall
 from opscope.profile import Profile
 
@@ -221,7 +221,7 @@ def test_what_no_op_has_is_split_by_user_range_and_phase(on_gpu):
         (outside, "train", None, 1, 0, 3),
     ]
     assert frame["time"].sum() == on_gpu.summary()["device_unattributed_time"].item()
-    lines = [one["what"].strip() for one in summary(on_gpu).rows]
+    lines = [one["what"].strip() for one in summary_table(on_gpu).rows]
     assert "in 'train', backward" in lines
 
 

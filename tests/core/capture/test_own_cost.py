@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opscope.reports.catalogue.summary import summary
 
 from opscope.backends.recorder import RecorderCapture
+from opscope.core.analysis.summary.summary_table import summary_table
 from opscope.core.capture import own_cost, recorder_sink, session
 from opscope.core.capture.own_cost import Cost, Spent
 from opscope.core.capture.recorder_sink import Recorder
@@ -138,7 +138,7 @@ def made(costs):
 
 
 def told(profile):
-    rows = summary(profile).rows
+    rows = summary_table(profile).rows
     return next((row["remark"] for row in rows if row["what"] == "opscope itself"), None)
 
 
@@ -159,7 +159,7 @@ def test_the_share_is_of_the_time_that_all_processes_recorded():
     profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
     assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
     assert told(profile) == "in total, by its own clock; 20.0 % of the steps' time"
-    assert summary(profile).footnotes == [
+    assert summary_table(profile).footnotes == [
         "opscope itself: without the time that the framework takes to call it"
     ]
 
@@ -169,4 +169,4 @@ def test_a_trace_that_does_not_tell_has_no_figure():
     assert row["own_time"] is None
     assert row["own_share"] is None
     assert told(Profile(Trace.of({}))) is None
-    assert summary(Profile(Trace.of({}))).footnotes == []
+    assert summary_table(Profile(Trace.of({}))).footnotes == []

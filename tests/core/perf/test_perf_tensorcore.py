@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opscope.core.analysis.ops.devices import trace_target
 
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.perf import entries, tensorcore
@@ -20,6 +19,7 @@ from opscope.core.perf.devices.kernel_names import (
     verdict,
     which_use_tensor_cores,
 )
+from opscope.core.perf.devices.of_trace import trace_target
 from opscope.core.perf.registry import lookup
 from opscope.core.perf.tensorcore import NO_UNITS, Target
 from opscope.core.schema import OpCall, TensorSpec
