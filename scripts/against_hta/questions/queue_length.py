@@ -32,7 +32,7 @@ def _others(profile):
     """Return by stream the mean length, and the launches by calls that HTA does not count."""
     import numpy as np
 
-    from opscope.core.analysis.device.launches import launches_of
+    from opscope.core.analysis.device.launch_delays import launches_of
     from opscope.core.analysis.device.queues import queue_of
 
     work, found = profile.of(work_on_devices), {}
