@@ -28,6 +28,8 @@ DETECTORS = """
 import sys, time
 import opscope
 from opscope.core.advice.ask import detectors
+from opscope.core.advice.said import simulate
+from opscope.core.analysis.critical.graph import replay_graph
 
 def took(deed):
     wall, cpu = time.perf_counter(), time.process_time()
