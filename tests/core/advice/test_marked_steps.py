@@ -6,6 +6,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from opscope.core.advice.marked_steps import marked_steps
+from opscope.core.analysis.steps.steps import table_of_steps
 from tests.core.advice.made_runs import on_gpu, ran
 
 
@@ -24,7 +25,7 @@ def test_they_are_the_rows_of_the_step_table_that_have_a_number():
 def test_without_steps_there_are_none_and_the_step_table_is_not_made():
     profile = run(steps=False)
     found = marked_steps(profile)
-    assert "_step_table" not in vars(profile)
+    assert not profile._has(table_of_steps)
     whole = profile.steps()
     assert whole["step"].to_list() == [None]
     assert_frame_equal(found, whole.filter(pl.col("step").is_not_null()))
