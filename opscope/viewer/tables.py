@@ -38,6 +38,8 @@ class Kind:
     frame: Callable[[Asked], pl.DataFrame]
     #: The columns whose values add up over the rows.
     sums: str = ADDITIVE
+    #: The parameters of its report, as text: the same report with others is another table.
+    asked: tuple[tuple[str, str], ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -136,6 +138,7 @@ def _of_report(report: Report) -> Kind:
         _known(report.keys, report.holds),
         _of_profile(report.frame),
         ADDITIVE if report.sums is None else report.sums,
+        tuple(sorted((name, str(value)) for name, value in report.asked.items())),
     )
 
 

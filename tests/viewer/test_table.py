@@ -346,6 +346,23 @@ def test_a_bad_parameter_is_refused_in_words(app, given):
     assert 5 < len(answer.text) < 4_000
 
 
+def test_a_report_with_parameters_is_a_table_of_its_own(app, small):
+    as_it_is, of_all, of_none = (
+        app.ask("table", name=f"short_kernels{given}").json()
+        for given in ("", ":below=1s", ":below=1ns")
+    )
+    assert as_it_is["total"] == len(small.short_kernels())
+    assert of_all["total"] == len(small.short_kernels(below=10**9)) > 0
+    assert of_none["total"] == 0
+    assert len({page["title"] for page in (as_it_is, of_all, of_none)}) == 3
+
+
+def test_a_wrong_parameter_of_a_report_is_refused_by_its_name(app):
+    answer = app.ask("table", name="short_kernels:belwo=5us")
+    assert answer.status_code == 400
+    assert "belwo" in answer.text
+
+
 def test_without_a_second_run_there_is_no_difference(app):
     answer = app.ask("table", name="diff_part")
     assert answer.status_code == 404

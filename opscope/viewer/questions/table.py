@@ -1,9 +1,10 @@
 """``table``: some rows of a table, after search, conditions and sorting, with what all of them add up to.
 
-Parameters: ``name`` (a report; ``each_op``, ``each_kernel``, ``each_copy``: a row for each that ran;
-``diff_part`` … of Compare), ``from``, ``rows`` (at most 1,000), ``sort`` (a column; ``-column``: the largest
-first), ``q`` (text that some text column holds, in any case), ``where`` (a JSON object: column → value or
-null), ``steps``, ``device``, ``rank``. The answer is ``TablePage`` of ``web/src/parts``.
+Parameters: ``name`` (a report, also with parameters: ``short_kernels:below=5us``; ``each_op``,
+``each_kernel``, ``each_copy``: a row for each that ran; ``diff_part`` … of Compare), ``from``, ``rows`` (at
+most 1,000), ``sort`` (a column; ``-column``: the largest first), ``q`` (text that some text column holds, in
+any case), ``where`` (a JSON object: column → value or null), ``steps``, ``device``, ``rank``. The answer is
+``TablePage`` of ``web/src/parts``.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _made(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
 def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
     """Return what the table is kept by; an analysis may add to the notes, which are another table then."""
     notes = len(asked.profile.notes()) if kind.name == "notes" else None
-    return (kind.name, asked.selection, notes)
+    return (kind.name, kind.asked, asked.selection, notes)
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
