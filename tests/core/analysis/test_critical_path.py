@@ -403,7 +403,7 @@ def test_the_innermost_named_op_decides(trace_of):
 
 
 def test_an_unknown_division_is_refused(trace_of):
-    with pytest.raises(ValueError, match="by: no value named .colour.; choose from: kind, op"):
+    with pytest.raises(ValueError, match=r"by: no value named .colour.; choose from: kind, op"):
         Profile(trace_of()).critical_totals("colour")
 
 
