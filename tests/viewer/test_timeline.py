@@ -405,7 +405,7 @@ def test_a_saved_profile_has_the_same_lanes_though_only_their_columns_are_read(
     ):
         columns = [one for one in ("start", "op", "layer", "name") if one in whole_frame.columns]
         for row in range(0, len(whole_frame), max(1, len(whole_frame) // 5)):
-            found = saved.columns_of(table, columns, row)
+            found = saved._columns_of(table, columns, row)
             assert table not in saved._frames
             expected = whole_frame.select(columns)[row]
             assert found.select(columns).cast(pl.String).equals(expected.cast(pl.String))

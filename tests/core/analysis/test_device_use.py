@@ -160,7 +160,7 @@ def test_a_kernel_without_length_has_no_figures_and_no_curve(trace_of):
 
 @pytest.mark.parametrize("buckets", [0, -1, 100_001])
 def test_a_number_of_buckets_that_cannot_be_is_refused(trace_of, buckets):
-    with pytest.raises(ValueError, match="buckets must be from 1"):
+    with pytest.raises(ValueError, match="buckets: must be from 1"):
         Profile(trace_of(kernels=[kernel(0, 5)])).device_curve(buckets)
 
 

@@ -6,6 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.device.queues import NO_LAUNCHES, SOME_LAUNCHES, queues
 from tests.device_traces import OP, Ran, profiled, works
 
@@ -63,7 +64,7 @@ def test_a_launch_call_stalls_while_the_queue_is_full():
     # 4 launches fit; the fifth call begins at 40 and lasts until 100, when the first kernel starts
     work = [Ran(100 + 10 * n, 110 + 10 * n, 10 * n, 10 * n + 1) for n in range(4)]
     work.append(Ran(140, 150, 40, 101))
-    frame = queues(profiled(work)._device_work, full=4)
+    frame = queues(profiled(work).of(work_on_devices), full=4)
     row = frame.row(0, named=True)
     assert (row["longest_queue"], row["stalled_launches"], row["stalled_time"]) == (5, 1, 60)
     # four or more are in the queue from the fourth launch (30) to the second start (110)
@@ -99,7 +100,7 @@ def test_the_queue_is_what_was_launched_and_has_not_started(work):
 
 @given(works(kinds=True), st.integers(1, 3))
 def test_stalled_time_is_the_calls_time_with_more_than_the_queue_holds(work, full):
-    frame = queues(profiled(work)._device_work, full=full)
+    frame = queues(profiled(work).of(work_on_devices), full=full)
     for row in frame.filter(pl.col("launches").is_not_null()).to_dicts():
         mine = [one for one in work if (one.device, one.stream) == (row["device"], row["stream"])]
         waiting = [one for one in mine if one.called is not None and one.called < one.start]
