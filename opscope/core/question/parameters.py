@@ -65,11 +65,12 @@ def values_of(
                 raise WrongParameter(f"{name} takes no parameters, so no {word!r}")
             raise WrongParameter(f"{name}: {unknown('parameter', word, parameters)}")
         parameter = parameters[word]
+        about = f"{name}: {word}"
         if parameter.several:
             texts = filter(None, text.split("+"))
-            values[word] = tuple(value_of(word, parameter, part) for part in texts)
+            values[word] = tuple(value_of(about, parameter, part) for part in texts)
         else:
-            values[word] = value_of(word, parameter, text)
+            values[word] = value_of(about, parameter, text)
     return values
 
 
