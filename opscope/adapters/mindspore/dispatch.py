@@ -3,14 +3,21 @@
 A mode belongs to a thread. It is put on those that begin while something listens, and on any on which a
 hook runs. MindSpore destroys the stack of modes after Python has ended, which ends the process with a fatal
 error if a mode is left in it: so it is taken off when the program exits, too.
+
+MindSpore lets Python's lock go while it puts a mode on or takes it off, and a thread that wants the lock back
+when Python ends aborts the process, as MindSpore's function lets no exception through. So the exit waits for
+threads that do either, and none begins to afterwards.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
 import threading
-from time import perf_counter_ns
-from typing import Any
+from collections.abc import Callable
+from time import monotonic, perf_counter_ns, sleep
+from typing import Any, Final
 
 from mindspore import _c_expression, utils
 from mindspore.ops.primitive import Primitive
@@ -65,12 +72,55 @@ def make(ops: Ops) -> Any:
     return OpMode()
 
 
+class _Changes:
+    """The changes of threads' stacks that are under way, and the exit that waits for them."""
+
+    PATIENCE_S: Final = 2.0
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()  # adding and discarding need no lock
+        self._exits = False
+
+    def make(self, change: Callable[[], Any]) -> bool:
+        """Make a change of this thread's stack; return False, without it, where the program exits."""
+        thread = threading.get_ident()
+        self._threads.add(thread)
+        try:
+            if not self._exits:
+                change()
+                return True
+            return False
+        finally:
+            self._threads.discard(thread)
+
+    def forget(self) -> None:
+        """Forget the changes of a parent's threads, which a forked child does not have."""
+        self._threads.clear()
+
+    def end(self) -> None:
+        """Allow no more changes, and wait for those that are under way."""
+        self._exits = True
+        deadline = monotonic() + self.PATIENCE_S
+        while self._threads and monotonic() < deadline:
+            sleep(0.001)
+
+
+@functools.cache
+def _changes() -> _Changes:
+    changes = _Changes()
+    atexit.register(changes.end)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=changes.forget)
+    return changes
+
+
 class Modes:
     """Puts the mode on threads, and takes it off."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
         self._mode = make(ops) if Mode is not None else None
+        self._changes = _changes()
         self._original: Any = None
         self._patched: Any = None
 
@@ -117,15 +167,13 @@ class Modes:
             return
         state = self._ops.threads.current()
         if not state.entered and stack().depth() == 0:
-            self._mode.__enter__()
-            state.entered = True
+            state.entered = self._changes.make(self._mode.__enter__)
 
     def leave(self) -> None:
         """Take the mode off this thread, unless the program has put one above it."""
         state = self._ops.threads.current()
         if state.entered and stack().depth() == 1:
-            stack().pop()
-            state.entered = False
+            state.entered = not self._changes.make(stack().pop)
 
 
 def stack() -> Any:
