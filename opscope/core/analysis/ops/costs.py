@@ -1,10 +1,15 @@
 """The cost of each op of a trace: FLOPs and bytes once per distinct call, and which op of a nest counts.
 
-In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts:
+In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts, and its cost
+covers the ops inside it:
 
 1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of the others those whose cost is known and not zero, and that are innermost or launched kernels
-   themselves, unless a matrix op that counts encloses them: its cost covers the ops inside it.
+2. of PyTorch's other operators the outermost whose cost is known and not zero and that is a kernel of its
+   own (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` is one op, whatever its kernel calls;
+3. of all others (composite operators, autograd nodes, calls of an API) those with such a cost that are
+   innermost or launched kernels themselves.
+
+Runs with fake tensors compute nothing and cost nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
+from opscope.core.analysis.ops.levels import fake_runs, idle_calls, kernels_of_their_own
 from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.perf.devices.of_trace import trace_target
@@ -35,13 +41,15 @@ class Costs:
     ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was
     completed from its forward or backward op. ``place``: for each range row its row in the catalogue.
     ``canonical``: for each range row, whether this op counts. ``free``: for each range row, whether this
-    op is known to cost nothing (a view, an allocation).
+    op is known to cost nothing (a view, an allocation, a run with fake tensors). ``around``: for each range
+    row, whether the op's known cost counts in the ops inside it.
     """
 
     catalogue: pl.DataFrame
     place: NDArray[np.int32]
     canonical: NDArray[np.bool_]
     free: NDArray[np.bool_]
+    around: NDArray[np.bool_]
     _attribution: Attribution
 
     def cost_owners(self, rows: Ints) -> Ints:
@@ -68,6 +76,12 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     if np.array_equal(place, meaning.reading):
         place = meaning.reading  # no call was completed: share the array to save memory
+    launches = zeros(attribution.mapped, len(attribution.is_op), bool)
+    for launched in (attribution.kernels, attribution.memops):
+        for part in pieces(len(launched.op)):
+            launches[launched.op[part][launched.op[part] >= 0]] = True
+    idle = fake_runs(attribution), idle_calls(attribution, launches)
+    catalogue, place = _without_work(catalogue, place, [rows for rows in idle if len(rows)])
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -82,22 +96,39 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     )
     is_op, mapped = attribution.is_op, attribution.mapped
     many = len(is_op)
-    canonical, others, launches, free = (zeros(mapped, many, bool) for _ in range(4))
+    canonical, others, free, around = (zeros(mapped, many, bool) for _ in range(4))
     for part in pieces(many):
         canonical[part] = is_op[part] & matrix[place[part]]
         free[part] = is_op[part] & (known & ~something_known)[place[part]]
-    _clear(canonical, attribution.above(canonical))
+    enclosing = attribution.above(canonical)
+    _clear(canonical, enclosing)
     for part in pieces(many):
         rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
         others[rows] = attribution.climb(rows, canonical) == NONE
-    _clear(others, attribution.above(canonical))
-    for launched in (attribution.kernels, attribution.memops):
-        for part in pieces(len(launched.op)):
-            launches[launched.op[part][launched.op[part] >= 0]] = True
-    around = attribution.above(others)
+    _clear(others, enclosing)
+    outer = kernels_of_their_own(attribution, others)
     for part in pieces(many):
-        canonical[part] |= others[part] & (launches[part] | ~around[part])
-    return Costs(catalogue, attribution.kept(place), canonical, free, attribution)
+        rows = part.start + np.flatnonzero(others[part] & ~outer[part])
+        others[rows] = attribution.climb(rows, outer) == NONE
+    enclosing = attribution.above(others)
+    for part in pieces(many):
+        canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
+    enclosing = attribution.above(canonical)
+    for part in pieces(many):
+        around[part] = is_op[part] & known[place[part]] & enclosing[part] & ~canonical[part]
+    return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)
+
+
+def _without_work(
+    catalogue: pl.DataFrame, place: NDArray[np.int32], idle: list[Ints]
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return the catalogue with a call that costs nothing, and the places with that of the ``idle`` rows."""
+    if not idle:
+        return catalogue, place
+    place = place.copy()
+    for rows in idle:
+        place[rows] = len(catalogue)
+    return pl.concat([catalogue, perf.no_work()]), place
 
 
 def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:
