@@ -25,7 +25,10 @@ _SUBCLASS: Final = "PythonSubclass"
 #: Composite ops that return their input where nothing is to be done; what they do otherwise is an op inside.
 _MAY_DO_NOTHING: Final = frozenset(
     f"aten::{name}"
-    for name in ("to", "type_as", "contiguous", "dropout", "feature_dropout", "alpha_dropout")
+    for name in (
+        *("to", "type_as", "contiguous", "conj_physical"),
+        *("dropout", "feature_dropout", "alpha_dropout"),
+    )
 )
 Flags = NDArray[np.bool_]
 

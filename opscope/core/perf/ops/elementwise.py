@@ -153,6 +153,8 @@ def elementwise_cost(
         shape = sizes(operands[0])
     reads: list[Part] = []
     for operand in operands:
+        if recorded is None and _is_number(operand, operands):
+            continue
         if operand not in reads or len(tensors(call)) == _distinct_count(call):
             reads.append(operand)
     written = [result(call, shape, dtype or kind)]
@@ -160,6 +162,13 @@ def elementwise_cost(
     if kept is not None and len(kept) > 1:
         written = kept
     return cost(reads, written, vector=per_element * product(shape), dtype=kind)
+
+
+def _is_number(operand: TensorSpec, operands: list[TensorSpec]) -> bool:
+    """Whether a trace's operand is a number of the program (``x + 1.0``), which PyTorch writes as a tensor
+    without dimensions: f64, i64, bool or c128, beside a tensor with dimensions. Nothing is read for it."""
+    wrapped = not operand.shape and operand.dtype in ("f64", "i64", "bool", "c128")
+    return wrapped and any(one.shape for one in operands)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -255,6 +264,7 @@ def clamp(call: OpCall) -> Cost:
     bounds = 1 if variant(call, "one_bound") else 2
     # if no result is recorded, a second tensor of the same size may be ``out``
     told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    told = told or len(tensors(call)) > 2
     if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
     if bounds == 2 and len(tensors(call)) > 1 and told:  # the bounds are tensors
