@@ -4,10 +4,10 @@ In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only on
 covers the ops inside it:
 
 1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of PyTorch's other operators the outermost whose cost is known and not zero and that is a kernel of its
-   own (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` is one op, whatever its kernel calls;
-3. of all others (composite operators, autograd nodes, calls of an API) those with such a cost that are
-   innermost or launched kernels themselves.
+2. of the others those whose cost is known and not zero and that launched kernels themselves;
+3. of PyTorch's operators that run on the CPU the outermost with such a cost that is a kernel of its own
+   (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` is one op, whatever its kernel calls;
+4. of the rest (composite operators, autograd nodes, calls of an API) the innermost with such a cost.
 
 Runs with fake tensors compute nothing and cost nothing.
 """
@@ -106,9 +106,9 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
         others[rows] = attribution.climb(rows, canonical) == NONE
     _clear(others, enclosing)
-    outer = kernels_of_their_own(attribution, others)
+    outer = kernels_of_their_own(attribution, others, launches)
     for part in pieces(many):
-        rows = part.start + np.flatnonzero(others[part] & ~outer[part])
+        rows = part.start + np.flatnonzero(others[part] & ~outer[part] & ~launches[part])
         others[rows] = attribution.climb(rows, outer) == NONE
     enclosing = attribution.above(others)
     for part in pieces(many):

@@ -33,18 +33,20 @@ _MAY_DO_NOTHING: Final = frozenset(
 Flags = NDArray[np.bool_]
 
 
-def kernels_of_their_own(attribution: Attribution, priced: Flags) -> Flags:
+def kernels_of_their_own(attribution: Attribution, priced: Flags, launches: Flags) -> Flags:
     """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
-    tensor, to a dispatch mode, or to an op of the same name, as ``aten::where`` of a number is. Of nested ones
-    it is the outermost.
+    tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op inside
+    that launched the work (``launches``). Of nested ones it is the outermost.
     """
     names = _names(attribution)
     own = priced & _rows(attribution, lambda name: "::" in name and not _passes_on(name))
     if not own.any():
         return own
     own &= ~attribution.above(_marked(attribution, _MODE, _SUBCLASS))
+    if launches.any():
+        own &= launches | ~attribution.above(launches & attribution.is_op)
     word = np.unique(np.array([name.partition(".")[0] for name in names]), return_inverse=True)[1]
     rows = np.flatnonzero(own)
     nearest = attribution.climb(at(attribution.parent, rows).astype(np.int64), own)
