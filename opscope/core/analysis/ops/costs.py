@@ -22,7 +22,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
-from opscope.core.analysis.ops.levels import fake_runs, idle_calls, kernels_of_their_own
+from opscope.core.analysis.ops.levels import (
+    fake_runs,
+    idle_calls,
+    kernels_of_their_own,
+    passes_lists_on,
+)
 from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.perf.devices.of_trace import trace_target
@@ -58,6 +63,17 @@ class Costs:
         free = (found < 0) & (rows >= 0)
         free[free] = self.free[rows[free]]
         return np.where(free, rows, found)
+
+    def sources(self, rows: Ints) -> Ints:
+        """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and the op
+        itself if its known cost counts in the ops inside it."""
+        found = self.cost_owners(rows)
+        return np.where((found < 0) & self.around[rows], rows, found)
+
+    def sized(self, sources: Ints) -> pl.Series:
+        """Return whether the bytes of each of the ``sources`` are known, itself or by the ops inside it."""
+        known: pl.Series = cost_column(self, "bytes", sources).is_not_null()
+        return known | pl.Series((sources >= 0) & self.around[sources])
 
     def priced(self, rows: Ints) -> NDArray[np.int32]:
         """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
@@ -114,8 +130,10 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     for part in pieces(many):
         canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
     enclosing = attribution.above(canonical)
+    passing = known.copy()
+    passing[: len(calls)] |= passes_lists_on(attribution)
     for part in pieces(many):
-        around[part] = is_op[part] & known[place[part]] & enclosing[part] & ~canonical[part]
+        around[part] = is_op[part] & passing[place[part]] & enclosing[part] & ~canonical[part]
     return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)
 
 

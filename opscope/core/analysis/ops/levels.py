@@ -104,6 +104,12 @@ def idle_calls(attribution: Attribution, launches: Flags) -> Ints:
     return np.flatnonzero(quiet & ~attribution.above(attribution.is_op))
 
 
+def passes_lists_on(attribution: Attribution) -> Flags:
+    """Return per reading whether it is an op over lists of tensors, whose sizes traces may lack: without a kernel
+    for the lists PyTorch calls an op for each tensor."""
+    return np.array([name.startswith("aten::_foreach_") for name in _names(attribution)], bool)
+
+
 def _meta_products(attribution: Attribution) -> Ints:
     """Return the rows of products on the meta device: all that they call is ``aten::new_empty``."""
     inside = np.flatnonzero(_marked(attribution, "aten::new_empty"))
