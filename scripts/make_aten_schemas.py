@@ -40,7 +40,9 @@ def composite(names: Iterable[str]) -> list[str]:
         base, _, overload = name.partition(".")
         if namespace in NAMESPACES and "out" not in overload:
             overloads[base.removesuffix("_")].append(full)
-    return sorted(base for base in names if overloads[base] and all(map(decomposes, overloads[base])))
+    return sorted(
+        base for base in names if overloads[base] and all(map(decomposes, overloads[base]))
+    )
 
 
 def main() -> None:

@@ -155,7 +155,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if info.query:
                 return NotImplemented
             call = info.call
-            if types and not _traces(types):  # a subclass of a tensor takes the op, and calls ops again
+            if types and not _traces(
+                types
+            ):  # a subclass of a tensor takes the op, and calls ops again
                 state = self.threads.current()
                 if state.passing:
                     state.passing = False

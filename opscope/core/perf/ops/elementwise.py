@@ -37,6 +37,7 @@ from opscope.core.perf.shapes import (
     outputs,
     product,
     promote,
+    real_steps,
     result,
     sizes,
     tensors,
@@ -161,7 +162,8 @@ def elementwise_cost(
     kept = outputs(call)
     if kept is not None and len(kept) > 1:
         written = kept
-    return cost(reads, written, vector=per_element * product(shape), dtype=kind)
+    steps = per_element * real_steps(word_of(call.name), kind)
+    return cost(reads, written, vector=steps * product(shape), dtype=kind)
 
 
 def _is_number(operand: TensorSpec, operands: list[TensorSpec]) -> bool:
@@ -329,7 +331,8 @@ def foreach(call: OpCall) -> Cost:
         reads = []
     elif word == "copy" and len(found) > 1:
         reads = [*found[1]]
-    return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
+    dtype = promote(found[0])
+    return cost(reads, found[0], vector=each * real_steps(word, dtype) * count, dtype=dtype)
 
 
 @op("aten::_foreach_norm", family="reduction", source="2 per element: square and add")

@@ -11,6 +11,7 @@ from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
     lists,
+    multiply_adds,
     need,
     numel,
     output,
@@ -360,8 +361,8 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     added = variant(call, "adds")
     a = need(call, 1 if added else 0, "first operand")
     b = need(call, 2 if added else 1, "second operand")
-    flops = entry.model(call).matrix_flops
     dtype = promote([a, b])
+    flops = multiply_adds(entry.model(call), dtype)
     grad = Span(dtype, _result_elements(call, a, b))
     return (
         cost([grad, b], [a], matrix=flops, dtype=dtype),
