@@ -245,8 +245,8 @@ def multiply_adds(found: Cost, dtype: str) -> int:
 
 
 def real_steps(word: str, dtype: str) -> int:
-    """Return how many real operations an elementwise operation on numbers of ``dtype`` takes: 1 on real ones, as a
-    sum of complex ones 2."""
+    """Return how many real operations an elementwise operation on numbers of ``dtype`` takes: 1 on real ones;
+    2 on complex ones where it works on both parts, as a sum does."""
     return _COMPLEX_STEPS.get(word, 2) if dtype in COMPLEX else 1
 
 

@@ -78,8 +78,8 @@ def op_text(
         return format_call(OpCall(name, frames=frames))
 
 
-#: Reductions of which one overload takes only the tensor and reduces all of it. Without a parameter their calls
-#: would look as if the trace recorded none.
+#: Reductions of which one overload takes only the tensor and reduces all of it. Without a parameter their
+#: calls would look as if the trace recorded none.
 _OF_ALL: Final = frozenset(
     f"aten::{name}" for name in ("max", "min", "prod", "median", "nanmedian")
 )

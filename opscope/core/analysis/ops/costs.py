@@ -26,7 +26,7 @@ from opscope.core.analysis.ops.levels import (
     fake_runs,
     idle_calls,
     kernels_of_their_own,
-    passes_lists_on,
+    only_calls_ops,
 )
 from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
@@ -65,8 +65,8 @@ class Costs:
         return np.where(free, rows, found)
 
     def sources(self, rows: Ints) -> Ints:
-        """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and the op
-        itself if its known cost counts in the ops inside it."""
+        """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and
+        the op itself if its known cost counts in the ops inside it."""
         found = self.cost_owners(rows)
         return np.where((found < 0) & self.around[rows], rows, found)
 
@@ -131,7 +131,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
     enclosing = attribution.above(canonical)
     passing = known.copy()
-    passing[: len(calls)] |= passes_lists_on(attribution)
+    passing[: len(calls)] |= only_calls_ops(attribution)
     for part in pieces(many):
         around[part] = is_op[part] & passing[place[part]] & enclosing[part] & ~canonical[part]
     return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)

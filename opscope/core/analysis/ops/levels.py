@@ -1,14 +1,14 @@
-"""Which level of a nest of PyTorch's ops does the work: kernels of their own, calls that only pass it on, runs
-with fake tensors.
+"""Which level of a nest of PyTorch's ops does the work, and which ops do none.
 
-PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and those
-into which a composite op decomposes (``aten::linear``). Where a tensor subclass or a dispatch mode takes the op,
-a marker follows inside it: what a DTensor runs on its rank is inside ``PythonSubclass``, and what a mode does
-instead of the op is inside ``PythonDispatchMode``.
+PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and
+those into which a composite op decomposes (``aten::linear``). Where a tensor's subclass or a dispatch mode
+takes the op, a marker follows inside it: what a DTensor runs on its rank is inside ``PythonSubclass``, and
+what a mode does instead of the op is inside ``PythonDispatchMode``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects.aten_schema import is_composite
+from opscope.core.schema import OpCall
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -30,6 +31,9 @@ _MAY_DO_NOTHING: Final = frozenset(
         *("dropout", "feature_dropout", "alpha_dropout"),
     )
 )
+_WITHOUT_WORK: Final = re.compile(
+    r"aten::_foreach_|autograd::engine::evaluate_function|\w+Backward[0-9]+\Z"
+)
 Flags = NDArray[np.bool_]
 
 
@@ -37,14 +41,15 @@ def kernels_of_their_own(attribution: Attribution, priced: Flags, launches: Flag
     """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
-    tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op inside
-    that launched the work (``launches``). Of nested ones it is the outermost.
+    tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op
+    inside that launched the work (``launches``). Of nested ones it is the outermost.
     """
     names = _names(attribution)
     own = priced & _rows(attribution, lambda name: "::" in name and not _passes_on(name))
     if not own.any():
         return own
     own &= ~attribution.above(_marked(attribution, _MODE, _SUBCLASS))
+    own &= ~_calls(attribution, lambda call: call.param("subclass") is True)
     if launches.any():
         own &= launches | ~attribution.above(launches & attribution.is_op)
     word = np.unique(np.array([name.partition(".")[0] for name in names]), return_inverse=True)[1]
@@ -62,14 +67,16 @@ def fake_runs(attribution: Attribution) -> Ints:
     """Return the rows of ops that ran with fake tensors: a compiler's, or those by which a DTensor finds out
     how the result is divided.
 
-    A fake tensor is made by an ``aten::empty_strided`` and an ``aten::detach`` beside the op that the mode runs;
-    no other mode does both. Within a tensor's subclass every dispatch mode is of that kind: a mode of the user's
-    takes the op before the subclass does. Ops on the meta device are told by what PyTorch's Python formulas call:
-    ops of ``prims``, or nothing but ``aten::new_empty``.
+    A fake tensor is made by an ``aten::empty_strided`` and an ``aten::detach`` beside the op that the mode
+    runs; no other mode does both. Within a tensor's subclass every dispatch mode is of that kind: a mode of
+    the user's takes the op before the subclass does. Ops on the meta device are told by the device, where
+    the trace has it, or by what PyTorch's Python formulas call: ops of ``prims``, or nothing but
+    ``aten::new_empty``.
     """
     nothing = np.empty(0, np.int64)
+    on_meta = np.flatnonzero(_calls(attribution, lambda call: call.device == "meta"))
     mode, prims = _marked(attribution, _MODE), _rows(attribution, _is_prim)
-    meta = _meta_products(attribution)
+    meta = np.union1d(_meta_products(attribution), on_meta)
     if not (mode.any() or prims.any() or len(meta)):
         return nothing
     parent, is_op = attribution.parent, attribution.is_op
@@ -85,29 +92,32 @@ def fake_runs(attribution: Attribution) -> Ints:
     fake[above_prims[_rows(attribution, _is_aten)[above_prims]]] = True
     passing = mode | _rows(attribution, lambda name: "::" in name and "::engine" not in name)
     here = np.flatnonzero(fake)
-    while len(here):  # what is around up to the subclass: its work is what the mode did
+    rows = np.flatnonzero(is_op & ~fake)
+    fake[rows[attribution.climb(rows, fake) != NONE]] = True
+    while len(here):  # what is around up to the subclass has no work of its own either
         here = np.unique(at(parent, here).astype(np.int64))
         here = here[here >= 0]
         here = here[passing[here] & ~fake[here]]
         fake[here] = True
-    rows = np.flatnonzero(is_op & ~fake)
-    fake[rows[attribution.climb(rows, fake) != NONE]] = True
     return np.flatnonzero(fake & is_op)
 
 
 def idle_calls(attribution: Attribution, launches: Flags) -> Ints:
-    """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already: no op
-    is inside them, and they launched nothing. ``launches``: per range row, whether the op launched work."""
+    """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already:
+    no op is inside them, and they launched nothing (``launches``: a flag per range row)."""
     quiet = _rows(attribution, _MAY_DO_NOTHING.__contains__) & ~launches
     if not quiet.any():
         return np.empty(0, np.int64)
     return np.flatnonzero(quiet & ~attribution.above(attribution.is_op))
 
 
-def passes_lists_on(attribution: Attribution) -> Flags:
-    """Return per reading whether it is an op over lists of tensors, whose sizes traces may lack: without a kernel
-    for the lists PyTorch calls an op for each tensor."""
-    return np.array([name.startswith("aten::_foreach_") for name in _names(attribution)], bool)
+def only_calls_ops(attribution: Attribution) -> Flags:
+    """Return per reading whether all that the op does is ops inside it, if there are any, whatever its cost.
+
+    That is so of PyTorch's own autograd nodes, whose names have a number, and of ops over lists:
+    without a kernel for the list, whose sizes a trace may lack, PyTorch calls an op for each tensor.
+    """
+    return np.array([_WITHOUT_WORK.match(name) is not None for name in _names(attribution)], bool)
 
 
 def _meta_products(attribution: Attribution) -> Ints:
@@ -137,8 +147,14 @@ def _marked(attribution: Attribution, *names: str) -> Flags:
 
 def _rows(attribution: Attribution, wanted: Callable[[str], bool]) -> Flags:
     """Return per range row whether it is an op with a ``wanted`` name."""
-    chosen = np.array([wanted(name) for name in _names(attribution)], bool)
-    if not chosen.any():  # the usual case of markers: skip the pass over all ranges
+    return _calls(attribution, lambda call: wanted(call.name))
+
+
+def _calls(attribution: Attribution, wanted: Callable[[OpCall], bool]) -> Flags:
+    """Return per range row whether it is an op with a ``wanted`` call."""
+    readings = attribution.meaning.readings
+    chosen = np.array([r.call is not None and wanted(r.call) for r in readings], bool)
+    if not chosen.any():  # the usual case: skip the pass over all ranges
         return np.zeros(len(attribution.is_op), bool)
     flags: Flags = chosen[attribution.meaning.reading] & attribution.is_op
     return flags

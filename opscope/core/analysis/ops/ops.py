@@ -85,8 +85,8 @@ class Ops:
 
     @once
     def counted_time(self) -> Ints | None:
-        """Where the CPU is the device, the time (ns) of each op of ``rows``: its own, and that of the ops inside
-        it which its cost covers, which have none. None elsewhere."""
+        """Where the CPU is the device, the time (ns) of each op of ``rows``: its own, and that of the ops
+        inside it which its cost covers, which have none. None elsewhere."""
         if self.on_device or self.times.device_time is None:
             return None
         time = np.zeros(len(self.rows), np.int64)

@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
-from opscope.core.analysis.ops.op_frame import KNOWN, op_rows, rows_with_known_costs
+from opscope.core.analysis.ops.op_frame import KNOWN, rows_with_known_costs
 from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps, captured_time
 from opscope.core.analysis.summary.summary_table import COMPILING, summary_table
@@ -67,7 +67,8 @@ def summary(
     ``device_time`` = ``device_attributed_time`` + ``device_unattributed_time``, exactly: on a GPU the
     summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
     ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile
-    (``rows_with_known_costs``), where both are the self time of the ops plus, unattributed, thread time inside steps outside any op.
+    (``rows_with_known_costs``), where both are the self time of the ops plus, unattributed, thread time
+    inside steps outside any op.
     ``window_time`` is how long kernels were captured, ``window_steps`` the number of steps in that window;
     null if the whole run was captured. With a window all times of kernels, and on a CPU all times of ops,
     are those of the window.
