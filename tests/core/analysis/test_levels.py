@@ -277,3 +277,21 @@ def test_a_power_has_its_own_bytes(tmp_path):
         ],
     )
     assert counted(profile) == [("aten::pow", 64, 512)]
+
+
+def test_the_ops_of_a_list_count_where_pytorch_calls_one_for_each_tensor(tmp_path):
+    """A list has no element types; the ops inside have."""
+    tensors = ("TensorList", [[8, 4], [6]])
+    slow = op(
+        "aten::_foreach_add_",
+        tensors,
+        ("Scalar", []),
+        values=["", "1.0"],
+        inside=[
+            op("aten::add_", f32(8, 4), NUMBER, inside=[CAST]),
+            op("aten::add_", f32(6), NUMBER),
+        ],
+    )
+    profile = write(tmp_path / "t.json", [slow])
+    assert counted(profile) == [("aten::add_", 32, 256), ("aten::add_", 6, 48)]
+    assert profile.summary()["bytes_share"][0] == 1.0

@@ -50,6 +50,9 @@ def kernels_of_their_own(attribution: Attribution, priced: Flags, launches: Flag
         return own
     own &= ~attribution.above(_marked(attribution, _MODE, _SUBCLASS))
     own &= ~_calls(attribution, lambda call: call.param("subclass") is True)
+    lists = own & _rows(attribution, lambda name: name.startswith("aten::_foreach_"))
+    if lists.any():  # the ops inside, one for each tensor, have the element types that lists lack
+        own &= ~(lists & attribution.above(priced))
     if launches.any():
         own &= launches | ~attribution.above(launches & attribution.is_op)
     word = np.unique(np.array([name.partition(".")[0] for name in names]), return_inverse=True)[1]
