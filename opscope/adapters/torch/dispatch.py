@@ -43,6 +43,8 @@ _grad_enabled = torch.is_grad_enabled
 #: The id of the backward pass that this thread works for; -1: none.
 _graph_task = torch._C._current_graph_task_id
 _frame = sys._getframe
+#: How many modes are on the stack below the one that handles an op.
+_modes_left = torch._C._len_torch_dispatch_stack
 
 #: Queries of a tensor's sizes. Only subclasses send them through dispatch, and only the subclass can answer.
 _QUERIES: Final = frozenset(
@@ -155,9 +157,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if info.query:
                 return NotImplemented
             call = info.call
-            if types and not _traces(
-                types
-            ):  # a subclass of a tensor takes the op, and calls ops again
+            if types and _divided(types):  # a DTensor takes the op, and calls ops again
                 state = self.threads.current()
                 if state.passing:
                     state.passing = False
@@ -394,6 +394,11 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of an op could not be described")
         self.emitter.pop(complete)
+
+
+def _divided(types: Any) -> bool:
+    """Whether a DTensor takes the op, and no mode before it: one of a compiler would not see the op again."""
+    return any(kind.__name__ == "DTensor" for kind in types) and not _modes_left()
 
 
 def _traces(types: Any) -> bool:
