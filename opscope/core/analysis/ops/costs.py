@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.analysis.ops.levels import (
+    Names,
     fake_runs,
     idle_calls,
     kernels_of_their_own,
@@ -96,7 +97,8 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     for launched in (attribution.kernels, attribution.memops):
         for part in pieces(len(launched.op)):
             launches[launched.op[part][launched.op[part] >= 0]] = True
-    idle = fake_runs(attribution), idle_calls(attribution, launches)
+    names = Names(attribution)
+    idle = fake_runs(names), idle_calls(names, launches)
     catalogue, place = _without_work(catalogue, place, [rows for rows in idle if len(rows)])
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
@@ -122,7 +124,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
         others[rows] = attribution.climb(rows, canonical) == NONE
     _clear(others, enclosing)
-    outer = kernels_of_their_own(attribution, others, launches)
+    outer = kernels_of_their_own(names, others, launches)
     for part in pieces(many):
         rows = part.start + np.flatnonzero(others[part] & ~outer[part] & ~launches[part])
         others[rows] = attribution.climb(rows, outer) == NONE
@@ -131,7 +133,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
     enclosing = attribution.above(canonical)
     passing = known.copy()
-    passing[: len(calls)] |= only_calls_ops(attribution)
+    passing[: len(calls)] |= only_calls_ops(names)
     for part in pieces(many):
         around[part] = is_op[part] & passing[place[part]] & enclosing[part] & ~canonical[part]
     return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)

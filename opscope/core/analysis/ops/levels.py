@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects.aten_schema import is_composite
-from opscope.core.schema import OpCall
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -37,25 +36,77 @@ _WITHOUT_WORK: Final = re.compile(
 Flags = NDArray[np.bool_]
 
 
-def kernels_of_their_own(attribution: Attribution, priced: Flags, launches: Flags) -> Flags:
+class Names:
+    """The names of a trace's ops, each distinct one asked about once: a million distinct calls have some
+    hundred names."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self.attribution = attribution
+        calls = [reading.call for reading in attribution.meaning.readings]
+        numbers: dict[str, int] = {}
+        codes = [
+            numbers.setdefault("" if call is None else call.name, len(numbers)) for call in calls
+        ]
+        self._names = list(numbers)
+        self._code = np.array(codes, np.int32)
+        self._of_subclass = np.array(
+            [c is not None and c.param("subclass") is True for c in calls], bool
+        )
+        self._on_meta = np.array([c is not None and c.device == "meta" for c in calls], bool)
+
+    def readings(self, wanted: Callable[[str], bool]) -> Flags:
+        """Return per reading whether its op has a ``wanted`` name."""
+        found: Flags = np.array([wanted(name) for name in self._names], bool)[self._code]
+        return found
+
+    def rows(self, wanted: Callable[[str], bool]) -> Flags:
+        """Return per range row whether it is an op with a ``wanted`` name."""
+        return self._spread(self.readings(wanted))
+
+    def named(self, *names: str) -> Flags:
+        """Return per range row whether it is an op with one of the ``names``."""
+        return self.rows(names.__contains__)
+
+    def words(self) -> Ints:
+        """Return per reading a number for its op's name without the overload."""
+        words = np.array([name.partition(".")[0] for name in self._names])
+        found: Ints = np.unique(words, return_inverse=True)[1][self._code]
+        return found
+
+    def of_subclass(self) -> Flags:
+        """Return per range row whether it is an op that a recording says a tensor's subclass took."""
+        return self._spread(self._of_subclass)
+
+    def on_meta(self) -> Flags:
+        """Return per range row whether it is an op on the meta device."""
+        return self._spread(self._on_meta)
+
+    def _spread(self, chosen: Flags) -> Flags:
+        if not chosen.any():  # the usual case of markers: skip the pass over all ranges
+            return np.zeros(len(self.attribution.is_op), bool)
+        flags: Flags = chosen[self.attribution.meaning.reading] & self.attribution.is_op
+        return flags
+
+
+def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
     tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op
     inside that launched the work (``launches``). Of nested ones it is the outermost.
     """
-    names = _names(attribution)
-    own = priced & _rows(attribution, lambda name: "::" in name and not _passes_on(name))
+    attribution = names.attribution
+    own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
     if not own.any():
         return own
-    own &= ~attribution.above(_marked(attribution, _MODE, _SUBCLASS))
-    own &= ~_calls(attribution, lambda call: call.param("subclass") is True)
-    lists = own & _rows(attribution, lambda name: name.startswith("aten::_foreach_"))
+    own &= ~attribution.above(names.named(_MODE, _SUBCLASS))
+    own &= ~names.of_subclass()
+    lists = own & names.rows(lambda name: name.startswith("aten::_foreach_"))
     if lists.any():  # the ops inside, one for each tensor, have the element types that lists lack
         own &= ~(lists & attribution.above(priced))
     if launches.any():
         own &= launches | ~attribution.above(launches & attribution.is_op)
-    word = np.unique(np.array([name.partition(".")[0] for name in names]), return_inverse=True)[1]
+    word = names.words()
     rows = np.flatnonzero(own)
     nearest = attribution.climb(at(attribution.parent, rows).astype(np.int64), own)
     reading = attribution.meaning.reading
@@ -66,7 +117,7 @@ def kernels_of_their_own(attribution: Attribution, priced: Flags, launches: Flag
     return own
 
 
-def fake_runs(attribution: Attribution) -> Ints:
+def fake_runs(names: Names) -> Ints:
     """Return the rows of ops that ran with fake tensors: a compiler's, or those by which a DTensor finds out
     how the result is divided.
 
@@ -77,14 +128,15 @@ def fake_runs(attribution: Attribution) -> Ints:
     ``aten::new_empty``.
     """
     nothing = np.empty(0, np.int64)
-    on_meta = np.flatnonzero(_calls(attribution, lambda call: call.device == "meta"))
-    mode, prims = _marked(attribution, _MODE), _rows(attribution, _is_prim)
-    meta = np.union1d(_meta_products(attribution), on_meta)
+    on_meta = np.flatnonzero(names.on_meta())
+    mode, prims = names.named(_MODE), names.rows(_is_prim)
+    meta = np.union1d(_meta_products(names), on_meta)
     if not (mode.any() or prims.any() or len(meta)):
         return nothing
+    attribution = names.attribution
     parent, is_op = attribution.parent, attribution.is_op
-    subclass = _marked(attribution, _SUBCLASS)
-    made = _holds(attribution, "aten::empty_strided") & _holds(attribution, "aten::detach")
+    subclass = names.named(_SUBCLASS)
+    made = _holds(names, "aten::empty_strided") & _holds(names, "aten::detach")
     rows = np.flatnonzero(mode)
     under = attribution.climb(at(parent, rows).astype(np.int64), subclass) != NONE
     fake = np.zeros(len(is_op), bool)
@@ -92,8 +144,8 @@ def fake_runs(attribution: Attribution) -> Ints:
     fake[meta] = True
     above_prims = at(parent, np.flatnonzero(prims)).astype(np.int64)
     above_prims = above_prims[above_prims >= 0]
-    fake[above_prims[_rows(attribution, _is_aten)[above_prims]]] = True
-    passing = mode | _rows(attribution, lambda name: "::" in name and "::engine" not in name)
+    fake[above_prims[names.rows(_is_aten)[above_prims]]] = True
+    passing = mode | names.rows(lambda name: "::" in name and "::engine" not in name)
     here = np.flatnonzero(fake)
     rows = np.flatnonzero(is_op & ~fake)
     fake[rows[attribution.climb(rows, fake) != NONE]] = True
@@ -105,30 +157,31 @@ def fake_runs(attribution: Attribution) -> Ints:
     return np.flatnonzero(fake & is_op)
 
 
-def idle_calls(attribution: Attribution, launches: Flags) -> Ints:
+def idle_calls(names: Names, launches: Flags) -> Ints:
     """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already:
     no op is inside them, and they launched nothing (``launches``: a flag per range row)."""
-    quiet = _rows(attribution, _MAY_DO_NOTHING.__contains__) & ~launches
+    quiet = names.rows(_MAY_DO_NOTHING.__contains__) & ~launches
     if not quiet.any():
         return np.empty(0, np.int64)
-    return np.flatnonzero(quiet & ~attribution.above(attribution.is_op))
+    return np.flatnonzero(quiet & ~names.attribution.above(names.attribution.is_op))
 
 
-def only_calls_ops(attribution: Attribution) -> Flags:
+def only_calls_ops(names: Names) -> Flags:
     """Return per reading whether all that the op does is ops inside it, if there are any, whatever its cost.
 
     That is so of PyTorch's own autograd nodes, whose names have a number, and of ops over lists:
     without a kernel for the list, whose sizes a trace may lack, PyTorch calls an op for each tensor.
     """
-    return np.array([_WITHOUT_WORK.match(name) is not None for name in _names(attribution)], bool)
+    return names.readings(lambda name: _WITHOUT_WORK.match(name) is not None)
 
 
-def _meta_products(attribution: Attribution) -> Ints:
+def _meta_products(names: Names) -> Ints:
     """Return the rows of products on the meta device: all that they call is ``aten::new_empty``."""
-    inside = np.flatnonzero(_marked(attribution, "aten::new_empty"))
+    attribution = names.attribution
+    inside = np.flatnonzero(names.named("aten::new_empty"))
     rows = np.unique(at(attribution.parent, inside).astype(np.int64))
     rows = rows[rows >= 0]
-    rows = rows[_rows(attribution, _is_product)[rows]]
+    rows = rows[names.rows(_is_product)[rows]]
     if not len(rows):
         return rows
     children = np.flatnonzero(attribution.is_op & np.isin(attribution.parent, rows))
@@ -136,38 +189,13 @@ def _meta_products(attribution: Attribution) -> Ints:
     return np.setdiff1d(rows, attribution.parent[others].astype(np.int64))
 
 
-def _holds(attribution: Attribution, name: str) -> Flags:
+def _holds(names: Names, name: str) -> Flags:
     """Return per range row whether an op of this name is directly inside it."""
-    flags = np.zeros(len(attribution.is_op), bool)
-    parents = at(attribution.parent, np.flatnonzero(_marked(attribution, name)))
+    parent = names.attribution.parent
+    flags = np.zeros(len(parent), bool)
+    parents = at(parent, np.flatnonzero(names.named(name)))
     flags[parents[parents >= 0]] = True
     return flags
-
-
-def _marked(attribution: Attribution, *names: str) -> Flags:
-    return _rows(attribution, lambda name: name in names)
-
-
-def _rows(attribution: Attribution, wanted: Callable[[str], bool]) -> Flags:
-    """Return per range row whether it is an op with a ``wanted`` name."""
-    return _calls(attribution, lambda call: wanted(call.name))
-
-
-def _calls(attribution: Attribution, wanted: Callable[[OpCall], bool]) -> Flags:
-    """Return per range row whether it is an op with a ``wanted`` call."""
-    readings = attribution.meaning.readings
-    chosen = np.array([r.call is not None and wanted(r.call) for r in readings], bool)
-    if not chosen.any():  # the usual case: skip the pass over all ranges
-        return np.zeros(len(attribution.is_op), bool)
-    flags: Flags = chosen[attribution.meaning.reading] & attribution.is_op
-    return flags
-
-
-def _names(attribution: Attribution) -> list[str]:
-    return [
-        "" if reading.call is None else reading.call.name
-        for reading in attribution.meaning.readings
-    ]
 
 
 def _passes_on(name: str) -> bool:
