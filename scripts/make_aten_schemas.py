@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -23,6 +24,25 @@ def kind(argument_type: str) -> str:
         return "scalar"
     listed = "List[" in argument_type or "[]" in argument_type
     return "tensors" if listed else "tensor"
+
+
+def composite(names: Iterable[str]) -> list[str]:
+    """The ops that PyTorch does by calling others, in every overload that returns its result."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    def decomposes(full: str) -> bool:
+        own = ("CompositeExplicitAutograd", "AutogradCPU", "CPU")
+        return has(full, "CompositeImplicitAutograd") and not any(has(full, key) for key in own)
+
+    overloads = defaultdict(list)
+    for full in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full.partition("::")
+        base, _, overload = name.partition(".")
+        if namespace in NAMESPACES and "out" not in overload:
+            overloads[base.removesuffix("_")].append(full)
+    return sorted(
+        base for base in names if overloads[base] and all(map(decomposes, overloads[base]))
+    )
 
 
 def main() -> None:
@@ -47,7 +67,8 @@ def main() -> None:
                 if line not in lines:
                     lines.append(line)
         table[name] = lines
-    text = json.dumps({"torch": torch.__version__.split("+")[0], "aten": table}, indent=0)
+    parts = {"torch": torch.__version__.split("+")[0], "composite": composite(table), "aten": table}
+    text = json.dumps(parts, indent=0)
     TARGET.write_text(text + "\n")
     print(f"{TARGET}: {len(table)} ops, {len(text)} bytes")
 

@@ -32,6 +32,19 @@ only the elements that it touches; an in-place op reads and writes. A cost that 
 null, with a reason. For sparse tensors every cost is null, except of products with a dense matrix if the text
 has the number of stored elements, and of ops that touch no element.
 
+- **Bias.** `aten::linear`, `aten::addmm`, convolutions and the products of every framework read their bias and
+  count no FLOPs for it, as `torch.utils.flop_counter` and the definition of MFU do.
+- **Attention** counts every pair of a query and a key, under a causal mask or a window too, as
+  `torch.utils.flop_counter` does; `masked_flops` has the part that an efficient kernel skips. That is so of every
+  name, forward and backward. Where the lengths of packed sequences are data, the cost is null, and the reason has
+  bounds of the FLOPs.
+- **Complex numbers** count their real operations: a multiply-add 8, a sum 2, a product 6, a quotient 11.
+- **A number of the program** (`x + 1.0`) is no operand: nothing is read for it.
+- **Nested ops.** One level counts, for time and cost alike ([decisions](decisions/analysis.md)): of PyTorch's
+  operators the one that is a kernel of its own, with what that kernel calls; on a GPU the op that launched the work.
+  A DTensor's op counts with the shapes that it has on its rank; runs with fake tensors, and copies of what is right
+  already (`aten::to`), cost nothing.
+
 Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the names of the API
 (`torch.nn.functional.linear`, `Tensor.add_`) have the same models.
 """

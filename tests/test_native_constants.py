@@ -55,6 +55,7 @@ SHARED = {
     ("observer", "kTextLimit"): rangetext.TEXT_LIMIT,
     ("observer", "kCut"): rangetext.CUT,
     ("observer", "kMaxRegistered"): nvtx_sink.MAX_REGISTERED,
+    ("observer", "kSubclass"): "opscope.adapters.torch.call:SUBCLASS",
     ("observer", "kMaxEntries"): "opscope.adapters.torch.dispatch:MAX_ENTRIES",
     ("observer", "kMaxVariants"): "opscope.adapters.torch.dispatch:MAX_VARIANTS",
     ("observer", "kFrames"): LIMIT,

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
-from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.op_frame import op_rows, rows_with_known_costs
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.ranks.arrivals import ARRIVALS, arrival_table
 from opscope.core.analysis.ranks.collective_faults import collective_calls
@@ -43,7 +43,7 @@ def statistics(
     """
     trace = profile.attribution.trace
     on_cpu = profile.cpu_only
-    frame = profile.of(op_rows) if on_cpu else None
+    frame = profile.of(rows_with_known_costs) if on_cpu else None
     executed, memops = profile.of(kernel_executions), profile.of(copy_executions)
     found = exchanges(profile.attribution)
     tables = {

@@ -34,6 +34,10 @@ _REDUCTION: Final = "__torch__.torch.classes.c10d.ReduceOp"
 _REDUCTIONS: Final = (
     *("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"),
 )
+#: The parameter of an op that a subclass of a tensor takes: the ops by which it does the work are inside,
+#: with the shapes that they have there.
+SUBCLASS: Final = "subclass"
+_PYTHON: Final = torch._C.DispatchKey.Python
 #: What the text has in place of a number that changes all the time.
 VARIES: Final = "varies"
 
@@ -230,7 +234,10 @@ def describe(
         # A number in the place of a tensor (``x * 2``) is a parameter, not an input.
         if value is not None and (not is_tensor or type(value) in _SCALARS):
             params.append((key, _param(value, varies)))
-    device = device_of((*args, *kwargs.values()))
+    values = (*args, *kwargs.values())
+    if any(map(takes_ops, _leaves(values))):
+        params.append((SUBCLASS, True))
+    device = device_of(values)
     if device is None and kwargs.get("device") is not None:
         device = str(kwargs["device"])
     return OpCall(name, inputs, None, tuple(params), device, frames)
@@ -265,6 +272,14 @@ def device_of(values: Sequence[Any]) -> str | None:
                 return device
             first = device
     return first
+
+
+def takes_ops(value: Any) -> bool:
+    """Whether a value is a tensor of a class with a dispatch of its own, such as a DTensor."""
+    kind = type(value)
+    if kind is Tensor or kind is Parameter or not isinstance(value, Tensor):
+        return False
+    return bool(torch._C._dispatch_keys(value).has(_PYTHON))
 
 
 def _leaves(values: Sequence[Any]) -> list[Any]:

@@ -43,6 +43,8 @@ _grad_enabled = torch.is_grad_enabled
 #: The id of the backward pass that this thread works for; -1: none.
 _graph_task = torch._C._current_graph_task_id
 _frame = sys._getframe
+#: How many modes are on the stack below the one that handles an op.
+_modes_left = torch._C._len_torch_dispatch_stack
 
 #: Queries of a tensor's sizes. Only subclasses send them through dispatch, and only the subclass can answer.
 _QUERIES: Final = frozenset(
@@ -155,7 +157,13 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if info.query:
                 return NotImplemented
             call = info.call
-            if info.recorded:
+            if types and _divided(types):  # a DTensor takes the op, and calls ops again
+                state = self.threads.current()
+                if state.passing:
+                    state.passing = False
+                    return NotImplemented
+                call = self._within(state, call)
+            if info.recorded and not _traces(types):
                 entry = self._begin(info, args, kwargs)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an op could not be described")
@@ -180,6 +188,22 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if begin:
             self.cost.end(begin)
         return result
+
+    def _within(self, state: ThreadState, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call such that the ops which a tensor's subclass calls for it come to this mode too.
+
+        The op itself comes back first, and goes on to the subclass.
+        """
+
+        def again(*args: Any, **kwargs: Any) -> Any:
+            state.passing = True
+            try:
+                with self:
+                    return call(*args, **kwargs)
+            finally:
+                state.passing = False
+
+        return again
 
     def _begin(self, info: OpInfo, args: Any, kwargs: Any) -> Entry:
         """Find or make the op's entry and push its range."""
@@ -370,6 +394,16 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of an op could not be described")
         self.emitter.pop(complete)
+
+
+def _divided(types: Any) -> bool:
+    """Whether a DTensor takes the op, and no mode before it: one of a compiler would not see the op again."""
+    return any(kind.__name__ == "DTensor" for kind in types) and not _modes_left()
+
+
+def _traces(types: Any) -> bool:
+    """Whether a fake tensor takes the op: a compiler, or a DTensor that finds out how a result is divided."""
+    return any(kind.__name__ == "FakeTensor" for kind in types)
 
 
 def _requires_grad(values: Any) -> bool:

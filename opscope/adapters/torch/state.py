@@ -59,6 +59,7 @@ class ThreadState:
         "number",
         "open",
         "optimizing",
+        "passing",
         "run",
         "wait",
     )
@@ -85,6 +86,8 @@ class ThreadState:
         self.backward = 0
         #: The number of data loaders that fetch a batch on this thread.
         self.wait = 0
+        #: Whether the next op that a tensor's subclass takes goes on to it, already recorded.
+        self.passing = False
         #: A forced category for all ops outside the nodes of a backward pass; None: each op's own.
         self.forced_category: str | None = None
         self.switched()

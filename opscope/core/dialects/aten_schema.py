@@ -28,11 +28,19 @@ class Argument:
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[str, list[str]]:
+def _tables() -> tuple[dict[str, list[str]], frozenset[str]]:
     text = resources.files(__package__).joinpath("aten_schemas.json").read_bytes()
     loaded: dict[str, Any] = msgspec.json.decode(text)
-    table: dict[str, list[str]] = loaded["aten"]
-    return table
+    return loaded["aten"], frozenset(loaded["composite"])
+
+
+def is_composite(name: str) -> bool:
+    """Whether PyTorch does the op's work by calling other ops, which its profiler records inside it.
+
+    ``name`` has the prefix ``aten::`` and perhaps an overload. Of an op with composite overloads and others
+    it is false.
+    """
+    return name.removeprefix("aten::").partition(".")[0].removesuffix("_") in _tables()[1]
 
 
 @lru_cache(maxsize=8192)
@@ -64,7 +72,7 @@ def arguments(
 
 @lru_cache(maxsize=8192)
 def _overloads(name: str, arity: int) -> list[tuple[Argument, ...]]:
-    lines = [line.split(" ") if line else [] for line in _table().get(name, ())]
+    lines = [line.split(" ") if line else [] for line in _tables()[0].get(name, ())]
     return [
         tuple(Argument(word.lstrip("*+"), MARKS.get(word[:1], "scalar")) for word in words)
         for words in lines
@@ -80,7 +88,7 @@ def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str
     """
     found: set[tuple[str, ...]] = set()
     base, _, overload = name.removeprefix("aten::").partition(".")
-    for line in _table().get(base, ()):
+    for line in _tables()[0].get(base, ()):
         words = line.split(" ") if line else []
         if "*out" in words and not overload.endswith("out"):
             continue

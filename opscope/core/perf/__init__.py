@@ -16,11 +16,11 @@ from .api import (
     weight_grad,
 )
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
-from .table import columns
+from .table import columns, no_work
 from .tensorcore import MATRIX_FAMILIES
 
 __all__ = [
     "MATRIX_FAMILIES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns",
-    "cost", "entries", "entry_of", "input_grad", "is_view", "op", "op_type", "variant",
+    "cost", "entries", "entry_of", "input_grad", "is_view", "no_work", "op", "op_type", "variant",
     "wants_forward", "weight_grad", "with_forward",
 ]  # fmt: skip

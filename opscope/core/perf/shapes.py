@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from opscope.core.schema import (
@@ -208,9 +209,12 @@ def cost(
 ) -> Cost:
     """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
+    ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8, four of each.
     If ``reads`` or ``writes`` itself is ``None``, those bytes are not known and ``reason`` says why.
     Raises CannotKnow for counts above 2^62.
     """
+    if dtype in COMPLEX:
+        matrix, masked = 4 * matrix, 4 * masked
     if matrix > LARGEST or vector > LARGEST:
         raise CannotKnow("the sizes are too large to be real")
     read, why_read = (None, reason) if reads is None else _bytes(reads)
@@ -223,6 +227,27 @@ def cost(
         split[key] = split.get(key, 0) + vector
     why = why_read if read is None else why_written if written is None else ""
     return Cost(matrix, vector, read, written, split, why, masked, note)
+
+
+#: Real operations of one on complex numbers: four products and two additions, and so on.
+_COMPLEX_STEPS: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("mul", "multiply", "square", "prod", "cumprod"), 6),
+        **dict.fromkeys(("div", "divide", "true_divide", "reciprocal"), 11),
+        "abs": 4,  # two squares, a sum, a root
+    }
+)
+
+
+def multiply_adds(found: Cost, dtype: str) -> int:
+    """Return the ``matrix`` of which ``cost`` made the matrix FLOPs of ``found``."""
+    return found.matrix_flops // (4 if dtype in COMPLEX else 1)
+
+
+def real_steps(word: str, dtype: str) -> int:
+    """Return how many real operations an elementwise operation on numbers of ``dtype`` takes: 1 on real ones;
+    2 on complex ones where it works on both parts, as a sum does."""
+    return _COMPLEX_STEPS.get(word, 2) if dtype in COMPLEX else 1
 
 
 # ------------------------------------------------------------------------------- parameters

@@ -59,6 +59,13 @@ def columns(
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
+def no_work() -> pl.DataFrame:
+    """Return the row of a call that did nothing, whatever its shapes are."""
+    nothing = dict.fromkeys(SCHEMA) | {"view": False, "flops_by_dtype": "{}"}
+    numbers = {name: 0 for name, kind in SCHEMA.items() if kind == pl.Int64}
+    return pl.DataFrame([nothing | numbers], schema=SCHEMA)
+
+
 def _rows(
     calls: Sequence[OpCall],
     forwards: Sequence[OpCall | None] | None,

@@ -49,7 +49,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         p99: ns: 99th percentile of the runs, by trtexec's rule
         wall_time: ns: time from the first event to the last
         device_time: ns: durations of kernels, copies and sets added up, for an op of those that it
-            launched; without a GPU, self time
+            launched; without a GPU, self time, a nest's at the op that counts
         kernel_time: ns: durations of all kernels added up; without a GPU, device_time
         tensor_core_time: ns: time in kernels that use Tensor Cores (matrix cores on AMD)
         tensor_core_undetermined_time: ns: time in kernels for which neither name nor op shows whether
@@ -57,7 +57,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         start: ns: time at which it began
         end: ns: time at which it ended
         duration: ns: end - start, added up over the row's executions; for an op, over its kernels, copies
-            and sets; without a GPU, self time
+            and sets; without a GPU, self time, a nest's at the op that counts
         call_start: ns: time at which the CUDA call that launched it began
         call_end: ns: time at which the CUDA call that launched it ended
         cpu_time: ns: time on the host from the op's begin to its end

@@ -78,6 +78,13 @@ def op_text(
         return format_call(OpCall(name, frames=frames))
 
 
+#: Reductions of which one overload takes only the tensor and reduces all of it. Without a parameter their
+#: calls would look as if the trace recorded none.
+_OF_ALL: Final = frozenset(
+    f"aten::{name}" for name in ("max", "min", "prod", "median", "nanmedian")
+)
+
+
 def _call(
     name: str,
     sizes: list[Any],
@@ -115,6 +122,14 @@ def _call(
             params.append((key, value))
     while inputs and inputs[-1] is None:
         inputs.pop()
+    if (
+        name in _OF_ALL
+        and len(inputs) == 1
+        and schema
+        and not params
+        and not any(one.name == "dim" for one in schema if one is not None)
+    ):
+        params.append(("keepdim", False))
     return OpCall(name, tuple(inputs), None, tuple(params), None, frames)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -226,3 +228,54 @@ def test_transformer_engines_product_from_three_shapes(m, n, k, flips):
 def test_a_batch_of_products_is_not_taken_for_one():
     call = custom("te_gemm_ffi", "bf16[4,8,8], f32[0], bf16[4,8,8]", "bf16[4,8,8]")
     assert perf.cost(call)[0] is None
+
+
+@pytest.mark.parametrize("order", ["max_seqlen_q={0}, max_seqlen_k={0}", "arg5={0}, arg6={0}"])
+@pytest.mark.parametrize(
+    "name", ["flash_attn::_flash_attn_varlen_forward", "aiter::fmha_v3_varlen_fwd"]
+)
+def test_unknown_lengths_have_bounds_that_every_split_keeps_to(name, order):
+    tokens, longest, count = 10, 5, 3
+    call = f"{name}(bf16[10,4,64], bf16[10,2,64], bf16[10,2,64], i32[4], i32[4]) {{{{{order}}}}}"
+    _, why = perf.cost(parse(call.format(longest)))
+    low, high = re.search(
+        r"data that no trace records: (\S+) to (\S+) GFLOP, for 3 sequences", why
+    ).groups()
+    pairs = [
+        sum(n * n for n in split)
+        for split in itertools.product(range(longest + 1), repeat=count)
+        if sum(split) == tokens
+    ]
+    each = 4 * 2 * (64 + 64)  # heads, and a multiply-add for each element of a key and of a value
+    assert float(low) * 1e9 == pytest.approx(each * min(pairs))
+    assert float(high) * 1e9 == pytest.approx(each * max(pairs))
+
+
+def test_sequences_of_equal_length_are_known_by_the_place_of_the_longest():
+    text = "aiter::fmha_v3_varlen_fwd(bf16[8,4,64], bf16[8,2,64], bf16[8,2,64], i32[3], i32[3]) {arg5=4, arg6=4}"
+    assert known(text).matrix_flops == 2 * 4 * 4 * 4 * 2 * (64 + 64)
+
+
+def test_a_weight_packed_in_tiles_tells_its_rows():
+    found = known(
+        "aten::_weight_int4pack_mm(bf16[16,4096], i32[512,32,32,4], bf16[32,4096,2]) {qGroupSize=128}"
+    )
+    assert found.matrix_flops == 2 * 16 * 4096 * (512 * 8)
+    assert found.bytes_written == 2 * 16 * 4096
+    cost, why = perf.cost(
+        parse("aten::_weight_int4pack_mm(bf16[16,100], i32[512,32,32,4], bf16[32,4096,2])")
+    )
+    assert cost is None
+    assert "does not fit" in why
+
+
+def test_aiters_group_norm_is_that_of_pytorch():
+    theirs = known(
+        "aten::native_group_norm(f32[2,8,4,4], f32[8], f32[8]) {N=2, C=8, HxW=16, group=4, eps=1e-05}"
+    )
+    for text in (
+        "aiter::_groupnorm_run(f32[2,8,4,4], f32[8], f32[8]) {num_groups=4}",
+        "aiter::_groupnorm_run(f32[2,8,4,4], f32[64], f32[2,8,4,4], f32[8], f32[8]) {num_groups=4}",
+    ):
+        assert known(text).flops == theirs.flops
+        assert known(text).bytes == 4 * (256 + 8 + 8 + 256)

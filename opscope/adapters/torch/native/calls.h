@@ -84,6 +84,36 @@ std::string param_piece(const ArgInfo& arg, const IValue& value, bool varies) {
   return varies && has_number(value) ? "\"varies\"" : param_text(value);
 }
 
+// Properties of the tensors among the arguments: whether a compiler traces, whether a function transform is
+// active, whether a subclass of a tensor (a DTensor) takes the op.
+struct Kinds {
+  bool meta = false, traced = false, transformed = false, subclass = false;
+  explicit Kinds(c10::ArrayRef<IValue> args) {
+    for (const IValue& value : args)
+      if (value.isTensor() && value.toTensor().defined())
+        look(value.toTensor().unsafeGetTensorImpl());
+      else if (value.isTensorList() && !value.toListRef().empty())
+        look(value.toListRef()[0].toTensor().unsafeGetTensorImpl());  // a list has tensors of one kind
+      else if (value.isDevice())
+        meta |= value.toDevice().is_meta();
+  }
+  void look(const c10::TensorImpl* impl) {
+    using K = c10::DispatchKey;
+    constexpr c10::DispatchKeySet odd(
+        {K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
+    auto keys = impl->key_set();
+    bool on_meta = keys.has_backend(c10::BackendComponent::MetaBit);
+    meta |= on_meta;
+    // Only a tracer makes symbolic sizes.
+    traced |= impl->has_symbolic_sizes_strides() && !impl->is_nested();
+    if (C10_LIKELY(!keys.has_any(odd))) return;
+    // A fake tensor has the meta device and the Python key; an op on it is tracing, not work.
+    traced |= keys.has(K::Functionalize) || (keys.has(K::Python) && on_meta);
+    transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
+    subclass |= keys.has(K::Python);
+  }
+};
+
 // Writes the tensors into ``head`` and the parameters into ``tail``. Returns the device.
 std::string write_arguments(
     Pieces& head, Pieces& tail, const OpInfo& op, c10::ArrayRef<IValue> args, bool varies) {
@@ -105,6 +135,10 @@ std::string write_arguments(
     if (arg.is_device && args[at].isDevice() && device.empty()) device = args[at].toDevice().str();
     if (!any) tail.push_back(" {");
     tail.push_back((any ? ", " : "") + arg.key + "=" + text);
+    any = true;
+  }
+  if (Kinds(args).subclass) {
+    tail.push_back(std::string(any ? ", " : " {") + kSubclass + "=true");
     any = true;
   }
   if (any) tail.push_back("}");
@@ -142,33 +176,6 @@ Entry* make_entry(Global& g, const OpInfo& op, Category category, const Place* p
   guard.release();
   return entry;
 }
-
-// Properties of the tensors among the arguments: whether a compiler traces, whether a function transform is
-// active.
-struct Kinds {
-  bool meta = false, traced = false, transformed = false;
-  explicit Kinds(c10::ArrayRef<IValue> args) {
-    for (const IValue& value : args)
-      if (value.isTensor() && value.toTensor().defined())
-        look(value.toTensor().unsafeGetTensorImpl());
-      else if (value.isDevice())
-        meta |= value.toDevice().is_meta();
-  }
-  void look(const c10::TensorImpl* impl) {
-    using K = c10::DispatchKey;
-    constexpr c10::DispatchKeySet odd(
-        {K::Functionalize, K::Python, K::FuncTorchBatched, K::FuncTorchGradWrapper});
-    auto keys = impl->key_set();
-    bool on_meta = keys.has_backend(c10::BackendComponent::MetaBit);
-    meta |= on_meta;
-    // Only a tracer makes symbolic sizes.
-    traced |= impl->has_symbolic_sizes_strides() && !impl->is_nested();
-    if (C10_LIKELY(!keys.has_any(odd))) return;
-    // A fake tensor has the meta device and the Python key; an op on it is tracing, not work.
-    traced |= keys.has(K::Functionalize) || (keys.has(K::Python) && on_meta);
-    transformed |= keys.has(K::FuncTorchBatched) || keys.has(K::FuncTorchGradWrapper);
-  }
-};
 
 // Prefetches, all at once, the fields of its thread that a call reads.
 inline void fetch(const Thread& t) {

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 #: The mark before the name of a library's file (kLibraryMark in state.h).
 _LIBRARY_MARK: Final = "\1"
 
-ABI: Final = 7
+ABI: Final = 8
 #: One callback in this many is timed (kTimedEvery in state.h), beside all callbacks that make something new.
 TIMED_EVERY: Final = 64
 #: One call of Python's hooks in this many is timed (kHookTimedEvery).

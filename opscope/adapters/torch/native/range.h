@@ -182,7 +182,10 @@ APART std::unique_ptr<at::ObserverContext> begin(Thread& t, const at::RecordFunc
     return begin_silence(t, fn);
 
   bool canonical = !below && !kinds.transformed && !transparent(op, args, local);
-  if (!canonical && !all_levels) return nullptr;
+  // A subclass of a tensor does the op's work by calling ops again: a DTensor on the part that is its rank's.
+  bool outside = canonical && kinds.subclass && !local.excluded_.has(K::Python);
+  canonical = canonical && !outside;
+  if (!canonical && !outside && !all_levels) return nullptr;
   auto context = std::unique_ptr<Context>(new (t) Context);
   Context& c = *context;
   c.thread = &t;

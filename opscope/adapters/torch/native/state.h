@@ -94,7 +94,7 @@ using c10::IValue;
 // ------------------------------------------------------------------ constants shared with Python
 // Each has its counterpart in Python; tests/test_native_constants.py compares them all.
 // observer.py
-constexpr int kAbi = 7;
+constexpr int kAbi = 8;
 constexpr size_t kCounts = 11;  // the number of values that opscope_counts writes
 constexpr char kLibraryMark = '\1';  // before the name of a library's file
 // One op in this many is timed, to measure our own cost.
@@ -123,6 +123,7 @@ constexpr int64_t kFirstThread = int64_t(1) << 20;
 
 // dispatch.py and source.py
 constexpr size_t kMaxEntries = 65536;
+constexpr char kSubclass[] = "subclass";  // call.py: the parameter of an op that a subclass of a tensor takes
 constexpr int kMaxVariants = 32;
 constexpr int kFrames = 3;  // of the user's code; a library's frame may come before them
 constexpr int kFrameDepth = 100;

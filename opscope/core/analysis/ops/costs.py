@@ -1,10 +1,15 @@
 """The cost of each op of a trace: FLOPs and bytes once per distinct call, and which op of a nest counts.
 
-In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts:
+In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts, and its cost
+covers the ops inside it:
 
 1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of the others those whose cost is known and not zero, and that are innermost or launched kernels
-   themselves, unless a matrix op that counts encloses them: its cost covers the ops inside it.
+2. of the others those whose cost is known and not zero and that launched kernels themselves;
+3. of PyTorch's operators that run on the CPU the outermost with such a cost that is a kernel of its own
+   (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` is one op, whatever its kernel calls;
+4. of the rest (composite operators, autograd nodes, calls of an API) the innermost with such a cost.
+
+Runs with fake tensors compute nothing and cost nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +22,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
+from opscope.core.analysis.ops.levels import (
+    Names,
+    fake_runs,
+    idle_calls,
+    kernels_of_their_own,
+    only_calls_ops,
+)
 from opscope.core.analysis.ops.linking import ForwardOf, linked_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.perf.devices.of_trace import trace_target
@@ -35,13 +47,15 @@ class Costs:
     ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was
     completed from its forward or backward op. ``place``: for each range row its row in the catalogue.
     ``canonical``: for each range row, whether this op counts. ``free``: for each range row, whether this
-    op is known to cost nothing (a view, an allocation).
+    op is known to cost nothing (a view, an allocation, a run with fake tensors). ``around``: for each range
+    row, whether the op's known cost counts in the ops inside it.
     """
 
     catalogue: pl.DataFrame
     place: NDArray[np.int32]
     canonical: NDArray[np.bool_]
     free: NDArray[np.bool_]
+    around: NDArray[np.bool_]
     _attribution: Attribution
 
     def cost_owners(self, rows: Ints) -> Ints:
@@ -50,6 +64,17 @@ class Costs:
         free = (found < 0) & (rows >= 0)
         free[free] = self.free[rows[free]]
         return np.where(free, rows, found)
+
+    def sources(self, rows: Ints) -> Ints:
+        """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and
+        the op itself if its known cost counts in the ops inside it."""
+        found = self.cost_owners(rows)
+        return np.where((found < 0) & self.around[rows], rows, found)
+
+    def sized(self, sources: Ints) -> pl.Series:
+        """Return whether the bytes of each of the ``sources`` are known, itself or by the ops inside it."""
+        known: pl.Series = cost_column(self, "bytes", sources).is_not_null()
+        return known | pl.Series((sources >= 0) & self.around[sources])
 
     def priced(self, rows: Ints) -> NDArray[np.int32]:
         """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
@@ -68,6 +93,13 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
     if np.array_equal(place, meaning.reading):
         place = meaning.reading  # no call was completed: share the array to save memory
+    launches = zeros(attribution.mapped, len(attribution.is_op), bool)
+    for launched in (attribution.kernels, attribution.memops):
+        for part in pieces(len(launched.op)):
+            launches[launched.op[part][launched.op[part] >= 0]] = True
+    names = Names(attribution)
+    idle = fake_runs(names), idle_calls(names, launches)
+    catalogue, place = _without_work(catalogue, place, [rows for rows in idle if len(rows)])
     known = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
@@ -82,22 +114,41 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     )
     is_op, mapped = attribution.is_op, attribution.mapped
     many = len(is_op)
-    canonical, others, launches, free = (zeros(mapped, many, bool) for _ in range(4))
+    canonical, others, free, around = (zeros(mapped, many, bool) for _ in range(4))
     for part in pieces(many):
         canonical[part] = is_op[part] & matrix[place[part]]
         free[part] = is_op[part] & (known & ~something_known)[place[part]]
-    _clear(canonical, attribution.above(canonical))
+    enclosing = attribution.above(canonical)
+    _clear(canonical, enclosing)
     for part in pieces(many):
         rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
         others[rows] = attribution.climb(rows, canonical) == NONE
-    _clear(others, attribution.above(canonical))
-    for launched in (attribution.kernels, attribution.memops):
-        for part in pieces(len(launched.op)):
-            launches[launched.op[part][launched.op[part] >= 0]] = True
-    around = attribution.above(others)
+    _clear(others, enclosing)
+    outer = kernels_of_their_own(names, others, launches)
     for part in pieces(many):
-        canonical[part] |= others[part] & (launches[part] | ~around[part])
-    return Costs(catalogue, attribution.kept(place), canonical, free, attribution)
+        rows = part.start + np.flatnonzero(others[part] & ~outer[part] & ~launches[part])
+        others[rows] = attribution.climb(rows, outer) == NONE
+    enclosing = attribution.above(others)
+    for part in pieces(many):
+        canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
+    enclosing = attribution.above(canonical)
+    passing = known.copy()
+    passing[: len(calls)] |= only_calls_ops(names)
+    for part in pieces(many):
+        around[part] = is_op[part] & passing[place[part]] & enclosing[part] & ~canonical[part]
+    return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)
+
+
+def _without_work(
+    catalogue: pl.DataFrame, place: NDArray[np.int32], idle: list[Ints]
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return the catalogue with a call that costs nothing, and the places with that of the ``idle`` rows."""
+    if not idle:
+        return catalogue, place
+    place = place.copy()
+    for rows in idle:
+        place[rows] = len(catalogue)
+    return pl.concat([catalogue, perf.no_work()]), place
 
 
 def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:

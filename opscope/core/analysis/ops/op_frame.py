@@ -19,6 +19,7 @@ from opscope.core.tables.intervals import Ints, depth
 from opscope.core.tables.trace import range_ids
 
 _CALL = ("inputs", "outputs", "dtypes", "params")
+KNOWN = ("flops_known", "bytes_known")
 COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
@@ -26,7 +27,7 @@ def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
     """Return one row per op instance, of those at ``places`` alone if given; times in ns, bytes, FLOP.
 
     ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside it
-    launched; on a CPU-only profile it is the op's self time; ``reason`` is why it is null. ``kernels``
+    launched; on a CPU-only profile it is ``Ops.counted_time``; ``reason`` is why it is null. ``kernels``
     counts the kernels of the op and the ops inside it. Of nested ops only the one that counts
     (``canonical``) has FLOPs and bytes, so that they can be summed.
     """
@@ -39,8 +40,8 @@ def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
     leaf = np.ones(len(ops.rows), bool)
     leaf[times.parent[times.parent >= 0]] = False
     device = times.device_time
-    if device is not None and ops.on_device:
-        device = with_descendants(device, times.parent)
+    if device is not None:
+        device = with_descendants(device, times.parent) if ops.on_device else ops.counted_time
     start, end = (ranges[name].gather(rows) for name in ("start", "end"))
     seen = None if times.seen is None else times.seen[here]
     known = None if device is None else device[here]
@@ -101,6 +102,17 @@ def op_rows(profile: Answers) -> pl.DataFrame:
     return ops_frame(profile.of(op_index))
 
 
+def rows_with_known_costs(profile: Answers) -> pl.DataFrame:
+    """``op_rows``, with KNOWN: whether the FLOPs and the bytes of each op's own time are known, at whatever
+    level of the nest they count."""
+    ops = profile.of(op_index)
+    sources = ops.costs.sources(ops.rows)
+    flops, sizes = KNOWN
+    return profile.of(op_rows).with_columns(
+        pl.Series(flops, sources >= 0), ops.costs.sized(sources).alias(sizes)
+    )
+
+
 def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
     """Every op instance, with its times, layer, source line, shapes and cost.
 
@@ -127,7 +139,8 @@ QUESTION = Question(
                     they can be added up
                 device: text: the device named in the call: cpu, cuda:0 …
                 device_time: ns: durations of the kernels, copies and sets that the op and the ops inside
-                    it launched; without a GPU, self_time; null if they were not captured
+                    it launched; without a GPU, self_time with that of the ops inside whose cost counts
+                    in this op; null if they were not captured
                 forward_op_id: number: op_id of the forward op whose gradient this op computes
                 kernels: count: kernels that the op and the ops inside it launched
                 reason: text: why the device time is not known; null if it is known

@@ -84,6 +84,18 @@ class Ops:
         return times(self.attribution)
 
     @once
+    def counted_time(self) -> Ints | None:
+        """Where the CPU is the device, the time (ns) of each op of ``rows``: its own, and that of the ops
+        inside it which its cost covers, which have none. None elsewhere."""
+        if self.on_device or self.times.device_time is None:
+            return None
+        time = np.zeros(len(self.rows), np.int64)
+        for part in pieces(len(self.rows)):
+            owner = np.searchsorted(self.rows, self.counted_ops(self.rows[part]))
+            np.add.at(time, owner, self.times.self_time[part])
+        return time
+
+    @once
     def identities(self) -> Identities:
         """The identities of the ops, which the tables of ops group by."""
         return identities(self)

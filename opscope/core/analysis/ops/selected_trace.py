@@ -130,6 +130,7 @@ class Cut:
             whole.place[rows],
             whole.canonical[rows] & attribution.is_op,
             whole.free[rows] & attribution.is_op,
+            whole.around[rows] & attribution.is_op,
             attribution,
         )
 

@@ -147,7 +147,10 @@ def kinds_of_ops(ops: Ops, known: Identities) -> pl.DataFrame:
     if ops.on_device:
         device, sums["kernels"] = launched(attribution, kind, many, ops.counted_ops)
     elif not attribution.trace.used_gpu:
-        device = sums["self_time"]
+        device = np.zeros(many, np.int64)
+        for part in pieces(len(ops.rows)):
+            rows = ops.rows[part]
+            np.add.at(device, kind[ops.counted_ops(rows)], alone[rows])
     device_time = device_column("device_time", device, len(row), within)
     return pl.DataFrame(
         {

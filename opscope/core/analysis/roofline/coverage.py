@@ -140,13 +140,12 @@ def _of_ops(ops: Ops) -> pl.DataFrame:
     if times.seen is not None:
         busy &= times.seen
     rows = times.rows[busy]
-    owners = ops.costs.cost_owners(rows)
-    bytes_known = gather(ops.costs.catalogue["bytes"], at(ops.costs.place, owners)).is_not_null()
+    owners = ops.costs.sources(rows)
     kinds = _alike(
         ops,
         rows,
         pl.Series("has_flops", owners != NONE),
-        bytes_known.alias("has_bytes"),
+        ops.costs.sized(owners).alias("has_bytes"),
         pl.Series("time", times.self_time[busy]),
     )
     return _read(ops, kinds)

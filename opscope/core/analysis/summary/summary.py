@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
-from opscope.core.analysis.ops.op_frame import op_rows
+from opscope.core.analysis.ops.op_frame import KNOWN, rows_with_known_costs
 from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps, captured_time
 from opscope.core.analysis.summary.summary_table import COMPILING, summary_table
@@ -66,8 +66,9 @@ def summary(
 
     ``device_time`` = ``device_attributed_time`` + ``device_unattributed_time``, exactly: on a GPU the
     summed duration of the kernels, copies and sets. ``kernel_time`` = ``attributed_time`` +
-    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile, where
-    both are the self time of the ops plus, unattributed, thread time inside steps outside any op.
+    ``unattributed_time`` likewise, of the kernels alone. ``ops`` is given for a CPU-only profile
+    (``rows_with_known_costs``), where both are the self time of the ops plus, unattributed, thread time
+    inside steps outside any op.
     ``window_time`` is how long kernels were captured, ``window_steps`` the number of steps in that window;
     null if the whole run was captured. With a window all times of kernels, and on a CPU all times of ops,
     are those of the window.
@@ -239,10 +240,8 @@ def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
     if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
         return {}  # the CPU's work was not recorded: unknown, which is not 0
     top = ops.filter(pl.col("parent_id").is_null())
-    known = ops.filter(
-        pl.col("flops").is_not_null()
-        | pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
-    )
+    free = pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
+    flops, sizes = (pl.col(name) for name in KNOWN)
     return {
         "self_time": _time_of(ops),
         "outside": sum(
@@ -252,8 +251,8 @@ def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
             union_length(part["start"].to_numpy(), part["end"].to_numpy())
             for part in top.select("process", "start", "end").partition_by("process")
         ),
-        "known": _time_of(known),
-        "sized": _time_of(ops.filter(pl.col("bytes").is_not_null())),
+        "known": _time_of(ops.filter(flops | free)),
+        "sized": _time_of(ops.filter(sizes)),
     }
 
 
@@ -444,7 +443,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     device is the CPU: its time is the ops' self time plus the threads' time inside steps but outside any
     op. If only a window of the run was captured, kernel times are those of the window.
     """
-    ops = profile.of(op_rows) if profile.cpu_only else None
+    ops = profile.of(rows_with_known_costs) if profile.cpu_only else None
     return summary(
         profile.attribution.trace, profile.of(kernel_executions), profile.of(copy_executions), ops
     )

@@ -26,6 +26,7 @@ from opscope.core.perf.shapes import (
     outputs,
     product,
     promote,
+    real_steps,
     result,
     sizes,
     span,
@@ -57,6 +58,7 @@ def elementwise(call: OpCall) -> Cost:
     out = result(call, broadcast(*map(sizes, found)), promote(found))
     each = 0 if call.name in ("hlo::real", "hlo::imag", "hlo::complex") else 1
     dtype = found[-1].dtype if variant(call, "select") else found[0].dtype
+    each *= real_steps(call.name.removeprefix("hlo::"), dtype)
     return cost(distinct_tensors(call), [out], vector=each * numel(out), dtype=dtype)
 
 

@@ -22,7 +22,7 @@ from opscope.core.perf.shapes import (
     product,
     sizes,
 )
-from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+from opscope.core.schema import OpCall, TensorSpec
 
 from . import transformer_engine  # noqa: F401  it registers models of its functions
 from .instructions import topk
@@ -83,7 +83,7 @@ def library(call: OpCall) -> Cost:
     return cost(
         [*reads],
         None if writes is None else [*writes],
-        matrix=4 * flops if a.dtype in COMPLEX else flops,
+        matrix=flops,
         dtype=a.dtype,
         reason=reason,
     )

@@ -190,22 +190,23 @@ def flex_backward(call: OpCall) -> Cost:
 
 
 def tokens_first(
-    call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec
+    call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec, *, backward: bool = False
 ) -> tuple[int, int, int, int]:
     """Return (all pairs, unmasked pairs, d_qk, d_v) of [B, N, H, d] or packed [T, H, d] operands.
 
-    Raises CannotKnow for another layout, or if the packed sequences' lengths are unknown.
+    Raises CannotKnow for another layout, or, with bounds of the FLOPs, if the packed sequences' lengths are
+    unknown.
     """
     qs, ks, vs = sizes(q), sizes(k), sizes(v)
     if len(qs) == 4 and len(ks) == 4:
         batch, queries, heads, d_qk = qs
         if batch == 1 and _packed(call):
-            return _varlen(call, qs[1:], ks[1:], vs[-1])
+            return _varlen(call, qs[1:], ks[1:], vs[-1], backward)
         keys = ks[1]
         live = live_pairs(call, queries, keys, bottom_right=True)
         return batch * heads * queries * keys, batch * heads * live, d_qk, vs[-1]
     if len(qs) == 3 and len(ks) == 3:
-        return _varlen(call, qs, ks, vs[-1])
+        return _varlen(call, qs, ks, vs[-1], backward)
     raise CannotKnow(f"the layout is not known: {list(qs)}, {list(ks)}")
 
 
@@ -214,7 +215,7 @@ def _packed(call: OpCall) -> bool:
 
 
 def _varlen(
-    call: OpCall, q: tuple[int, ...], k: tuple[int, ...], d_v: int
+    call: OpCall, q: tuple[int, ...], k: tuple[int, ...], d_v: int, backward: bool
 ) -> tuple[int, int, int, int]:
     """Return what ``tokens_first`` does, for packed sequences of equal length or a single sequence.
 
@@ -231,8 +232,10 @@ def _varlen(
     count = sizes(offsets[0])[0] - 1
     if count < 1:
         raise CannotKnow("the trace does not record the lengths of the packed sequences")
-    longest_q = call.param("max_q", call.param("max_seqlen_q"))
-    longest_k = call.param("max_k", call.param("max_seqlen_k"))
+    # an op without a schema has them after its five tensors
+    at = ("arg5", "arg6") if len(tensors(call)) == 5 else ("", "")
+    longest_q = call.param("max_q", call.param("max_seqlen_q", call.param(at[0])))
+    longest_k = call.param("max_k", call.param("max_seqlen_k", call.param(at[1])))
     if count == 1:
         longest_q, longest_k = tokens, keys
     if longest_q == 1 and longest_k is not None and tokens == count:
@@ -243,9 +246,35 @@ def _varlen(
         or longest_q * count != tokens
         or longest_k * count != keys
     ):
-        raise CannotKnow("the lengths of the packed sequences are data that no trace records")
+        most = [
+            longest
+            if isinstance(longest, int) and 0 < longest <= whole <= longest * count
+            else whole
+            for longest, whole in ((longest_q, tokens), (longest_k, keys))
+        ]
+        each = 2 * heads * (3 * d_qk + 2 * d_v if backward else d_qk + d_v)
+        low, high = _bounds(count, tokens, keys, *most)
+        raise CannotKnow(
+            "the lengths of the packed sequences are data that no trace records: "
+            f"{each * low / 1e9:.6g} to {each * high / 1e9:.6g} GFLOP, for {count} sequences"
+        )
     live = live_pairs(call, longest_q, longest_k, bottom_right=True)
     return count * heads * longest_q * longest_k, count * heads * live, d_qk, d_v
+
+
+def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
+    """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences.
+
+    With as many keys as queries each sequence is taken to have the same of both: the sum of their squares is
+    least if all are equal, and greatest if as many as can be are the longest.
+    """
+    if queries != keys:
+        return 0, min(queries * most_k, keys * most_q)
+    most = min(most_q, most_k)
+    short, more = divmod(queries, count)
+    full, rest = divmod(queries, most)
+    least = (count - more) * short**2 + more * (short + 1) ** 2
+    return least, full * most**2 + rest**2
 
 
 @op(
@@ -299,7 +328,7 @@ def flash(call: OpCall) -> Cost:
 def flash_backward(call: OpCall) -> Cost:
     """The output gradient comes first, then query, key, value."""
     grad, q, k, v = (need(call, n, "operand") for n in range(4))
-    every, live, d_qk, d_v = tokens_first(call, q, k, v)
+    every, live, d_qk, d_v = tokens_first(call, q, k, v, backward=True)
     return attention_cost(call, q, k, v, (every, live), (d_qk, d_v), backward=True, grads=(grad,))
 
 
@@ -364,7 +393,7 @@ def paged(call: OpCall) -> Cost:
 def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are data gradients; the operands have the tokens before the heads."""
     q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
-    every, live, d_qk, d_v = tokens_first(call, q, k, v)
+    every, live, d_qk, d_v = tokens_first(call, q, k, v, backward=True)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
     both = attention_cost(
         call,

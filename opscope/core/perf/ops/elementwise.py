@@ -37,6 +37,7 @@ from opscope.core.perf.shapes import (
     outputs,
     product,
     promote,
+    real_steps,
     result,
     sizes,
     tensors,
@@ -153,13 +154,23 @@ def elementwise_cost(
         shape = sizes(operands[0])
     reads: list[Part] = []
     for operand in operands:
+        if recorded is None and _is_number(operand, operands):
+            continue
         if operand not in reads or len(tensors(call)) == _distinct_count(call):
             reads.append(operand)
     written = [result(call, shape, dtype or kind)]
     kept = outputs(call)
     if kept is not None and len(kept) > 1:
         written = kept
-    return cost(reads, written, vector=per_element * product(shape), dtype=kind)
+    steps = per_element * real_steps(word_of(call.name), kind)
+    return cost(reads, written, vector=steps * product(shape), dtype=kind)
+
+
+def _is_number(operand: TensorSpec, operands: list[TensorSpec]) -> bool:
+    """Whether a trace's operand is a number of the program (``x + 1.0``), which PyTorch writes as a tensor
+    without dimensions: f64, i64, bool or c128, beside a tensor with dimensions. Nothing is read for it."""
+    wrapped = not operand.shape and operand.dtype in ("f64", "i64", "bool", "c128")
+    return wrapped and any(one.shape for one in operands)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -255,6 +266,7 @@ def clamp(call: OpCall) -> Cost:
     bounds = 1 if variant(call, "one_bound") else 2
     # if no result is recorded, a second tensor of the same size may be ``out``
     told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    told = told or len(tensors(call)) > 2
     if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
     if bounds == 2 and len(tensors(call)) > 1 and told:  # the bounds are tensors
@@ -319,7 +331,8 @@ def foreach(call: OpCall) -> Cost:
         reads = []
     elif word == "copy" and len(found) > 1:
         reads = [*found[1]]
-    return cost(reads, found[0], vector=each * count, dtype=promote(found[0]))
+    dtype = promote(found[0])
+    return cost(reads, found[0], vector=each * real_steps(word, dtype) * count, dtype=dtype)
 
 
 @op("aten::_foreach_norm", family="reduction", source="2 per element: square and add")

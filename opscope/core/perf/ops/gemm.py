@@ -11,6 +11,7 @@ from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
     lists,
+    multiply_adds,
     need,
     numel,
     output,
@@ -90,6 +91,7 @@ def addmm(call: OpCall) -> Cost:
     variants={
         "result_first": "vllm::cutlass_scaled_mm _C::cutlass_scaled_mm",
         "rows_of_weights": "aten::_weight_int8pack_mm aten::_weight_int4pack_mm_for_cpu",
+        "as_input": "aten::_weight_*",
     },
 )
 def scaled_mm(call: OpCall) -> Cost:
@@ -107,14 +109,18 @@ def scaled_mm(call: OpCall) -> Cost:
     if variant(call, "rows_of_weights"):  # [N, K], or [N, K/2]
         right = right[::-1]
     out = output(call)
-    if len(right) == 4:  # int4: tiles of the packed weight
-        if out is None:
-            raise CannotKnow("the packed weight hides N")
-        shape, k = sizes(out), left[1]
+    if (
+        len(right) == 4
+    ):  # int4: tiles of 8 rows of N by 16 of K, of which one has several; 8 in an element
+        shape, k = (left[0], 8 * right[0]), left[1]
+        if right[1] * right[2] * right[3] != k:
+            raise CannotKnow(f"the packed weight {list(right)} does not fit K = {k}")
     else:
         shape, k = (left[0], right[1]), left[1]
         if right[0] != k:
             k = max(k, right[0])  # 4-bit types are packed two to a byte along K on one side
+    if out is None and variant(call, "as_input"):
+        out = TensorSpec(a.dtype, shape)
     # only the outputs have the requested dtype (out_dtype), which is wider than the operands'
     writes = None if out is None else [out]
     return cost(
@@ -360,8 +366,8 @@ def gemm_backward(call: OpCall) -> tuple[Cost, Cost]:
     added = variant(call, "adds")
     a = need(call, 1 if added else 0, "first operand")
     b = need(call, 2 if added else 1, "second operand")
-    flops = entry.model(call).matrix_flops
     dtype = promote([a, b])
+    flops = multiply_adds(entry.model(call), dtype)
     grad = Span(dtype, _result_elements(call, a, b))
     return (
         cost([grad, b], [a], matrix=flops, dtype=dtype),

@@ -24,7 +24,7 @@ from opscope.core.perf.shapes import (
     sizes,
     tensors,
 )
-from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+from opscope.core.schema import OpCall, TensorSpec
 
 
 def lu(m: int, n: int) -> int:
@@ -87,10 +87,6 @@ def _matrix(call: OpCall, number: int = 0) -> tuple[TensorSpec, int, int, int]:
     return x, product(shape[:-2]), shape[-2], shape[-1]
 
 
-def _real(dtype: str, flops: int) -> int:
-    return 4 * flops if dtype in COMPLEX else flops
-
-
 @op(*(f"aten::{name}" for name in FACTORS), family="linalg",
     source="LAPACK Working Note 41: opscope.core.perf.ops.linalg.FACTORS",
     variants={"native_call": "aten::_*"})  # fmt: skip
@@ -107,7 +103,7 @@ def factorise(call: OpCall) -> Cost:
     writes = outputs(call) or factors(word, call, x, m, n)
     reflectors = word in ("linalg_householder_product", "orgqr")
     reads = tensors(call)[:2] if reflectors else [x]
-    return cost(reads, writes, matrix=_real(x.dtype, batch * flops), dtype=x.dtype)
+    return cost(reads, writes, matrix=batch * flops, dtype=x.dtype)
 
 
 _REAL = {"c64": "f32", "c128": "f64", "c32": "f16"}
@@ -173,7 +169,7 @@ def ormqr(call: OpCall) -> Cost:
         raise CannotKnow(f"not a matrix: {list(shape)}")
     batch, m, n, k = product(shape[:-2]), shape[-2], shape[-1], sizes(tau)[-1]
     flops = 4 * m * n * k - 2 * (n if call.param("left", True) else m) * k * k
-    matrix = _real(x.dtype, batch * max(flops, 0))
+    matrix = batch * max(flops, 0)
     return cost([a, tau, x], [output(call) or x], matrix=matrix, dtype=x.dtype)
 
 
@@ -239,7 +235,7 @@ def solve(call: OpCall) -> Cost:
     elif outputs(call) is None and variant(call, "copy_too"):
         writes = [b, a]
     reads = distinct_tensors(call)
-    return cost(reads, writes, matrix=_real(a.dtype, batch * flops), dtype=a.dtype)
+    return cost(reads, writes, matrix=batch * flops, dtype=a.dtype)
 
 
 @op("aten::matrix_power", "aten::linalg_matrix_power", family="linalg",
@@ -253,7 +249,7 @@ def matrix_power(call: OpCall) -> Cost:
     p = abs(power)
     products = max(p.bit_length() - 1, 0) + max(bin(p).count("1") - 1, 0)
     flops = batch * products * 2 * n**3 + (2 * n**3 * batch if power < 0 else 0)
-    return cost([x], [x], matrix=_real(x.dtype, flops), dtype=x.dtype)
+    return cost([x], [x], matrix=flops, dtype=x.dtype)
 
 
 @op("aten::cross", "aten::linalg_cross", family="elementwise", source="3 per element")
@@ -275,14 +271,14 @@ def as_matrix(call: OpCall) -> Cost:
         n = numel(b)
         out = output(call) or TensorSpec(b.dtype, (n,))
         flops = lu(n, n) + 2 * n * n
-        return cost([x, b], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)
+        return cost([x, b], [out], matrix=flops, dtype=x.dtype)
     ind = int_param(call, "ind", 2)
     n = product(sizes(x)[:ind])
     if n * n != numel(x) or ind <= 0:
         raise CannotKnow(
             f"the tensor's first {ind} dimensions do not make a square matrix: {list(x.shape)}"
         )
-    return cost([x], [output(call) or x], matrix=_real(x.dtype, 2 * n**3), dtype=x.dtype)
+    return cost([x], [output(call) or x], matrix=2 * n**3, dtype=x.dtype)
 
 
 @op(
@@ -299,4 +295,4 @@ def linear_combination(call: OpCall) -> Cost:
         raise CannotKnow(f"{m} coefficients do not fit a tensor of shape {list(shape)}")
     out = output(call) or TensorSpec(x.dtype, (n, *shape[1:]))
     flops = 2 * n * numel(x)
-    return cost([x, rows], [out], matrix=_real(x.dtype, flops), dtype=x.dtype)
+    return cost([x, rows], [out], matrix=flops, dtype=x.dtype)

@@ -8,7 +8,7 @@ from opscope.core.perf.ops.linalg import bidiagonal
 from opscope.core.perf.ops.reduction import reduced_shape, reduction
 from opscope.core.perf.registry import CannotKnow, Cost, op, word_of
 from opscope.core.perf.shapes import as_ints, axes, cost, knows_params, need, output, product, sizes
-from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+from opscope.core.schema import OpCall, TensorSpec
 
 #: The values of ``ord`` for which ``torch.linalg.matrix_norm`` takes singular values: their sum, the largest,
 #: the smallest.
@@ -34,7 +34,7 @@ def matrix_norm(call: OpCall) -> Cost:
         raise CannotKnow(f"not a matrix: {list(shape)}")
     m, n = (shape[place] for place in places)
     matrices = product(shape) // max(m * n, 1)
-    flops = matrices * bidiagonal(m, n) * (4 if x.dtype in COMPLEX else 1)
+    flops = matrices * bidiagonal(m, n)
     keep = bool(call.param("keepdim", False))
     out = output(call) or TensorSpec(x.dtype, reduced_shape(shape, places, keep))
     combined = matrices * (min(m, n) - 1) if min(m, n) else 0

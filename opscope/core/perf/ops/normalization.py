@@ -38,6 +38,21 @@ def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
 
 
 @op(
+    "aiter::_groupnorm_run",
+    "aiter::groupnorm_run",
+    family="norm",
+    source="5 per element, and 1 each for weight and bias",
+)
+def aiter_group_norm(call: OpCall) -> Cost:
+    """Group norm of AMD's aiter; newer versions take the result and a workspace before the input."""
+    found = tensors(call)
+    if len(found) > 4 and found[0].shape == found[2].shape:
+        found = found[2:]
+    x, affine = need(call, 0, "input"), found[1:3]
+    return cost([x, *affine], [x], vector=(5 + len(affine)) * numel(x), dtype=x.dtype)
+
+
+@op(
     "aten::batch_norm",
     "aten::native_batch_norm",
     "aten::cudnn_batch_norm",

@@ -90,7 +90,7 @@ def draw(call: OpCall) -> Cost:
                 shape = found[0].shape
             out = TensorSpec(dtype_param(call, found[0].dtype), tuple(shape))
         elif size is not None:
-            out = TensorSpec("?", size)
+            out = TensorSpec(dtype_param(call, "?"), size)
         else:
             raise CannotKnow(NO_SIZE)
     word = word_of(call.name)

@@ -25,6 +25,7 @@ from opscope.core.perf.shapes import (
     output,
     product,
     promote,
+    real_steps,
     result,
     sizes,
     span,
@@ -135,6 +136,7 @@ def reduction(call: OpCall) -> Cost:
         output(call, 1) is not None or call.param("dim") is not None or word == "mode"
     ):
         writes.append(output(call, 1) or TensorSpec("i64", recorded.shape))
+    flops *= real_steps(word, x.dtype)
     return cost([x], writes, vector=flops, dtype=x.dtype)
 
 
@@ -177,7 +179,7 @@ def scan(call: OpCall) -> Cost:
     x = need(call, 0, "operand")
     shape = sizes(x)
     count, rows = _scanned(call, x)
-    each = 4 if variant(call, "log_sum") else 1
+    each = 4 if variant(call, "log_sum") else real_steps(word_of(call.name), x.dtype)
     kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
     out = result(call, shape, dtype_param(call, kind))
     writes = [out]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from opscope.core.perf.registry import CannotKnow, Cost, also, op, variant
-from opscope.core.perf.shapes import cost, need, numel, product, sizes
-from opscope.core.schema import COMPLEX, OpCall, TensorSpec
+from opscope.core.perf.shapes import cost, multiply_adds, need, numel, product, sizes
+from opscope.core.schema import OpCall, TensorSpec
 
 from .conv import gradients
 from .linalg import FACTORS
@@ -44,7 +44,8 @@ def conv_double_backward(call: OpCall) -> Cost:
     reads.append(x if mask[0] and terms[1] else None)
     reads.append(grad if (mask[1] and terms[0]) or (mask[2] and terms[1]) else None)
     dtype = max(one.by_dtype, key=lambda kind: one.by_dtype[kind]) if one.by_dtype else grad.dtype
-    return cost(reads, writes, matrix=products * one.matrix_flops, vector=additions, dtype=dtype)
+    matrix = products * multiply_adds(one, dtype)
+    return cost(reads, writes, matrix=matrix, vector=additions, dtype=dtype)
 
 
 #: FLOPs per element of the gated half. With σ = sigmoid(b):
@@ -81,8 +82,7 @@ def matrix_exp_backward(call: OpCall) -> Cost:
     if len(shape) < 2:
         raise CannotKnow(f"not a matrix: {list(shape)}")
     flops = product(shape[:-2]) * FACTORS["matrix_exp"](2 * shape[-2], 2 * shape[-1])
-    real = 4 * flops if x.dtype in COMPLEX else flops
-    return cost([x, grad], [x], matrix=real, dtype=x.dtype)
+    return cost([x, grad], [x], matrix=flops, dtype=x.dtype)
 
 
 #: FLOPs per element: x·(1/s) + z rounded 3, compared with both ends 2, the gradient masked 1; for

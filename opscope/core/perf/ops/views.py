@@ -128,7 +128,7 @@ def allocation(call: OpCall) -> Cost:
         quantized::make_quantized_cell_params quantized::make_quantized_cell_params_dynamic
         quantized::make_quantized_cell_params_fp16 export::access_subclass_inner_tensor
         debugprims::load_tensor static_runtime::dict_unpack static_runtime::VarTupleUnpack
-        static_runtime::create_owned_ref static_runtime::select_tensor
+        static_runtime::create_owned_ref static_runtime::select_tensor PythonSubclass PythonDispatchMode
         """
     ),
     family="query",

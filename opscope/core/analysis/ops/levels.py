@@ -1,0 +1,217 @@
+"""Which level of a nest of PyTorch's ops does the work, and which ops do none.
+
+PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and
+those into which a composite op decomposes (``aten::linear``). Where a tensor's subclass or a dispatch mode
+takes the op, a marker follows inside it: what a DTensor runs on its rank is inside ``PythonSubclass``, and
+what a mode does instead of the op is inside ``PythonDispatchMode``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.dialects.aten_schema import is_composite
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import NONE, Ints
+
+_MODE: Final = "PythonDispatchMode"
+_SUBCLASS: Final = "PythonSubclass"
+#: Composite ops that return their input where nothing is to be done; what they do otherwise is an op inside.
+_MAY_DO_NOTHING: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("to", "type_as", "contiguous", "conj_physical"),
+        *("dropout", "feature_dropout", "alpha_dropout"),
+    )
+)
+_WITHOUT_WORK: Final = re.compile(
+    r"aten::_foreach_|autograd::engine::evaluate_function|\w+Backward[0-9]+\Z"
+)
+Flags = NDArray[np.bool_]
+
+
+class Names:
+    """The names of a trace's ops, each distinct one asked about once: a million distinct calls have some
+    hundred names."""
+
+    def __init__(self, attribution: Attribution) -> None:
+        self.attribution = attribution
+        calls = [reading.call for reading in attribution.meaning.readings]
+        numbers: dict[str, int] = {}
+        codes = [
+            numbers.setdefault("" if call is None else call.name, len(numbers)) for call in calls
+        ]
+        self._names = list(numbers)
+        self._code = np.array(codes, np.int32)
+        self._of_subclass = np.array(
+            [c is not None and c.param("subclass") is True for c in calls], bool
+        )
+        self._on_meta = np.array([c is not None and c.device == "meta" for c in calls], bool)
+
+    def readings(self, wanted: Callable[[str], bool]) -> Flags:
+        """Return per reading whether its op has a ``wanted`` name."""
+        found: Flags = np.array([wanted(name) for name in self._names], bool)[self._code]
+        return found
+
+    def rows(self, wanted: Callable[[str], bool]) -> Flags:
+        """Return per range row whether it is an op with a ``wanted`` name."""
+        return self._spread(self.readings(wanted))
+
+    def named(self, *names: str) -> Flags:
+        """Return per range row whether it is an op with one of the ``names``."""
+        return self.rows(names.__contains__)
+
+    def words(self) -> Ints:
+        """Return per reading a number for its op's name without the overload."""
+        words = np.array([name.partition(".")[0] for name in self._names])
+        found: Ints = np.unique(words, return_inverse=True)[1][self._code]
+        return found
+
+    def of_subclass(self) -> Flags:
+        """Return per range row whether it is an op that a recording says a tensor's subclass took."""
+        return self._spread(self._of_subclass)
+
+    def on_meta(self) -> Flags:
+        """Return per range row whether it is an op on the meta device."""
+        return self._spread(self._on_meta)
+
+    def _spread(self, chosen: Flags) -> Flags:
+        if not chosen.any():  # the usual case of markers: skip the pass over all ranges
+            return np.zeros(len(self.attribution.is_op), bool)
+        flags: Flags = chosen[self.attribution.meaning.reading] & self.attribution.is_op
+        return flags
+
+
+def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
+    """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
+
+    They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
+    tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op
+    inside that launched the work (``launches``). Of nested ones it is the outermost.
+    """
+    attribution = names.attribution
+    own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
+    if not own.any():
+        return own
+    own &= ~attribution.above(names.named(_MODE, _SUBCLASS))
+    own &= ~names.of_subclass()
+    lists = own & names.rows(lambda name: name.startswith("aten::_foreach_"))
+    if lists.any():  # the ops inside, one for each tensor, have the element types that lists lack
+        own &= ~(lists & attribution.above(priced))
+    if launches.any():
+        own &= launches | ~attribution.above(launches & attribution.is_op)
+    word = names.words()
+    rows = np.flatnonzero(own)
+    nearest = attribution.climb(at(attribution.parent, rows).astype(np.int64), own)
+    reading = attribution.meaning.reading
+    same = (nearest >= 0) & (word[reading[nearest]] == word[reading[rows]])
+    own[nearest[same]] = False
+    rows = np.flatnonzero(own)
+    own[rows] = attribution.climb(at(attribution.parent, rows).astype(np.int64), own) == NONE
+    return own
+
+
+def fake_runs(names: Names) -> Ints:
+    """Return the rows of ops that ran with fake tensors: a compiler's, or those by which a DTensor finds out
+    how the result is divided.
+
+    A fake tensor is made by an ``aten::empty_strided`` and an ``aten::detach`` beside the op that the mode
+    runs; no other mode does both. Within a tensor's subclass every dispatch mode is of that kind: a mode of
+    the user's takes the op before the subclass does. Ops on the meta device are told by the device, where
+    the trace has it, or by what PyTorch's Python formulas call: ops of ``prims``, or nothing but
+    ``aten::new_empty``.
+    """
+    nothing = np.empty(0, np.int64)
+    on_meta = np.flatnonzero(names.on_meta())
+    mode, prims = names.named(_MODE), names.rows(_is_prim)
+    meta = np.union1d(_meta_products(names), on_meta)
+    if not (mode.any() or prims.any() or len(meta)):
+        return nothing
+    attribution = names.attribution
+    parent, is_op = attribution.parent, attribution.is_op
+    subclass = names.named(_SUBCLASS)
+    made = _holds(names, "aten::empty_strided") & _holds(names, "aten::detach")
+    rows = np.flatnonzero(mode)
+    under = attribution.climb(at(parent, rows).astype(np.int64), subclass) != NONE
+    fake = np.zeros(len(is_op), bool)
+    fake[rows[made[rows] | under]] = True
+    fake[meta] = True
+    above_prims = at(parent, np.flatnonzero(prims)).astype(np.int64)
+    above_prims = above_prims[above_prims >= 0]
+    fake[above_prims[names.rows(_is_aten)[above_prims]]] = True
+    passing = mode | names.rows(lambda name: "::" in name and "::engine" not in name)
+    here = np.flatnonzero(fake)
+    rows = np.flatnonzero(is_op & ~fake)
+    fake[rows[attribution.climb(rows, fake) != NONE]] = True
+    while len(here):  # what is around up to the subclass has no work of its own either
+        here = np.unique(at(parent, here).astype(np.int64))
+        here = here[here >= 0]
+        here = here[passing[here] & ~fake[here]]
+        fake[here] = True
+    return np.flatnonzero(fake & is_op)
+
+
+def idle_calls(names: Names, launches: Flags) -> Ints:
+    """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already:
+    no op is inside them, and they launched nothing (``launches``: a flag per range row)."""
+    quiet = names.rows(_MAY_DO_NOTHING.__contains__) & ~launches
+    if not quiet.any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(quiet & ~names.attribution.above(names.attribution.is_op))
+
+
+def only_calls_ops(names: Names) -> Flags:
+    """Return per reading whether all that the op does is ops inside it, if there are any, whatever its cost.
+
+    That is so of PyTorch's own autograd nodes, whose names have a number, and of ops over lists:
+    without a kernel for the list, whose sizes a trace may lack, PyTorch calls an op for each tensor.
+    """
+    return names.readings(lambda name: _WITHOUT_WORK.match(name) is not None)
+
+
+def _meta_products(names: Names) -> Ints:
+    """Return the rows of products on the meta device: all that they call is ``aten::new_empty``."""
+    attribution = names.attribution
+    inside = np.flatnonzero(names.named("aten::new_empty"))
+    rows = np.unique(at(attribution.parent, inside).astype(np.int64))
+    rows = rows[rows >= 0]
+    rows = rows[names.rows(_is_product)[rows]]
+    if not len(rows):
+        return rows
+    children = np.flatnonzero(attribution.is_op & np.isin(attribution.parent, rows))
+    others = children[~np.isin(children, inside)]
+    return np.setdiff1d(rows, attribution.parent[others].astype(np.int64))
+
+
+def _holds(names: Names, name: str) -> Flags:
+    """Return per range row whether an op of this name is directly inside it."""
+    parent = names.attribution.parent
+    flags = np.zeros(len(parent), bool)
+    parents = at(parent, np.flatnonzero(names.named(name)))
+    flags[parents[parents >= 0]] = True
+    return flags
+
+
+def _passes_on(name: str) -> bool:
+    """Whether an op's work is that of ops inside it: autograd's nodes, collectives, composite ops."""
+    return name.startswith(("autograd::", "torch::", "c10d::", "_c10d_functional::", "nccl:")) or (
+        is_composite(name)
+    )
+
+
+def _is_aten(name: str) -> bool:
+    return name.startswith("aten::")
+
+
+def _is_prim(name: str) -> bool:
+    return name.startswith("prims::")
+
+
+def _is_product(name: str) -> bool:
+    return name.partition(".")[0] in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
