@@ -188,7 +188,8 @@ class Columns:
             if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)
                 continue
-            timed = chosen[start[chosen] != NO_TIME]
+            # the names of processes and threads need no time
+            timed = chosen if kind == "meta" else chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
                 found = itemgetter(*timed.tolist())(events)  # for a single row, the event itself

@@ -13,12 +13,14 @@ has category ``layer``. ``fwd_thread`` of a backward row is Kineto's number of i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from opscope.core.dialects.launches import LAUNCH
@@ -28,7 +30,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
 from . import device, links, other
-from .columns import Columns, Inexact
+from .columns import HOST, Columns, Inexact
 from .counters import counters
 from .events import decode_events, decode_metrics
 from .groups import member_ranks
@@ -38,6 +40,14 @@ from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
+#: Calls of CUDA and HIP that give a device no work, such as the profiler's own ``cudaDeviceSynchronize``.
+_WITHOUT_WORK: Final = re.compile(
+    r"(?:__)?(?:cu|cuda|hip)(?!\w*(?:Launch|Mem(?:cpy|set)|Graph))\w+\Z"
+)
+_NO_KERNELS: Final = (
+    "no kernels were recorded, although the machine has a GPU: all times are those of the CPU"
+    " (ProfilerActivity.CUDA, or that of the device, records the GPU's)"
+)
 
 
 def read(path: str | PathLike[str]) -> Trace:
@@ -62,10 +72,12 @@ def read(path: str | PathLike[str]) -> Trace:
         "ranges": ranges(placed),
     }
     ran = _Executed({})
-    if _traced_gpu(columns, file.meta) or left_out:
+    idle_gpu = _has_idle_gpu(columns, file.meta) and not left_out
+    if _traced_gpu(columns) or left_out or (empty and file.meta.get("deviceProperties")):
         ran = _executed(placed, calls, bool(left_out))
         tables |= ran.tables
-    tables["devices"] = devices(file.meta, files, tables)
+    if not idle_gpu:
+        tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
         tables["allocations"] = device.allocations(placed)
     unlinked = None
@@ -87,6 +99,8 @@ def read(path: str | PathLike[str]) -> Trace:
     trace = sound_trace(tables, origin)
     if empty:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
+    if idle_gpu:
+        trace.note("warning", _NO_KERNELS)
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     if unlinked:
@@ -166,10 +180,19 @@ def _is_unix(columns: Columns) -> bool:
     return False
 
 
-def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
-    return bool(meta.get("deviceProperties")) or any(
-        len(columns[kind]) for kind in ("call", "kernel", "memcpy", "memset", "metrics")
-    )
+def _traced_gpu(columns: Columns) -> bool:
+    """Whether a device was given work, as far as the file shows: calls that launch nothing show none."""
+    if any(len(columns[kind]) for kind in ("kernel", "memcpy", "memset", "metrics")):
+        return True
+    called = np.unique(columns["call"].column("name", np.int32))
+    names = list(columns.names)
+    return not all(_WITHOUT_WORK.match(names[code]) for code in called.tolist())
+
+
+def _has_idle_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
+    """Whether the machine has a GPU of which no work was recorded, only that of the CPU."""
+    seen = bool(meta.get("deviceProperties")) or len(columns["call"]) > 0
+    return seen and any(len(columns[kind]) for kind in HOST) and not _traced_gpu(columns)
 
 
 def _note_devices(
