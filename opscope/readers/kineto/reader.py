@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from opscope.core.dialects.launches import LAUNCH
 from opscope.core.tables.columns import matching
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers.errors import BadInput
+from opscope.readers.owners import owner
 from opscope.readers.sound import sound_trace
 
 from . import device, links, other
@@ -54,6 +56,11 @@ def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
     columns, metrics = _decoded(file)
+    names = (label for event, _, _, label in columns.meta if event == "process_name")
+    other_reader = owner(names, columns.categories)
+    if other_reader is not None:
+        other_trace: Trace = import_module(f"opscope.readers.{other_reader}").read(Path(path))
+        return other_trace
     unpaired = links.pair(columns)
     number = links.numbers(columns.ids)
     left_out = other.left_out(columns, number)

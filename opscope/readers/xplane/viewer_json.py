@@ -70,7 +70,8 @@ class JsonSpace:
         self._numbers: dict[str, int] = {}
         threads: dict[tuple[int, int], list[_Row]] = {}
         names: dict[tuple[int, int], str] = {}
-        for row in rows:
+        # metadata may stand behind the events that it names
+        for row in sorted(rows, key=lambda row: row.ph != "M"):
             if row.ph == "M" and row.name == "process_name":
                 name = str(row.args.get("name", "")).split(" ", 1)[0]
                 self._planes[row.pid] = Plane(name, {}, {}, {}, [])
