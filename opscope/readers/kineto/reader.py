@@ -1,8 +1,8 @@
 """Read Kineto's JSON traces: torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
 
 Times are integer ns: Unix time if the trace has its base, else as written. GPU rows belong to the process of
-the call with their correlation id. ``External id`` is never used as a link: in most real files it is a copy
-of the correlation id.
+the call with their correlation id. ``External id`` links only work without one: in most real files it is a
+copy of the correlation id.
 
 Ranges have three domains. ``kineto``: what the framework ran, as opscope's range text. ``user``:
 ``record_function`` blocks and steps. ``python``: Python frames, if the trace has stacks; ``nn.Module: X_0``
@@ -70,6 +70,7 @@ def read(path: str | PathLike[str]) -> Trace:
         raise BadInput(path, "traceEvents has nothing that torch.profiler records")
     files = links.processes(columns, number)
     base = _base(file.meta)
+    first_given = links.number_calls(columns)
     placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
     calls = device.calls(placed)
     tables = {
@@ -82,7 +83,9 @@ def read(path: str | PathLike[str]) -> Trace:
     idle_gpu = _has_idle_gpu(columns, file.meta) and not left_out
     if _traced_gpu(columns) or left_out or (empty and file.meta.get("deviceProperties")):
         ran = _executed(placed, calls, bool(left_out))
-        tables |= ran.tables
+        work = [ran.tables[name] for name in ("kernels", "memops") if name in ran.tables]
+        calls = device.without_unused(calls, first_given, work)
+        tables |= ran.tables | {"calls": calls}
     if not idle_gpu:
         tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
@@ -141,7 +144,7 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What ran on the GPUs. ``recovered``: number of kernels linked by flow arrows; ``lost``: number of
+    """What ran on the GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: number of
     launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
 
     tables: dict[str, pl.DataFrame]
@@ -237,7 +240,11 @@ def _note_damage(
             unpaired,
             "warning",
         ),
-        ("kernels were linked to their launch by flow arrows", recovered, "info"),
+        (
+            "kernels were linked to their launch by flow arrows or the id of their op",
+            recovered,
+            "info",
+        ),
         (
             "annotations on GPU streams (gpu_user_annotation) were left out: they repeat host ranges",
             len(columns["gpu_user"]),
