@@ -167,7 +167,11 @@ def launches_by_flow(
 
 
 #: The calls that may launch each kind of work.
-_LAUNCHES: Final = {"kernel": "(?i)launch", "memcpy": "(?i)mem(?:cpy|ory_?copy)", "memset": "(?i)memset|fill"}
+_LAUNCHES: Final = {
+    "kernel": "(?i)launch",
+    "memcpy": "(?i)mem(?:cpy|ory_?copy)",
+    "memset": "(?i)memset|fill",
+}
 
 
 def number_calls(columns: Columns) -> int:
@@ -197,8 +201,8 @@ def launches_by_external(
     """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the correlation
     ids of these calls.
 
-    The id is the op's: of several launches of an op each has the work that comes in its turn, and the last one
-    what is left.
+    The id is the op's: of several launches of an op each has the work that comes in its turn, and the last
+    one what is left.
     """
     rows, calls = columns[kind], columns["call"]
     wanted = missing & (rows.column("external") != NONE) if len(rows) else missing

@@ -144,8 +144,8 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What ran on the GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: number of
-    launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
+    """What ran on the GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: that
+    of launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
 
     tables: dict[str, pl.DataFrame]
     recovered: int = 0

@@ -16,7 +16,6 @@ from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
-from opscope.core.tables.queue_waits import queue_waits
 from opscope.core.tables.trace import Trace
 
 #: What a row is.
@@ -117,7 +116,7 @@ def device_work(ops: Ops) -> DeviceWork:
 
 def _waits(trace: Trace, streams: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
     """Return the union of the waits of each stream that ran anything, by the row of ``streams``."""
-    waits = queue_waits(trace).join(
+    waits = trace.queue_waits().join(
         streams.with_row_index("lane"), on=streams.columns, nulls_equal=True
     )
     return {

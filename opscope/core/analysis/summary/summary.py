@@ -23,7 +23,6 @@ from opscope.core.schema import COMPILE
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import grouped, matching, pairs, pieces
 from opscope.core.tables.intervals import Ints, intersect, merge, subtract, union_length
-from opscope.core.tables.queue_waits import queue_waits
 from opscope.core.tables.trace import SELECTED, Trace
 
 SCHEMA: Final = {
@@ -104,7 +103,7 @@ def summary_sums(
     """
     counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
-    waits = queue_waits(trace)
+    waits = trace.queue_waits()
     return {
         "steps": len(steps),
         "captured_steps": len(captured_steps(trace, steps)),
