@@ -66,8 +66,8 @@ KERNELS = {
         "void allToAllV<true>(void*, void*)": "all_to_all",
     },
     "vLLM, SGLang, aiter": {
-        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)": "reduce",
-        "void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)": "reduce",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)": "all_reduce",
+        "void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)": "all_reduce",
         "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataENS_11RankSignalsEjiii": "reduce_scatter",
         "quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, 8>, true>>": "all_reduce",
         "void moe_all_to_all_dispatch_kernel<4>(int)": "all_to_all",
@@ -78,8 +78,27 @@ KERNELS = {
         "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(AllReduceParams)": "all_reduce",
         "moeA2ADispatchKernel<8, true>(int const*)": "all_to_all",
         "moeA2ACombineKernel<8>(int const*)": "all_to_all",
+        "void tensorrt_llm::kernels::fusedMoeCommKernel<8>(int)": None,
+        "void moereduce_allreduce_fusion_kernel_oneshot_lamport<float, 4>(int)": "all_reduce",
+        "void tensorrt_llm::kernels::mnnvl::rmsNormLamport<8, float>(int)": None,
+    },
+    "others": {
+        "void hybrid_ep::dispatch_kernel<int, 4>(int)": "all_to_all",
+        "void uccl::ep::internode_ll::combine<float>(int)": "all_to_all",
+        "void mscclpp::allgather_kernel(int)": "all_gather",
+        "kernel_all2all_push_intra_node": "all_to_all",
+        "a2a_kernel_with_offsets": "all_to_all",
+        "void quickreduce::allreduce_prototype_twoshot<float>(int)": "all_reduce",
+        "void c10d::intra_node_comm::oneShotAllReduceKernel<8>(int)": "all_reduce",
+        "void ccl::v1::reduce_kernel_large(int)": "reduce",
+        "cnclAllReduce_bf16": "all_reduce",
+        "mcclKernel_AllReduce_RING_Sum_float": "all_reduce",
+        "nvls_one_push(int)": None,
     },
     "XLA's instructions": {
+        "all_reduce.2": "all_reduce",
+        "async-collective-start.1": None,
+        "collective_permute_start.4": "permute",
         "all-reduce.2": "all_reduce",
         "all-gather-start.3": "all_gather",
         "reduce-scatter": "reduce_scatter",
@@ -115,6 +134,14 @@ OTHERS = (
     "BroadcastTo-op12",
     "Reduce-op3",
     "void at::native::broadcast_kernel<float>(float*)",
+    "void flashinfer::lamport_initialize_kernel(float*)",
+    "void waveAllReduceSum<float>(float*)",
+    "void c10d::checkForNaN<float>(float*)",
+    "void ctranspose_kernel<float>(float*)",
+    "void hybrid_ep::permute_kernel<int>(int)",
+    "void cutlass::gemm::dispatch_policy_kernel(int)",
+    "void moe_combine_kernel<float>(float*)",
+    "void mma2a_kernel(float*)",
 )
 
 
@@ -166,6 +193,46 @@ def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
         ("aten::gather", False),
         ("Send to host", False),
         ("torch_scatter::scatter_sum", False),
+        *(
+            (name, True)
+            for name in (
+                "vllm::all_reduce",
+                "_C_custom_ar::all_reduce",
+                "sglang::outplace_all_reduce",
+                "trtllm::moe_finalize_allreduce",
+                "trtllm::alltoall",
+                "aiter::fused_allreduce_rmsnorm",
+                "hlo::all-reduce-scatter.3",
+                "hlo::all_reduce.1",
+                "torch.distributed.all_reduce",
+                "torch.distributed.broadcast",
+                "HorovodAllreduce",
+                "horovod_mpi_broadcast_async",
+                "MPI_Allreduce",
+                "MPI_Isend",
+                "deep_ep::Buffer::combine",
+                "mori::dispatch",
+                "torchrec::all_to_all",
+                "vllm::reduce_scatter",
+                "xla::cross_replica_sum",
+            )
+        ),
+        *(
+            (name, False)
+            for name in (
+                "vllm::all_reduced_sum",
+                "xyz::block_all_reduce",
+                "symm_mem::fused_all_gather_matmul",
+                "hlo::loop_all_reduce_fusion",
+                "torch_scatter::gather_coo",
+                "vllm::moe_forward",
+                "moe::combine",
+                "MPI_Wait",
+                "torch.distributed.get_rank",
+                "deep_ep::get_dispatch_layout",
+                "train.py(7): all_reduce",
+            )
+        ),
     ],
 )
 def test_ops_by_name(name, expected):
