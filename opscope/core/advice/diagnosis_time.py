@@ -25,6 +25,7 @@ from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.steps.step_times import Spans, covered, loads, split
 from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.analysis.summary.summary import compiles
+from opscope.core.job.exchanges import computing
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, merge, subtract
 from opscope.core.tables.trace import Trace
@@ -275,7 +276,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
-    outermost = _by_process(rows)
+    outermost = computing(ops.attribution, outer)
     for process, mine in compiling.items():
         both = [one.get(process, _NOTHING) for one in (loading, outermost)]
         compiling[process] = _until_run(mine, _all(both))

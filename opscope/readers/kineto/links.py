@@ -79,6 +79,8 @@ class Placed:
     base: int
     #: The ranks of each process group, from the head of the file.
     members: Mapping[str, str] = field(default_factory=dict)
+    #: The record of the file's only process group; None if there are several.
+    only_group: str | None = None
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
 

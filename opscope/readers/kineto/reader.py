@@ -35,7 +35,7 @@ from . import device, links, other
 from .columns import HOST, Columns, Inexact
 from .counters import counters
 from .events import decode_events, decode_metrics
-from .groups import member_ranks
+from .groups import member_ranks, only_group
 from .json_events import KinetoFile
 from .ranges import ranges
 from .target import devices, process_row, threads
@@ -71,7 +71,8 @@ def read(path: str | PathLike[str]) -> Trace:
     files = links.processes(columns, number)
     base = _base(file.meta)
     first_given = links.number_calls(columns)
-    placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
+    group = only_group(file.meta, columns.attrs)
+    placed = links.Placed(columns, number, files, base, member_ranks(file.meta), group)
     calls = device.calls(placed)
     tables = {
         "processes": process_row(file.meta, columns, files, Path(path).name),

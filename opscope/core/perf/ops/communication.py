@@ -51,7 +51,9 @@ _WORDS: Final = (
     (re.compile(r"reduce", re.I), "reduce"),
     # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
     (
-        re.compile(r"(?:\bep|(?:deep|hybrid)_ep|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"),
+        re.compile(
+            r"(?:\bep|(?:deep|hybrid)_ep|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"
+        ),
         "all_to_all",
     ),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
