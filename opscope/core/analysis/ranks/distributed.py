@@ -377,7 +377,9 @@ QUESTION = (
                         collective; null if only the collectives' calls were recorded
                     communication_share: fraction: communication_time / window
                     computation_time: ns: time inside the window during which anything else ran: kernels,
-                        or ops if there are no kernels
+                        or ops if there are no kernels, while no collective's op inside them waits
+                    collectives: count: collectives, sends and receives that ran in the window, at least in
+                        part; message_bytes and waiting_time are theirs
                     overlap: fraction: part of all communication, also outside the window, during which
                         something else ran
                     """,
