@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import opscope
 from opscope.core.communication import HLO, is_kernel, is_node, is_op
 from opscope.core.dialects import Reading, hlo
 from opscope.core.job.exchanges import communicating
@@ -291,3 +294,66 @@ def test_a_kernel_is_communication_by_its_name_or_by_the_op_around_it(trace_of):
     assert communicating(profile.attribution).tolist() == [True, True, False]
     by_kind = dict(profile.totals_by("kind").select("kind", "device_time").rows())
     assert by_kind == {kinds.COMMUNICATION: 200, kinds.OTHER: 100}
+
+
+def test_a_row_counts_what_ran_in_its_window(trace_of):
+    """One collective before the steps, one in them, one that the last step's end cuts, one behind them."""
+    record = '{"group":"0","in_nelems":1024,"out_nelems":1024,"dtype":"Float"}'
+    kernels = [
+        {"process": 0, "device": 0, "stream": 7, "start": start, "end": start + 100, "attrs": record,
+         "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
+        for start in (0, 500, 950, 2000)
+    ]  # fmt: skip
+    step = {
+        "process": 0,
+        "thread": 1,
+        "start": 400,
+        "end": 1000,
+        "text": "step 1",
+        "category": "step",
+    }
+    profile = Profile(trace_of(kernels=kernels, ranges=[step | {"kind": "pushpop"}]))
+    row = profile.communication().row(0, named=True)
+    assert (row["window"], row["communication_time"], row["collectives"]) == (600, 150, 2)
+    assert profile.collectives()["calls"].to_list() == [4], "of the whole trace"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_collectives_without_a_record_are_the_only_group_s(tmp_path, groups):
+    """gloo's events name no group: where the file has one it is theirs, and of several it is not known."""
+    config = [
+        {"pg_name": str(number), "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}
+        for number in range(groups)
+    ]
+    shape = {"Input Dims": [[32, 64]], "Input type": ["float"]}
+    call, ran = "_c10d_functional::all_reduce", "gloo:all_reduce"
+    rows = [
+        ("cpu_op", call, 10, 5, 7),
+        ("user_annotation", ran, 12, 90, 8),
+        ("cpu_op", "aten::mm", 20, 30, 7),
+    ]
+    events = [
+        {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "ts": ts,
+            "dur": dur,
+            "pid": 4,
+            "tid": tid,
+            "args": shape,
+        }
+        for cat, name, ts, dur, tid in rows
+    ]
+    path = tmp_path / "rank0.json"
+    head = {"backend": "gloo", "rank": 0, "world_size": 2, "pg_count": groups, "pg_config": config}
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "distributedInfo": head, "traceEvents": events}), "utf-8"
+    )
+    profile = opscope.load(path)
+    row = profile.collectives().row(0, named=True)
+    assert (row["kind"], row["dtype"], row["message_bytes"]) == ("all_reduce", "f32", 8192)
+    assert (row["group"], row["members"]) == (("0", "0-1") if groups == 1 else (None, None))
+    directions = dict(profile.ops().select("op", "direction").rows())
+    assert directions[call] == directions[ran] == "communication"
+    assert directions["aten::mm"] != "communication"
