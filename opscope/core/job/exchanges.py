@@ -157,6 +157,20 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     return named | of_op
 
 
+def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
+    """Return by process (-1: not recorded) when a backend ran collectives on threads of the host."""
+    readings = attribution.meaning.readings
+    of_backend = [one.call is not None and one.call.name.startswith(_BACKENDS) for one in readings]
+    rows = np.array(of_backend, bool)[attribution.meaning.reading] & attribution.is_op
+    table = attribution.trace["ranges"][np.flatnonzero(rows)]
+    return {
+        NONE if process is None else int(process): merge(
+            part["start"].to_numpy(), part["end"].to_numpy()
+        )
+        for (process,), part in table.group_by("process")
+    }
+
+
 def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, tuple[Ints, Ints]]:
     """Return by process (-1: not recorded) when an op of the ``chosen`` rows ran that is no collective's.
 
@@ -348,7 +362,7 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
     """Return the outermost calls of processes without kernels of collectives, with the backend's times.
 
-    Of a process that recorded no call, each run of the backend is a row.
+    Of a process that recorded no call, and of one with such kernels, each run of the backend is a row.
     """
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
@@ -360,7 +374,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     frame = _described(attribution, calls, rows).with_columns(
         pl.when(blocks).then(name).alias(name) for name in ("start", "end")
     )
-    spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
+    spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op)
     if not len(spans):
         return frame.select(*SCHEMA, "place")
     ran = _described(attribution, calls, spans).sort("process", "start")

@@ -276,3 +276,29 @@ def test_an_op_that_a_collective_holds_up_computes_nothing():
     row = profile.communication().row(0, named=True)
     assert (row["communication_time"], row["computation_time"]) == (605 * US, 390 * US)
     assert row["overlap_time"] == 10 * US
+
+
+def test_a_backend_on_the_host_bounds_a_step_although_there_is_a_gpu():
+    """The device waits while gloo's thread reduces: that is no late launch."""
+    ran = [
+        {
+            **OP,
+            **op_on(
+                9,
+                (1000 * number + 150) * US,
+                (1000 * number + 900) * US,
+                "gloo:all_reduce(f32[64])",
+            ),
+        }
+        for number in range(STEPS)
+    ]
+    work = [
+        Ran(n * STEP + 10 * US, n * STEP + 100 * US, n * STEP, n * STEP + US) for n in range(STEPS)
+    ]
+    more = [Ran(n * STEP + 910 * US, n * STEP + 990 * US, n * STEP + 905 * US, n * STEP + 906 * US)
+            for n in range(STEPS)]  # fmt: skip
+    profile = profiled([*work, *more], ranges=[*steps(), *ran])
+    row = first(profile)
+    assert (row["finding"], row["lost"]) == ("communication-bound", STEPS * 750 * US)
+    rows = profile.communication().row(0, named=True)
+    assert (rows["communication_time"], rows["collectives"]) == (STEPS * 750 * US, STEPS)

@@ -14,7 +14,7 @@ from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
-from opscope.core.job.exchanges import GROUP, communicating, computing
+from opscope.core.job.exchanges import GROUP, communicating, computing, on_host
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
@@ -135,9 +135,10 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     captured, else the span of all kernels or ops. ``communication_time`` is union(communication),
     ``communication_share`` that time over the window. ``overlap``: the share of union(communication)
     during which other work is computed, over the whole trace; null without communication. On a GPU both
-    are kernels. On a CPU communication is what the backend ran (null if only the calls were seen), and
-    computation is all other ops, while no collective holds them up. The definitions are those of Holistic
-    Trace Analysis, without its trimming of steps. ``found`` is the result of ``exchanged`` or ``exchanges``.
+    are kernels, and what a backend ran on the host (gloo) communicates too. On a CPU communication is what
+    the backend ran (null if only the calls were seen), and computation is all other ops, while no collective
+    holds them up. The definitions are those of Holistic Trace Analysis, without its trimming of steps.
+    ``found`` is the result of ``exchanged``, or of ``exchanges``.
     """
     trace = attribution.trace
     rows = []
@@ -155,10 +156,14 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     outermost = attribution.is_op & (attribution.parent < 0)
     computed = computing(attribution, outermost) if talking else {}
     parts += [(one, _on_cpu(computed, found, one)) for one in talking]
+    hosted = on_host(attribution)
     for process, part in parts:
         exchanged_here = found.filter(_of(process))
         seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
         comm = _union(part.filter("communicates"))
+        beside = hosted.get(NONE if process is None else int(process))
+        if beside is not None:
+            comm = merge(*(np.concatenate(both) for both in zip(comm, beside, strict=True)))
         other = _union(part.filter(~pl.col("communicates")))
         mine = steps.filter(_of(process))
         window = mine if len(mine) else part
