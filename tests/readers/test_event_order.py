@@ -191,3 +191,28 @@ def test_the_flops_that_xla_wrote_are_those_of_the_operation(tmp_path):
         "matrix products": MANY * 500_000,
         "communication": MANY * 200_000,
     }
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_folder_with_tasks_of_a_device_is_not_the_cpu_s(tmp_path, last):
+    """The lane of the device may be named behind thousands of events of the CPU's."""
+    host = [named(2, "process_name", "CPU OP"), *(
+        span(2, 0, f"Default/Cast-op{number}", f"17000000000{number:05}.000", "4.000")
+        for number in range(MANY)
+    )]  # fmt: skip
+    device = [
+        named(6, "process_name", "Ascend Hardware"),
+        span(
+            6,
+            2,
+            "Default/MatMul-op1",
+            "1700000000000010.000",
+            "10.000",
+            args={"Task Type": "AI_CORE"},
+        ),
+    ]
+    folder = tmp_path / "host_1_20261128000000000_ascend_ms" / "ASCEND_PROFILER_OUTPUT"
+    folder.mkdir(parents=True)
+    events = [*host, *device] if last else [*device, *host]
+    (folder / "trace_view.json").write_text(as_array(events), "utf-8")
+    assert opscope.load(folder.parent).trace["kernels"]["name"].to_list() == ["MatMul-op1"]

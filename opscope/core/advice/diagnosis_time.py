@@ -34,8 +34,8 @@ from opscope.core.tables.trace import Trace
 #: backend on the host; ``copying``: copies and sets that nothing else hides. Then the device is idle while:
 #: the program waits for its ``input``; a program is ``compiling``; the host, which waited for the device,
 #: launches too late (``synchronising``); the host launches too late for other reasons (``host``); a copy was
-#: called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs); launched work
-#: waits for other work (``queued``); it is not known (``unknown``).
+#: called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs); launched
+#: work waits for other work (``queued``); it is not known (``unknown``).
 GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),

@@ -42,6 +42,9 @@ _TOTALS_TOO: Final = (
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
 )
+#: Lanes of what no CPU ran.
+_NOT_CPU: Final = re.compile(rb'"(?:Ascend Hardware|CANN|MindSpore)"')
+_LONGEST_LANE: Final = 32
 _OTHER_TOOL: Final = "timelines whose lanes are neither the device's nor those of ops, left out"
 _TASKS: Final = re.compile(r"(task_time|hccl|step_trace)_([0-9_]+\.json)\Z")
 _WHOLE: Final = re.compile(r"msprof_(?:slice_[0-9]+_)?[0-9]{14,20}\.json\Z")
@@ -147,12 +150,17 @@ _USED: Final = frozenset(
 
 
 def _only_cpu(one: File) -> bool:
-    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone."""
+    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone, in all of its lanes."""
     if one.path.name != cpu_files.VIEW:
         return False
-    with one.path.open("rb") as file:
-        head = file.read(4096)
-    return b'"CPU OP"' in head and not re.search(rb'"(?:Ascend Hardware|CANN|MindSpore)"', head)
+    ops, end = False, b""
+    for block in read_blocks(one.path):
+        text = end + block
+        if _NOT_CPU.search(text):
+            return False
+        ops = ops or b'"CPU OP"' in text
+        end = text[-_LONGEST_LANE:]
+    return ops
 
 
 # ---------------------------------------------------------------------------------- one rank
