@@ -8,6 +8,7 @@ also sends its parts (``gemm_allreduce``) is a product. A copy between two devic
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 #: Namespaces of PyTorch's ops whose ops all communicate.
@@ -122,36 +123,75 @@ def is_node(kind: str) -> bool:
     return _NODE.match(kind) is not None
 
 
+#: Ops of any library whose name is a collective's: ``vllm::all_reduce``, ``trtllm::moe_allreduce``,
+#: ``hlo::all-reduce-scatter.3``, ``torch.distributed.all_reduce``, ``HorovodAllreduce``, ``MPI_Allreduce``.
+_COLLECTIVE: Final = r"(?:all_?(?:reduce|gather|to_?all|2_?all)|reduce_?scatter)"
+_NAMED: Final = re.compile(
+    rf"(?:\w+::)+(?:\w*_)?{_COLLECTIVE}v?(?:_\w*)?\Z"
+    rf"|(?:torch\.distributed|horovod|hvd|byteps|smddp|mpi4py|mscclpp|deep_?ep|mori|pplx)\b[.\w:]*"
+    rf"(?:\b|_){_COLLECTIVE}\w*\Z"
+    r"|torch\.distributed\.(?:\w+\.)*(?:broadcast\w*|i?send|i?recv|reduce|barrier|gather|scatter)\Z"
+    rf"|(?:horovod|byteps|smddp)_?(?:\w+_)?(?:{_COLLECTIVE}|broadcast|push_?pull)\w*\Z"
+    r"|xla::(?:cross_replica_sum|collective_permute)\Z"
+    r"|mpi_i?(?:all\w+|b?cast|bcast|barrier|gatherv?|scatterv?|reduce\w*|[bsr]?send\w*|recv|sendrecv\w*)\Z"
+    r"|(?:deep_?ep|uccl|mori|pplx|nixl)::(?:\w+::)*\w*(?:dispatch|combine|all_?reduce|send|recv|barrier)\w*\Z",
+    re.IGNORECASE,
+)
+#: Products that also send their parts; a loop that a compiler fused is called after what it reads.
+_NO_OP: Final = re.compile(
+    r"gemm|matmul|linear|layout|::(?:loop|input|wrapped)_|(?:block|warp|thread|cta)_all",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=65_536)
 def is_op(name: str) -> bool:
     """Return whether an op with this name communicates."""
-    return is_torch(name) or name.partition(".")[0] in _OPS or name.startswith("hcom_")
+    if is_torch(name) or name.partition(".")[0] in _OPS or name.startswith("hcom_"):
+        return True
+    if len(name) > _LONGEST or name.startswith(_OWN_LISTS):
+        return False
+    plain = _NUMBER.sub("", name).replace("-", "_")
+    return _NAMED.match(plain) is not None and _NO_OP.search(plain) is None
 
+
+#: The listed names are all that communicate of these: others copy or compute on one device.
+_OWN_LISTS: Final = ("aten::", "prims::", "c10d::", "symm_mem::", "fsdp::")
+_LONGEST: Final = 256
+_NUMBER: Final = re.compile(r"\.[0-9]+\Z|\.default\Z")
 
 #: Libraries, by words that no other kernel has in its name.
 _LIBRARIES: Final = (
-    r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|nvshmem|rocshmem|ishmem|userbuffers)",
+    r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|uccl|nvshmem|rocshmem|ishmem|userbuffers|flagcx|smddp|nixl)",
+    # collectives of other vendors: Cambricon, Moore Threads and MetaX, Kunlun, Enflame, Intel
+    r"(?<![A-Za-z])(?i:cncl|mccl|bkcl|eccl)|(?:^|::)ccl::",
     # DeepEP and copies of it; ``layout`` counts the tokens of each rank on one device
-    r"(?:^|::)(?:deep_)?ep::(?!layout)|(?:^|::)int(?:ra|er)node(?:_ll)?::",
+    r"(?:^|::)(?:deep_|hybrid_)?ep::(?!layout|scan|permute|unpermute)|(?:^|::)int(?:ra|er)node(?:_ll)?::",
     # mori; the kernels that TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens with
     r"(?<![a-z])Ep(?:Dispatch|Combine)|mori::(?:shmem|collective)::",
     r"A2A(?:Dispatch|Combine)Kernel|a2a_(?:dispatch|combine)_(?:send|recv)"
-    r"|pplx::(?:\w+::)*(?:dispatch|combine)",
-    # all-reduces of vLLM, SGLang and aiter; symmetric memory of PyTorch
+    r"|pplx::(?:\w+::)*(?:dispatch|combine)|[Mm]oe_?[Cc]omm(?:Kernel|unicat|_)",
+    # all-reduces of vLLM, SGLang, aiter and TensorRT-LLM; symmetric memory of PyTorch
     r"cross_device_(?:reduce|store)|multimem_\w*(?:reduce|gather)|exchangeSplitAndOffset"
+    r"|(?i:quick_?reduce|mnnvl|(?:one|two)_?shot_?(?:push|pull|reduce|all))|[Ll]amport|(?<![a-z])nvls_"
+    r"|c10d::(?:symmetric_memory|intra_node_comm|nvshmem\w*)::"
     r"|(?:^|::)(?:barrier|put_signal|wait_signal)_kernel$",
 )
 #: Words for collectives. A lower-case word begins where no letter is before it: not in ``small_reduce``.
 _WORDS: Final = (
     r"(?:(?<![A-Za-z])all|(?<![A-Z])A(?:ll|LL))[_-]?"
-    r"(?:(?i:reduce)|(?i:gather)(?!ed)|(?i:to[_-]?all))",
-    r"(?i:reduce[_-]?scatter|send_?recv|collective[_-](?:permute|broadcast))",
+    r"(?:(?i:reduce)|(?i:gather)(?!ed)|(?i:(?:to|2)[_-]?all))",
+    r"(?<![A-Za-z0-9])a2a[_-]",
+    r"(?i:reduce[_-]?scatter|send_?recv|(?:async[_-])?collective[_-](?:permute|broadcast|start|done))",
     r"^(?:send|recv)(?:-done)?(?:\.[0-9]+)?$|^(?:Send|Receive|Broadcast|Barrier)-op[0-9]+",
 )
 _KERNEL: Final = re.compile("|".join((*_LIBRARIES, *_WORDS)))
-#: Products that also send their parts; reductions within a block of threads; what a compiler fused, which
-#: is called after the ops of which it reads the results (``triton_poi_fused_add_all_reduce_4``).
+#: Products that also send their parts; reductions within a block of threads; what clears a buffer on one
+#: device; what a compiler fused, which is called after the ops of which it reads the results
+#: (``triton_poi_fused_add_all_reduce_4``).
 _NOT: Final = re.compile(
-    r"(?i:gemm|matmul|(?:block|warp|thread|cta)_?all_?reduce)"
+    r"(?i:gemm|matmul|(?:block|warp|thread|cta|wave|lane|cluster|quad|group|simd)_?all_?(?:reduce|gather))"
+    r"|(?i:lamport_?(?:init|clear|memset))"
     r"|^triton_(?:poi|per|red|for|tem|unk)_|^(?:loop|input|wrapped)_"
 )
 

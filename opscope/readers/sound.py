@@ -11,8 +11,9 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import least, most, pieces
-from opscope.core.tables.trace import Trace, table_schema
+from opscope.core.tables.columns import distinct_values, least, most, pieces
+from opscope.core.tables.trace import Trace, conform, table_schema
+from opscope.core.waits import is_wait
 
 #: Largest time, ns: Unix time reaches it in 2043, and sums of three such times stay within 64 bits.
 LATEST: Final = 1 << 61
@@ -48,6 +49,8 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("allocations", "reserved"): (-(1 << 50), 1 << 50),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
+#: What a wait among the kernels tells.
+_SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
@@ -68,10 +71,32 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
 def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> Trace:
     """Return the trace of the corrected tables, with notes on what was wrong."""
     notes = sound(tables)
-    trace = Trace.of(tables, origin)
+    trace = _with_waits_apart(Trace.of(tables, origin))
     for note in notes:
         trace.note(*note)
     return trace
+
+
+def _with_waits_apart(trace: Trace) -> Trace:
+    """Return the trace with what only waits or signals among the ``syncs``: it is no kernel.
+
+    What has a grid was launched as a kernel, whatever its name is.
+    """
+    kernels = trace["kernels"]
+    names = distinct_values(kernels["name"]).drop_nulls()
+    waits = names.filter(
+        pl.Series([is_wait(name) for name in names.cast(pl.String)], dtype=pl.Boolean)
+    )
+    if waits.is_empty():
+        return trace
+    waiting = kernels["name"].is_in(waits.implode()).fill_null(False) & kernels["grid"].is_null()
+    syncs = kernels.filter(waiting).rename({"name": "kind"})
+    return trace.replace(
+        kernels=kernels.filter(~waiting),
+        syncs=pl.concat(
+            [trace["syncs"], conform("syncs", syncs.select(_SYNC))], how="vertical_relaxed"
+        ),
+    )
 
 
 def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:

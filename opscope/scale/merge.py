@@ -302,7 +302,9 @@ def _frames(
         answer(name)
     return {
         **answers,
-        "communication": communication_in(joined.rows("communication"), exchanged),
+        "communication": communication_in(
+            moves.moved(joined.rows("communication"), ("first", "last")), exchanged
+        ),
         "collectives": collectives_in(exchanged),
         "bounds": bounds,
         **{name: joined.rows(name) for name in ("groups", "meshes")},

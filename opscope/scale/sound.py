@@ -149,7 +149,9 @@ def _empty() -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
 def _figures() -> tuple[frozenset[str], ...]:
     """The names of the integers of every summary, and of those beside them: of GPUs, of CPUs, none."""
     every = frozenset(_empty()[0]["summary"])
-    common = frozenset(("steps", "captured_steps", "processes", "kernels", "copies"))
+    common = frozenset(
+        ("steps", "captured_steps", "processes", "kernels", "copies", "waits", "queues_waited")
+    )
     return common, every - common, _OF_CPU, frozenset()
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+import opscope
 from opscope.core.communication import HLO, is_kernel, is_node, is_op
 from opscope.core.dialects import Reading, hlo
 from opscope.core.job.exchanges import communicating
@@ -66,8 +69,8 @@ KERNELS = {
         "void allToAllV<true>(void*, void*)": "all_to_all",
     },
     "vLLM, SGLang, aiter": {
-        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)": "reduce",
-        "void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)": "reduce",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)": "all_reduce",
+        "void aiter::cross_device_reduce_1stage_naive<__hip_bfloat16, 8>(aiter::RankData*)": "all_reduce",
         "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataENS_11RankSignalsEjiii": "reduce_scatter",
         "quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, 8>, true>>": "all_reduce",
         "void moe_all_to_all_dispatch_kernel<4>(int)": "all_to_all",
@@ -78,8 +81,27 @@ KERNELS = {
         "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(AllReduceParams)": "all_reduce",
         "moeA2ADispatchKernel<8, true>(int const*)": "all_to_all",
         "moeA2ACombineKernel<8>(int const*)": "all_to_all",
+        "void tensorrt_llm::kernels::fusedMoeCommKernel<8>(int)": None,
+        "void moereduce_allreduce_fusion_kernel_oneshot_lamport<float, 4>(int)": "all_reduce",
+        "void tensorrt_llm::kernels::mnnvl::rmsNormLamport<8, float>(int)": None,
+    },
+    "others": {
+        "void hybrid_ep::dispatch_kernel<int, 4>(int)": "all_to_all",
+        "void uccl::ep::internode_ll::combine<float>(int)": "all_to_all",
+        "void mscclpp::allgather_kernel(int)": "all_gather",
+        "kernel_all2all_push_intra_node": "all_to_all",
+        "a2a_kernel_with_offsets": "all_to_all",
+        "void quickreduce::allreduce_prototype_twoshot<float>(int)": "all_reduce",
+        "void c10d::intra_node_comm::oneShotAllReduceKernel<8>(int)": "all_reduce",
+        "void ccl::v1::reduce_kernel_large(int)": "reduce",
+        "cnclAllReduce_bf16": "all_reduce",
+        "mcclKernel_AllReduce_RING_Sum_float": "all_reduce",
+        "nvls_one_push(int)": None,
     },
     "XLA's instructions": {
+        "all_reduce.2": "all_reduce",
+        "async-collective-start.1": None,
+        "collective_permute_start.4": "permute",
         "all-reduce.2": "all_reduce",
         "all-gather-start.3": "all_gather",
         "reduce-scatter": "reduce_scatter",
@@ -115,6 +137,14 @@ OTHERS = (
     "BroadcastTo-op12",
     "Reduce-op3",
     "void at::native::broadcast_kernel<float>(float*)",
+    "void flashinfer::lamport_initialize_kernel(float*)",
+    "void waveAllReduceSum<float>(float*)",
+    "void c10d::checkForNaN<float>(float*)",
+    "void ctranspose_kernel<float>(float*)",
+    "void hybrid_ep::permute_kernel<int>(int)",
+    "void cutlass::gemm::dispatch_policy_kernel(int)",
+    "void moe_combine_kernel<float>(float*)",
+    "void mma2a_kernel(float*)",
 )
 
 
@@ -166,6 +196,46 @@ def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
         ("aten::gather", False),
         ("Send to host", False),
         ("torch_scatter::scatter_sum", False),
+        *(
+            (name, True)
+            for name in (
+                "vllm::all_reduce",
+                "_C_custom_ar::all_reduce",
+                "sglang::outplace_all_reduce",
+                "trtllm::moe_finalize_allreduce",
+                "trtllm::alltoall",
+                "aiter::fused_allreduce_rmsnorm",
+                "hlo::all-reduce-scatter.3",
+                "hlo::all_reduce.1",
+                "torch.distributed.all_reduce",
+                "torch.distributed.broadcast",
+                "HorovodAllreduce",
+                "horovod_mpi_broadcast_async",
+                "MPI_Allreduce",
+                "MPI_Isend",
+                "deep_ep::Buffer::combine",
+                "mori::dispatch",
+                "torchrec::all_to_all",
+                "vllm::reduce_scatter",
+                "xla::cross_replica_sum",
+            )
+        ),
+        *(
+            (name, False)
+            for name in (
+                "vllm::all_reduced_sum",
+                "xyz::block_all_reduce",
+                "symm_mem::fused_all_gather_matmul",
+                "hlo::loop_all_reduce_fusion",
+                "torch_scatter::gather_coo",
+                "vllm::moe_forward",
+                "moe::combine",
+                "MPI_Wait",
+                "torch.distributed.get_rank",
+                "deep_ep::get_dispatch_layout",
+                "train.py(7): all_reduce",
+            )
+        ),
     ],
 )
 def test_ops_by_name(name, expected):
@@ -224,3 +294,66 @@ def test_a_kernel_is_communication_by_its_name_or_by_the_op_around_it(trace_of):
     assert communicating(profile.attribution).tolist() == [True, True, False]
     by_kind = dict(profile.totals_by("kind").select("kind", "device_time").rows())
     assert by_kind == {kinds.COMMUNICATION: 200, kinds.OTHER: 100}
+
+
+def test_a_row_counts_what_ran_in_its_window(trace_of):
+    """One collective before the steps, one in them, one that the last step's end cuts, one behind them."""
+    record = '{"group":"0","in_nelems":1024,"out_nelems":1024,"dtype":"Float"}'
+    kernels = [
+        {"process": 0, "device": 0, "stream": 7, "start": start, "end": start + 100, "attrs": record,
+         "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
+        for start in (0, 500, 950, 2000)
+    ]  # fmt: skip
+    step = {
+        "process": 0,
+        "thread": 1,
+        "start": 400,
+        "end": 1000,
+        "text": "step 1",
+        "category": "step",
+    }
+    profile = Profile(trace_of(kernels=kernels, ranges=[step | {"kind": "pushpop"}]))
+    row = profile.communication().row(0, named=True)
+    assert (row["window"], row["communication_time"], row["collectives"]) == (600, 150, 2)
+    assert profile.collectives()["calls"].to_list() == [4], "of the whole trace"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_collectives_without_a_record_are_the_only_group_s(tmp_path, groups):
+    """gloo's events name no group: where the file has one it is theirs, and of several it is not known."""
+    config = [
+        {"pg_name": str(number), "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}
+        for number in range(groups)
+    ]
+    shape = {"Input Dims": [[32, 64]], "Input type": ["float"]}
+    call, ran = "_c10d_functional::all_reduce", "gloo:all_reduce"
+    rows = [
+        ("cpu_op", call, 10, 5, 7),
+        ("user_annotation", ran, 12, 90, 8),
+        ("cpu_op", "aten::mm", 20, 30, 7),
+    ]
+    events = [
+        {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "ts": ts,
+            "dur": dur,
+            "pid": 4,
+            "tid": tid,
+            "args": shape,
+        }
+        for cat, name, ts, dur, tid in rows
+    ]
+    path = tmp_path / "rank0.json"
+    head = {"backend": "gloo", "rank": 0, "world_size": 2, "pg_count": groups, "pg_config": config}
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "distributedInfo": head, "traceEvents": events}), "utf-8"
+    )
+    profile = opscope.load(path)
+    row = profile.collectives().row(0, named=True)
+    assert (row["kind"], row["dtype"], row["message_bytes"]) == ("all_reduce", "f32", 8192)
+    assert (row["group"], row["members"]) == (("0", "0-1") if groups == 1 else (None, None))
+    directions = dict(profile.ops().select("op", "direction").rows())
+    assert directions[call] == directions[ran] == "communication"
+    assert directions["aten::mm"] != "communication"

@@ -20,8 +20,10 @@ from opscope.profile import Profile, load
 from opscope.readers.errors import BadInput
 from opscope.viewer.timeline.lane import CATEGORY
 from opscope.viewer.timeline.op_kinds import all_kinds
+from tests.script import ROOT, module_at
 
 TALKS = kinds.COMMUNICATION
+SCRIPT = "scripts/communication_agreement.py"
 
 
 def traces(folder: Path) -> Iterator[tuple[str, Profile]]:
@@ -42,11 +44,18 @@ def test_all_places_agree_on_every_trace(shared, folder):
     here = shared.parent / folder
     if not here.is_dir():
         pytest.skip(f"no traces at {here}")
+    if not (ROOT / SCRIPT).is_file():
+        pytest.skip("the source distribution has no scripts")
+    # what three reports and the kernels say: the table of docs/reports.md is made of it
+    figures = module_at(SCRIPT).figures
     kernels = ops = 0
     for name, profile in traces(here):
         talks = communicating(profile.attribution)
         kernels += int(talks.sum())
         _same_of_kernels(profile, talks, name)
+        if len(profile.trace["kernels"]):
+            found = figures(profile)
+            assert found.agree, f"{name}: by_kind, overlap and communication: {found}"
         ops += _same_of_ops(profile, name)
     assert kernels > 10, "no trace with a collective's kernel was found"
     assert ops > 10, "no trace with a collective's op was found"

@@ -16,12 +16,14 @@ import polars as pl
 
 from opscope.core.advice import diagnosis_words as words
 from opscope.core.advice.diagnosis_idle import Idle
-from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEAST, WORTH
+from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEAST, MOSTLY, WORTH
 from opscope.core.advice.diagnosis_rows import Facts
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
 from opscope.core.analysis.device.idle import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.ops.windows import bounds
+from opscope.core.analysis.steps.step_times import covered
 
 __all__ = ["Facts", "diagnosis"]
 
@@ -32,14 +34,18 @@ def diagnosis(facts: Facts) -> pl.DataFrame:
     found = one.surely(one.findings()) if one.too_little is None else []
     pressure = list(one.memory())
     told: list[dict[str, Any]] = list(one.not_told())
+    compiled = list(one.compiled())
+    starting = list(one.starting()) if one.too_little is None else []
+    # what most of the run went into comes before what bounds the rest
+    mostly = [*compiled, *(row for row in starting if row["share"] > MOSTLY)]
     if one.too_little is not None:
         found, pressure, told = [one.nothing()], [], []
     elif not found and not pressure:
-        bounded = one.healthy()
+        bounded = None if mostly else one.healthy()
         found = [bounded] if bounded is not None else []
         told = told if found else [one.nothing(), *told]
-    starting = one.starting() if one.too_little is None else ()
-    rows = [*found, *pressure, *starting, *told]
+    rest = [row for row in starting if row["share"] <= MOSTLY]
+    rows = [*mostly, *found, *pressure, *rest, *told]
     return pl.DataFrame(rows, schema=FINDINGS)
 
 
@@ -76,6 +82,27 @@ class _Diagnosis(Idle, Work):
         else:
             yield from self._outside()
         yield from self._kernels()
+
+    def compiled(self) -> Iterator[dict[str, Any]]:
+        """Yield the row of a run most of which went into compiling, outside the judged steps."""
+        spent = sum(int((end - start).sum()) for start, end in self.facts.host.compiling.values())
+        if not spent:
+            return
+        low, high = bounds(self.facts.trace).select("start", "end").drop_nulls().get_columns()
+        whole = int((high - low).sum())
+        for process, spans in self.facts.host.compiling.items():
+            judged = self.facts.steps.of.get(process)
+            if judged is not None:
+                spent -= int(covered(spans, *judged.spans).sum())
+        if whole and spent > BUSY * whole:
+            row = self._row(
+                "compilation",
+                spent,
+                f"{ns(spent)} of the {ns(whole)} recorded ({share(spent / whole)}) went into compiling; the"
+                " steps are judged without it",
+                self.say.compiled(),
+            )
+            yield row | {"share": spent / whole}
 
     def starting(self) -> Iterator[dict[str, Any]]:
         """Yield the row of the first steps, which are left out of all others."""

@@ -16,6 +16,9 @@ OUTSIDE: Final = 0.3
 ERRORS: Final = 2
 #: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
+#: First steps that took more of all steps' time than this are named before what bounds the others; compiling
+#: is above half of what was recorded.
+MOSTLY: Final = 0.9
 #: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
 ATTAINED: Final = 0.6
 #: Memory is near its limit above this part of the device's (the plug-in's rule).

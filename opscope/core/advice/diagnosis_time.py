@@ -25,16 +25,17 @@ from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.steps.step_times import Spans, covered, loads, split
 from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.analysis.summary.summary import compiles
+from opscope.core.job.exchanges import computing, on_host
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, merge, subtract
 from opscope.core.tables.trace import Trace
 
-#: ``computation``; ``communication`` that no computation hides; ``copying``: copies and sets that nothing
-#: else hides. Then the device is idle while: the program waits for its ``input``; a program is
-#: ``compiling``; the host, which waited for the device, launches too late (``synchronising``); the host
-#: launches too late for other reasons (``host``); a copy was called and has not begun (``staging``); a kernel
-#: starts (``starting``: the gap is under 30 µs); launched work waits for other work (``queued``); it is not
-#: known (``unknown``).
+#: ``computation``; ``communication`` that no computation hides, on the device, or while it is idle by a
+#: backend on the host; ``copying``: copies and sets that nothing else hides. Then the device is idle while:
+#: the program waits for its ``input``; a program is ``compiling``; the host, which waited for the device,
+#: launches too late (``synchronising``); the host launches too late for other reasons (``host``); a copy was
+#: called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs); launched
+#: work waits for other work (``queued``); it is not known (``unknown``).
 GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),
@@ -177,15 +178,14 @@ def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Div
             parts[name] = 0 if part is None else int(part.sum())
         busy = _all(unions)
         idle = subtract(judged.spans, busy)
-        loading, compiling = (one.get(process, _NOTHING) for one in (host.loading, host.compiling))
+        held_up = [
+            one.get(process, _NOTHING) for one in (host.loading, host.compiling, host.talking)
+        ]
         for name, part in zip(
-            ("input", "compiling"), split([loading, compiling], *idle), strict=True
+            ("input", "compiling", "communication"), split(held_up, *idle), strict=True
         ):
-            parts[name] = 0 if part is None else int(part.sum())
-        rest = subtract(
-            judged.spans,
-            merge(*(np.concatenate(both) for both in zip(loading, compiling, strict=True))),
-        )
+            parts[name] += 0 if part is None else int(part.sum())
+        rest = subtract(judged.spans, _all(held_up))
         held = _gaps(work, gaps, mine, rest, waits.get(process, _NOTHING))
         late = mine & (gaps.kind == HOST)
         longest = int((gaps.end - gaps.start)[late].max()) if late.any() else 0
@@ -251,10 +251,12 @@ def _waited_for(work: DeviceWork, trace: Trace) -> dict[int, Spans]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the host's ranges tell, by process (ns): waits for input, compilations, outermost ops."""
+    """What the host's ranges tell, by process (ns): waits for input, compilations, collectives that a backend
+    ran on the host's threads, outermost ops."""
 
     loading: dict[int, Spans]
     compiling: dict[int, Spans]
+    talking: dict[int, Spans]
     ops: dict[int, Spans]
     #: Of the outermost ops: how many, and their median length.
     many: int
@@ -267,7 +269,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     loading = _by_process(waits.filter("timed"))
     compiling = _by_process(compiles(trace))
     if not cpu_only:
-        return Host(loading, compiling, {}, 0, 0.0)
+        return Host(loading, compiling, on_host(ops.attribution), {}, 0, 0.0)
     ranges, meaning = trace["ranges"], ops.attribution.meaning
     talks = np.array([one.direction == "communication" for one in meaning.readings], bool)
     outer = np.zeros(len(ranges), bool)
@@ -275,11 +277,11 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
-    outermost = _by_process(rows)
+    outermost = computing(ops.attribution, outer)
     for process, mine in compiling.items():
         both = [one.get(process, _NOTHING) for one in (loading, outermost)]
         compiling[process] = _until_run(mine, _all(both))
-    return Host(loading, compiling, outermost, len(rows), float(length or 0))
+    return Host(loading, compiling, {}, outermost, len(rows), float(length or 0))
 
 
 def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:

@@ -82,6 +82,15 @@ class Words:
             " says what is compiled",
         )
 
+    def compiled(self) -> str:
+        """For a run most of which is compiling, once."""
+        later = "opscope run --steps 10:20 records the steps after it"
+        return self._by(
+            f"{later}; a cache of compiled programs shortens the next run's start",
+            torch=f"{later}; TORCHINDUCTOR_CACHE_DIR=DIR keeps what was compiled for the next run",
+            jax=f'{later}; jax.config.update("jax_compilation_cache_dir", DIR) keeps what was compiled',
+        )
+
     def communication(self) -> str:
         """For communication that nothing hides."""
         return self._by(

@@ -19,7 +19,7 @@ from opscope.core.perf import kinds
 from opscope.core.perf.ops.communication import buffer_bytes, collective
 from opscope.core.schema import DIRECTIONS, OpCall
 from opscope.core.tables.columns import at, gather, spread
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE, Ints, merge, subtract
 from opscope.core.tables.ranks import groups
 
 #: Collectives that no rank can finish before all ranks have begun.
@@ -155,6 +155,48 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     talks = np.array([one == "communication" for one in directions], bool)[reading]
     of_op: NDArray[np.bool_] = at(talks, owner, False)
     return named | of_op
+
+
+def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
+    """Return by process (-1: not recorded) when a backend ran collectives on threads of the host."""
+    readings = attribution.meaning.readings
+    of_backend = [one.call is not None and one.call.name.startswith(_BACKENDS) for one in readings]
+    rows = np.array(of_backend, bool)[attribution.meaning.reading] & attribution.is_op
+    table = attribution.trace["ranges"][np.flatnonzero(rows)]
+    return {
+        NONE if process is None else int(process): merge(
+            part["start"].to_numpy(), part["end"].to_numpy()
+        )
+        for (process,), part in table.group_by("process")
+    }
+
+
+def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, tuple[Ints, Ints]]:
+    """Return by process (-1: not recorded) when an op of the ``chosen`` rows ran that is no collective's.
+
+    While a collective's op inside such an op holds its thread up, the thread computes nothing.
+    """
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    talks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    talking = attribution.is_op & talks[meaning.reading]
+    threads = ["process", "thread"]
+
+    def by_thread(rows: NDArray[np.bool_]) -> dict[tuple[Any, ...], tuple[Ints, Ints]]:
+        table = ranges[np.flatnonzero(rows)].select(*threads, "start", "end")
+        return {
+            key: merge(part["start"].to_numpy(), part["end"].to_numpy())
+            for key, part in table.group_by(threads)
+        }
+
+    waits = by_thread(talking & (attribution.parent >= 0))
+    found: dict[int, list[tuple[Ints, Ints]]] = {}
+    for (process, thread), spans in by_thread(chosen & ~talking).items():
+        part = subtract(spans, waits[process, thread]) if (process, thread) in waits else spans
+        found.setdefault(NONE if process is None else int(process), []).append(part)
+    return {
+        process: merge(*(np.concatenate([one[place] for one in parts]) for place in (0, 1)))
+        for process, parts in found.items()
+    }
 
 
 def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
@@ -320,7 +362,7 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
     """Return the outermost calls of processes without kernels of collectives, with the backend's times.
 
-    Of a process that recorded no call, each run of the backend is a row.
+    Of a process that recorded no call, and of one with such kernels, each run of the backend is a row.
     """
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
@@ -332,7 +374,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     frame = _described(attribution, calls, rows).with_columns(
         pl.when(blocks).then(name).alias(name) for name in ("start", "end")
     )
-    spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op & here)
+    spans = np.flatnonzero(calls.is_backend[reading] & attribution.is_op)
     if not len(spans):
         return frame.select(*SCHEMA, "place")
     ran = _described(attribution, calls, spans).sort("process", "start")

@@ -17,7 +17,7 @@ from .registry import (
     grad_model,
     lookup,
 )
-from .shapes import LARGEST, NO_SHAPES, knows_params, tensors
+from .shapes import LARGEST, NO_SHAPES, WRITTEN, knows_params, tensors
 from .stored import sparse_reason, stored_cost
 
 #: Families whose FLOPs are zero for any shapes: a missing shape makes only the bytes unknown.
@@ -84,11 +84,31 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
 
 
 def _figures(entry: Entry, call: OpCall) -> Cost:
-    """Return the cost from the op's model, or from the stored elements if a tensor is sparse."""
+    """Return the cost from the op's model, or from the stored elements if a tensor is sparse; of a call
+    without shapes what its compiler wrote."""
+    if not call.inputs and any(call.param(name) is not None for name in WRITTEN):
+        return _written(entry, call)
     why = sparse_reason(call)
     if entry.sparse or why is None:
         return entry.model(call)
     return stored_cost(entry.name, call, why)
+
+
+def _written(entry: Entry, call: OpCall) -> Cost:
+    flops, moved = map(call.param, WRITTEN)
+    if not isinstance(flops, int) and entry.family not in FREE_FAMILIES:
+        raise CannotKnow("the compiler wrote no FLOPs of this operation")
+    work = flops if isinstance(flops, int) else 0
+    matrix = work if entry.family in ("gemm", "conv") else 0
+    known = isinstance(moved, int)
+    return Cost(
+        matrix,
+        work - matrix,
+        moved if isinstance(moved, int) else None,
+        0 if known else None,
+        bytes_reason="" if known else "the compiler wrote no bytes of this operation",
+        note="FLOPs and bytes are those that the compiler wrote",
+    )
 
 
 def _with_forward(model: GradModel, call: OpCall, forward: OpCall) -> Cost:

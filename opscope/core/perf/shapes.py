@@ -23,6 +23,8 @@ from opscope.core.schema import (
 
 from .registry import CannotKnow, Cost, in_place, is_dispatched
 
+#: Parameters of a call whose FLOPs and bytes (read and written) its compiler wrote into the trace.
+WRITTEN: Final = ("written_flops", "written_bytes")
 #: Sizes come from an untrusted trace: a product above this limit is rejected, not reported.
 LARGEST: Final = 1 << 62
 

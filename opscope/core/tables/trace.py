@@ -11,6 +11,7 @@ import polars as pl
 
 from opscope.core.schema import TABLES
 from opscope.core.tables.numbers import Numbers
+from opscope.core.waits import OF_CALLS, ON_QUEUE
 
 _POLARS: Final[Mapping[str, Any]] = {
     "i64": pl.Int64,
@@ -126,6 +127,11 @@ class Trace:
             or bool(self.origin.get("gpu"))
             or any(len(self[name]) for name in ("calls", "memops"))
         )
+
+    def queue_waits(self) -> pl.DataFrame:
+        """Return the rows of ``syncs`` in which a device's queue waited for an event, a queue or a rank."""
+        kind = pl.col("kind").cast(pl.String).str
+        return self["syncs"].filter(kind.contains(ON_QUEUE) & ~kind.contains(OF_CALLS))
 
     def __getitem__(self, table: str) -> pl.DataFrame:
         return self.tables[table]

@@ -188,7 +188,8 @@ class Columns:
             if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)
                 continue
-            timed = chosen[start[chosen] != NO_TIME]
+            # the names of processes and threads need no time
+            timed = chosen if kind == "meta" else chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
                 found = itemgetter(*timed.tolist())(events)  # for a single row, the event itself
@@ -322,8 +323,16 @@ def _texts(
 
 def _calls(columns: Columns, kind: str, rows: Block) -> None:
     data = columns.spans(rows)
-    data["correlation"] = ints([a.correlation for a in rows.args()])
+    data |= _links(rows.args())
     columns[kind].blocks.append(data)
+
+
+def _links(args: list[Args]) -> dict[str, Column]:
+    """The ids that tie a launch to its work; ``external`` does only where work has no correlation id."""
+    return {
+        "correlation": ints([a.correlation for a in args]),
+        "external": ints([a.external for a in args]),
+    }
 
 
 def _device(columns: Columns, kind: str, rows: Block) -> None:
@@ -332,7 +341,7 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
     data["device"] = _argument_or_id([a.device for a in args], [e.pid for e in events], _number)
     data["stream"] = _argument_or_id([a.stream for a in args], [e.tid for e in events], id_number)
     data["context"] = ints([a.context for a in args])
-    data["correlation"] = ints([a.correlation for a in args])
+    data |= _links(args)
     if kind == "kernel":
         data["grid"] = columns.triples.of(list(map(bytes, [a.grid for a in args])))
         data["block"] = columns.triples.of(list(map(bytes, [a.block for a in args])))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, Gathered, nullable
-from .links import Placed, launches_by_flow, owners
+from .links import Placed, launches_by_external, launches_by_flow, owners
 
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?|Copy(\w+)To(\w+)")
 _SET = re.compile(r"Memset \((\w+)\)")
@@ -36,8 +36,17 @@ def calls(placed: Placed) -> pl.DataFrame:
     )
 
 
+def without_unused(calls: pl.DataFrame, first: int, work: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return ``calls`` without the ids from ``first`` on (``links.number_calls``) that no work got."""
+    if not len(calls) or (calls["correlation"] < first).fill_null(True).all():
+        return calls
+    used = pl.concat([table["correlation"] for table in work]).drop_nulls().unique()
+    known = (pl.col("correlation") < first) | pl.col("correlation").is_in(used.implode())
+    return calls.with_columns(pl.when(known).then("correlation").alias("correlation"))
+
+
 def kernels(placed: Placed, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The ``kernels`` table, and how many kernels were linked to their call by flow arrows."""
+    """The ``kernels`` table, and how many kernels were linked to their call without a correlation id."""
     rows = placed.columns["kernel"]
     correlation, recovered = _linked(placed, "kernel", calls)
     shapes = list(placed.columns.shapes)
@@ -134,7 +143,8 @@ def _device(
 
 
 def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.int64], int]:
-    """The correlation ids of a kind's rows; from flow arrows for rows whose own id no call has."""
+    """The correlation ids of a kind's rows; for rows whose own id no call has from flow arrows, and for those
+    without an id from the ids of ops (``External id``)."""
     correlation = placed.columns[kind].column("correlation").copy()
     # sorted: np.isin takes a third of a second for 20,000 ids among 400,000
     known = np.sort(calls["correlation"].drop_nulls().to_numpy())
@@ -144,7 +154,9 @@ def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.
     missing |= correlation == NONE
     rows, found = launches_by_flow(placed.columns, placed.number, kind, missing)
     correlation[rows] = found
-    return correlation, len(rows)
+    by_id, their = launches_by_external(placed.columns, kind, correlation == NONE)
+    correlation[by_id] = their
+    return correlation, len(rows) + len(by_id)
 
 
 def _memory_kinds(kind: str, name: str) -> tuple[str | None, str | None, str | None]:

@@ -75,12 +75,10 @@ class Rare(Struct, gc=False, order=True):
 
 
 class Args(Rare, gc=False, order=True):
-    """The ``args`` of any event. Raw fields are JSON bytes, decoded once per distinct value.
-
-    ``External id`` is left out on purpose: it is not a link (see ``reader``).
-    """
+    """The ``args`` of any event. Raw fields are JSON bytes, decoded once per distinct value."""
 
     correlation: int | None = None
+    external: int | None = f(default=None, name="External id")
     seq: int | None = f(default=None, name="Sequence number")
     fwd: int | None = f(default=None, name="Fwd thread id")
     dims: Raw = f(default=ABSENT, name="Input Dims")

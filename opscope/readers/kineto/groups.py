@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _CONFIG: Final = re.compile(
@@ -29,6 +29,26 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
             groups[str(item.get("pg_name"))] = json.dumps(ranks)
     return groups
+
+
+def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
+    """Return the record (JSON) of the file's only process group, whose are all of its collectives; None if it
+    has several, or if records of collectives (``records``) name theirs."""
+    found = meta.get("distributedInfo")
+    facts = found if isinstance(found, dict) else {}
+    config = facts.get("pg_config")
+    if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
+        return None
+    if facts.get("pg_count", 1) != 1 or any(b'"group":' in record for record in records):
+        return None
+    name, size = config[0].get("pg_name"), config[0].get("pg_size")
+    if not isinstance(name, str):
+        return None
+    told: dict[str, Any] = {"group": name}
+    if type(size) is int:
+        told["group_size"] = size
+    ranks = member_ranks(meta).get(name)
+    return json.dumps(told | ({} if ranks is None else {"group_ranks": ranks}))
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -78,6 +79,8 @@ class Placed:
     base: int
     #: The ranks of each process group, from the head of the file.
     members: Mapping[str, str] = field(default_factory=dict)
+    #: The record of the file's only process group; None if there are several.
+    only_group: str | None = None
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
 
@@ -163,6 +166,77 @@ def launches_by_flow(
         pl.col("row").cast(pl.Int64), "correlation"
     )
     return found["row"].to_numpy(), found["correlation"].to_numpy()
+
+
+#: The calls that may launch each kind of work.
+_LAUNCHES: Final = {
+    "kernel": "(?i)launch",
+    "memcpy": "(?i)mem(?:cpy|ory_?copy)",
+    "memset": "(?i)memset|fill",
+}
+
+
+def number_calls(columns: Columns) -> int:
+    """Give calls without a correlation id one, if there is work without one; return the first of these ids.
+
+    Arrows and external ids can link such work to such calls.
+    """
+    calls = columns["call"]
+    correlation = calls.column("correlation")
+    first = 1 + max(int(correlation.max(initial=0)), 0)
+    for kind in _LAUNCHES:
+        known = columns[kind].column("correlation")
+        first = max(first, 1 + int(known.max(initial=0)))
+    lacks = np.flatnonzero(correlation == NONE)
+    if len(lacks) and any(
+        (columns[kind].column("correlation") == NONE).any() for kind in _LAUNCHES
+    ):
+        correlation[lacks] = first + np.arange(len(lacks))
+        block = {name: calls.column(name) for name in calls.blocks[0]}
+        calls.blocks = [block | {"correlation": correlation}]
+    return first
+
+
+def launches_by_external(
+    columns: Columns, kind: str, missing: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the correlation
+    ids of these calls.
+
+    The id is the op's: of several launches of an op each has the work that comes in its turn, and the last
+    one what is left.
+    """
+    rows, calls = columns[kind], columns["call"]
+    wanted = missing & (rows.column("external") != NONE) if len(rows) else missing
+    if not wanted.any() or not len(calls):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    turn = pl.int_range(pl.len(), dtype=pl.Int64).over("external")
+    names = [re.search(_LAUNCHES[kind], name) is not None for name in columns.names]
+    launches = pl.DataFrame(
+        {
+            "external": calls.column("external"),
+            "start": calls.column("start"),
+            "pid": calls.column("pid", np.int32),
+            "correlation": calls.column("correlation"),
+        }
+    ).filter(
+        pl.Series(np.array(names, bool)[calls.column("name", np.int32)]),
+        pl.col("external") != NONE,
+        pl.col("correlation") != NONE,
+    )
+    # of two processes with the same id the file does not say whose it is
+    launches = launches.filter(pl.col("pid").n_unique().over("external") == 1)
+    launches = launches.sort("start", maintain_order=True).with_columns(
+        turn.alias("turn"), pl.len().cast(pl.Int64).over("external").alias("many")
+    )
+    work = pl.DataFrame({"external": rows.column("external"), "start": rows.column("start")})
+    work = work.with_row_index("row").filter(pl.Series(wanted))
+    work = work.sort("start", maintain_order=True).with_columns(turn.alias("turn"))
+    work = work.join(launches.select("external", "many").unique(), on="external")
+    found = work.with_columns(pl.min_horizontal("turn", pl.col("many") - 1)).join(
+        launches.select("external", "turn", "correlation"), on=["external", "turn"]
+    )
+    return found["row"].cast(pl.Int64).to_numpy(), found["correlation"].to_numpy()
 
 
 _THREAD_START = ["pid", "tid", "start"]

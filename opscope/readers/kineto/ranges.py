@@ -61,10 +61,20 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
             "text": spread("text", texts, text),
             "seq": nullable(rows.column("seq")),
             "fwd_thread": nullable(forward),
-            "attrs": placed.attrs(rows),
+            "attrs": _records(placed, placed.attrs(rows), name),
             "kind": spread("kind", ["pushpop"], np.zeros(len(name), np.int32)),
         }
     )
+
+
+def _records(placed: Placed, attrs: pl.Series, name: NDArray[np.int32]) -> pl.Series:
+    """Return the attributes; a collective without a record has that of the only process group, if any."""
+    if placed.only_group is None:
+        return attrs
+    talks = np.array([is_torch(label) for label in placed.columns.names], bool)[name]
+    only = pl.Series([placed.only_group], dtype=pl.String).new_from_index(0, len(attrs))
+    filled: pl.Series = attrs.zip_with(pl.Series(~talks) | attrs.is_not_null(), only)
+    return filled
 
 
 def _meanings(

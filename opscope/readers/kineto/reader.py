@@ -1,8 +1,8 @@
 """Read Kineto's JSON traces: torch.profiler, 2021 to 2026, on NVIDIA and AMD GPUs.
 
 Times are integer ns: Unix time if the trace has its base, else as written. GPU rows belong to the process of
-the call with their correlation id. ``External id`` is never used as a link: in most real files it is a copy
-of the correlation id.
+the call with their correlation id. ``External id`` links only work without one: in most real files it is a
+copy of the correlation id.
 
 Ranges have three domains. ``kineto``: what the framework ran, as opscope's range text. ``user``:
 ``record_function`` blocks and steps. ``python``: Python frames, if the trace has stacks; ``nn.Module: X_0``
@@ -13,37 +13,54 @@ has category ``layer``. ``fwd_thread`` of a backward row is Kineto's number of i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from opscope.core.dialects.launches import LAUNCH
 from opscope.core.tables.columns import matching
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers.errors import BadInput
+from opscope.readers.owners import owner
 from opscope.readers.sound import sound_trace
 
 from . import device, links, other
-from .columns import Columns, Inexact
+from .columns import HOST, Columns, Inexact
 from .counters import counters
 from .events import decode_events, decode_metrics
-from .groups import member_ranks
+from .groups import member_ranks, only_group
 from .json_events import KinetoFile
 from .ranges import ranges
 from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
+#: Calls of CUDA and HIP that give a device no work, such as the profiler's own ``cudaDeviceSynchronize``.
+_WITHOUT_WORK: Final = re.compile(
+    r"(?:__)?(?:cu|cuda|hip)(?!\w*(?:Launch|Mem(?:cpy|set)|Graph))\w+\Z"
+)
+_NO_KERNELS: Final = (
+    "no kernels were recorded, although the machine has a GPU: all times are those of the CPU"
+    " (ProfilerActivity.CUDA, or that of the device, records the GPU's)"
+)
 
 
 def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
     columns, metrics = _decoded(file)
+    names = (label for event, _, _, label in columns.meta if event == "process_name")
+    other_reader = owner(names, columns.categories)
+    if other_reader is not None:
+        other_trace: Trace = import_module(f"opscope.readers.{other_reader}").read(Path(path))
+        return other_trace
     unpaired = links.pair(columns)
     number = links.numbers(columns.ids)
     left_out = other.left_out(columns, number)
@@ -53,7 +70,9 @@ def read(path: str | PathLike[str]) -> Trace:
         raise BadInput(path, "traceEvents has nothing that torch.profiler records")
     files = links.processes(columns, number)
     base = _base(file.meta)
-    placed = links.Placed(columns, number, files, base, member_ranks(file.meta))
+    first_given = links.number_calls(columns)
+    group = only_group(file.meta, columns.attrs)
+    placed = links.Placed(columns, number, files, base, member_ranks(file.meta), group)
     calls = device.calls(placed)
     tables = {
         "processes": process_row(file.meta, columns, files, Path(path).name),
@@ -62,10 +81,14 @@ def read(path: str | PathLike[str]) -> Trace:
         "ranges": ranges(placed),
     }
     ran = _Executed({})
-    if _traced_gpu(columns, file.meta) or left_out:
+    idle_gpu = _has_idle_gpu(columns, file.meta) and not left_out
+    if _traced_gpu(columns) or left_out or (empty and file.meta.get("deviceProperties")):
         ran = _executed(placed, calls, bool(left_out))
-        tables |= ran.tables
-    tables["devices"] = devices(file.meta, files, tables)
+        work = [ran.tables[name] for name in ("kernels", "memops") if name in ran.tables]
+        calls = device.without_unused(calls, first_given, work)
+        tables |= ran.tables | {"calls": calls}
+    if not idle_gpu:
+        tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
         tables["allocations"] = device.allocations(placed)
     unlinked = None
@@ -87,6 +110,8 @@ def read(path: str | PathLike[str]) -> Trace:
     trace = sound_trace(tables, origin)
     if empty:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
+    if idle_gpu:
+        trace.note("warning", _NO_KERNELS)
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     if unlinked:
@@ -120,8 +145,8 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What ran on the GPUs. ``recovered``: number of kernels linked by flow arrows; ``lost``: number of
-    launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
+    """What ran on the GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: that
+    of launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
 
     tables: dict[str, pl.DataFrame]
     recovered: int = 0
@@ -166,10 +191,19 @@ def _is_unix(columns: Columns) -> bool:
     return False
 
 
-def _traced_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
-    return bool(meta.get("deviceProperties")) or any(
-        len(columns[kind]) for kind in ("call", "kernel", "memcpy", "memset", "metrics")
-    )
+def _traced_gpu(columns: Columns) -> bool:
+    """Whether a device was given work, as far as the file shows: calls that launch nothing show none."""
+    if any(len(columns[kind]) for kind in ("kernel", "memcpy", "memset", "metrics")):
+        return True
+    called = np.unique(columns["call"].column("name", np.int32))
+    names = list(columns.names)
+    return not all(_WITHOUT_WORK.match(names[code]) for code in called.tolist())
+
+
+def _has_idle_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
+    """Whether the machine has a GPU of which no work was recorded, only that of the CPU."""
+    seen = bool(meta.get("deviceProperties")) or len(columns["call"]) > 0
+    return seen and any(len(columns[kind]) for kind in HOST) and not _traced_gpu(columns)
 
 
 def _note_devices(
@@ -207,7 +241,11 @@ def _note_damage(
             unpaired,
             "warning",
         ),
-        ("kernels were linked to their launch by flow arrows", recovered, "info"),
+        (
+            "kernels were linked to their launch by flow arrows or the id of their op",
+            recovered,
+            "info",
+        ),
         (
             "annotations on GPU streams (gpu_user_annotation) were left out: they repeat host ranges",
             len(columns["gpu_user"]),

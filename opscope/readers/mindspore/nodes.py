@@ -14,6 +14,7 @@ from opscope.core.communication import is_node
 from opscope.core.dialects.mindspore import node_name
 from opscope.core.rangetext import format_call
 from opscope.core.schema import DTYPE_NAMES, Arg, Dim, OpCall, ParamValue, TensorSpec
+from opscope.core.waits import TASKS
 from opscope.readers.rows import frame_of
 
 #: The framework and the graph in the specs of these ops.
@@ -27,10 +28,10 @@ RAN: Final = {
     "node": pl.String, "kind": pl.String, "core": pl.String, "inputs": pl.String, "outputs": pl.String,
     "grid": pl.String, "block": pl.String,
 }  # fmt: skip
-#: Task types of CANN that wait or signal (``Task Type`` in its files), and do no work.
-_SYNC: Final = (
-    r"(?i)^(?:EVENT_|NOTIFY_|CAPTURE_|STREAM_|LABEL_|MODEL_|PROFILER_|FFTS_PLUS$|WRITE_VALUE|CMO|DSA_|"
-    r"PLACE_HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"
+#: Task types of CANN that steer others (``Task Type`` in its files), and do no work.
+_STEERS: Final = (
+    r"(?i)^(?:EVENT_|NOTIFY_|CAPTURE_|STREAM_|LABEL_|MODEL_|PROFILER_|FFTS_PLUS$|WRITE[_ ]VALUE|CMO|DSA_|"
+    r"PLACE[_ ]HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"
 )
 _COPY: Final = r"(?i)^(?:MEMCPY|SDMA|PCIE_DMA|REDUCE_ASYNC)"
 _RUN: Final = re.compile(r"(-op[0-9]+)_[0-9]+\Z")
@@ -75,10 +76,12 @@ def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
     ran = conform(ran)
     task = pl.coalesce("core", "name").fill_null("")
     alone = pl.col("node").is_null()
-    sync = task.str.contains(_SYNC) | pl.col("name").fill_null("").str.contains(_SYNC)
-    copy = alone & (task.str.contains(_COPY) | pl.col("name").fill_null("").str.contains(_COPY))
+    name = pl.col("name").fill_null("")
+    waits = task.str.contains(TASKS) | (alone & name.str.contains(TASKS))
+    steers = alone & (task.str.contains(_STEERS) | name.str.contains(_STEERS))
+    copy = alone & (task.str.contains(_COPY) | name.str.contains(_COPY))
     what = (
-        pl.when(sync & alone).then(pl.lit("sync"))
+        pl.when(waits | steers).then(pl.lit("sync"))
         .when(copy).then(pl.lit("copy"))
         .otherwise(pl.lit("kernel"))
     )  # fmt: skip

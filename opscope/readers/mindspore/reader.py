@@ -16,6 +16,8 @@ from opscope.core.dialects.mindspore import DOMAIN
 from opscope.core.schema import STEP
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
+from opscope.readers.heads import is_json
+from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.sound import sound_trace
 
 from . import cpu_files, cpu_samples, nodes, tables, timeline, totals
@@ -40,6 +42,10 @@ _TOTALS_TOO: Final = (
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
 )
+#: Lanes of what no CPU ran.
+_NOT_CPU: Final = re.compile(rb'"(?:Ascend Hardware|CANN|MindSpore)"')
+_LONGEST_LANE: Final = 32
+_OTHER_TOOL: Final = "timelines whose lanes are neither the device's nor those of ops, left out"
 _TASKS: Final = re.compile(r"(task_time|hccl|step_trace)_([0-9_]+\.json)\Z")
 _WHOLE: Final = re.compile(r"msprof_(?:slice_[0-9]+_)?[0-9]{14,20}\.json\Z")
 _WRITTEN: Final = re.compile(r"[0-9]{14,20}\.json\Z")
@@ -61,6 +67,8 @@ class _Rank:
     device_name: str | None = None
     host: str | None = None
     pid: int | None = None
+    #: Whether it is told by one file, which no folder says to be of this profiler.
+    of_file: bool = False
 
 
 def read(path: Path) -> Trace:
@@ -72,11 +80,10 @@ def read(path: Path) -> Trace:
 
 
 def _file(path: Path) -> Trace:
-    try:
-        with path.open("rb") as file:
-            kind = kind_of(file.read(4096), path.name)
-    except OSError as error:
-        raise BadInput(path, error.strerror or str(error)) from error
+    head = next(read_blocks(path), b"")[:4096]
+    kind = kind_of(head, path.name)
+    if kind is None and is_json(head):
+        kind = "timeline"  # what its first bytes do not show, another part does
     if kind in (None, "without"):
         what = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
@@ -91,8 +98,13 @@ def _file(path: Path) -> Trace:
     rank = rank_of(path)
     if kind == "cpu":
         return _cpu_trace([cpu_files.executions(path)], path)
-    found = _Rank(rank)
-    _take(found, [File(path, str(kind), rank)])
+    found = _Rank(rank, of_file=True)
+    try:
+        _take(found, [File(path, str(kind), rank)])
+    except timeline.OtherTimelineError:
+        from opscope.readers import kineto  # lazy: only a timeline of another tool needs it
+
+        return kineto.read(path)
     return _trace(path, [found], [path])
 
 
@@ -138,12 +150,17 @@ _USED: Final = frozenset(
 
 
 def _only_cpu(one: File) -> bool:
-    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone."""
+    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone, in all of its lanes."""
     if one.path.name != cpu_files.VIEW:
         return False
-    with one.path.open("rb") as file:
-        head = file.read(4096)
-    return b'"CPU OP"' in head and not re.search(rb'"(?:Ascend Hardware|CANN|MindSpore)"', head)
+    ops, end = False, b""
+    for block in read_blocks(one.path):
+        text = end + block
+        if _NOT_CPU.search(text):
+            return False
+        ops = ops or b'"CPU OP"' in text
+        end = text[-_LONGEST_LANE:]
+    return ops
 
 
 # ---------------------------------------------------------------------------------- one rank
@@ -230,7 +247,14 @@ def _details(paths: Sequence[Path]) -> list[Path]:
 def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline]:
     if len(paths) > _MOST_FILES:
         raise BadInput(paths[0].parent, f"more than {_MOST_FILES} timelines: point to one of them")
-    found = [timeline.read(path, device) for path in paths]
+    found = []
+    for path in paths:
+        try:
+            found.append(timeline.read(path, device))
+        except timeline.OtherTimelineError:
+            if rank.of_file:
+                raise
+            rank.notes.append(("warning", _OTHER_TOOL, 1))
     seen: set[tuple[int, int, int]] = set()
     for line in found:
         # a step is told by its own file and by that of its iteration

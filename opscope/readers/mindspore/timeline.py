@@ -23,12 +23,15 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.readers.errors import BadInput
+from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.owners import owner
 from opscope.readers.rows import frame_of
 
 from . import nodes
 
 #: Largest file that is read, bytes: all events are in memory at once.
 LARGEST: Final = 1 << 30
+_TOO_LARGE: Final = f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
 #: Latest time and longest duration, ns: sums of two fit in 64 bits.
 LATEST: Final = 1 << 61
 _AI_CPU, _COMMUNICATION, _HOST_CPU, _OVERLAP = 9000, 10000, 11000, 12000
@@ -38,6 +41,10 @@ _STREAM: Final = re.compile(r"(?:Stream\s*#?\s*)?([0-9]{1,9})(?:\s.*)?\Z")
 _RANKED: Final = re.compile(r"\s*(?:Rank\s*)?[0-9]*\Z")
 _STEP: Final = re.compile(
     r"(?:ProfilerStep#|Iteration |(?:Model ID: ?\d+ )?Iteration ID: ?)([0-9]{1,18})\Z"
+)
+#: Lanes of parts of these timelines, which are alone in their files.
+_LANE: Final = re.compile(
+    r"HCCL|Communication|Step Trace|Model ID:|Scope Layer|MindSpore|MSTX|msproftx|GPU Op"
 )
 _STEP_LANE: Final = re.compile(r"Step Trace\b|Model ID:")
 #: The label of a device's lane, where a file has several.
@@ -83,6 +90,10 @@ class _Full(_Event):
     args: dict[str, Any] | None = None  # type: ignore[assignment]  # decoded alone, never as the other
 
 
+class _File(msgspec.Struct):
+    traceEvents: msgspec.Raw
+
+
 _NONE: Final = _Args()
 #: Columns of tasks beside those of what ran, and how many tasks are put into a frame at a time.
 _MORE: Final = {**nodes.RAN, "task": pl.Int64, "waits": pl.Boolean}
@@ -108,10 +119,21 @@ class Timeline:
     notes: Counter[str] = field(default_factory=Counter)
 
 
+class OtherTimelineError(Exception):
+    """The timeline names its processes, and none is CANN's or MindSpore's."""
+
+
 def read(path: Path, device: int) -> Timeline:
-    """Return what the timeline ``path`` tells of ``device``. Raises BadInput."""
+    """Return what the timeline ``path`` tells of ``device``. Raises BadInput, and OtherTimelineError."""
     events = _events(path, _Event)
-    if any(event.ph == "M" and event.name == "process_name" for event in events):
+    names = [
+        str(event.args.name)
+        for event in events
+        if event.ph == "M" and event.name == "process_name" and event.args
+    ]
+    if names:
+        if owner(names) != "mindspore" and not any(map(_LANE.match, names)):
+            raise OtherTimelineError
         progress.read_whole(path)
         return _of(path, events, device)
     del events  # MindSpore writes no more than 20 MB of the other kind
@@ -121,10 +143,8 @@ def read(path: Path, device: int) -> Timeline:
 def _events(path: Path, kind: type[_Event]) -> list[Any]:
     try:
         if path.stat().st_size > LARGEST:
-            raise BadInput(
-                path, f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
-            )
-        data = path.read_bytes()
+            raise BadInput(path, _TOO_LARGE)
+        data = _array(path)
         try:
             found: list[Any] = msgspec.json.decode(data, type=list[kind])  # type: ignore[valid-type]
             return found
@@ -143,6 +163,20 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
         raise BadInput(path, "not a timeline: its JSON is nested too deeply") from None
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
+
+
+def _array(path: Path) -> bytes | msgspec.Raw:
+    """Return the JSON array of the events, which other tools put into an object, or compress."""
+    parts, size = [], 0
+    for block in read_blocks(path):
+        size += len(block)
+        if size > LARGEST:
+            raise BadInput(path, _TOO_LARGE)
+        parts.append(block)
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
+        return data
+    return msgspec.json.decode(data, type=_File).traceEvents
 
 
 def _sound(value: Any, kind: type[_Event]) -> _Event | None:

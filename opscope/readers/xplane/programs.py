@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,8 +14,9 @@ import polars as pl
 from opscope.core.hlo.calls import calls
 from opscope.core.hlo.module import Module
 from opscope.core.hlo.wire import WireError
+from opscope.core.perf.shapes import WRITTEN
 from opscope.core.rangetext import format_call
-from opscope.core.schema import OpCall
+from opscope.core.schema import OpCall, ParamValue
 
 from .space import Event, Events, Plane
 
@@ -26,11 +28,25 @@ _NUMBER: Final = re.compile(r"[.\d]+\Z")
 _VERSION: Final = re.compile(r"(\w+)_version\Z")
 
 
-class Programs:
-    """The programs of one file; each is decoded when an event first names it."""
+class Written(NamedTuple):
+    """What XLA wrote of an operation: its category, its FLOPs and the bytes that it touches."""
 
-    def __init__(self, data: bytes) -> None:
+    category: str
+    flops: int | None
+    bytes: int | None
+
+
+class Programs:
+    """The programs of one file; each is decoded when an event first names it.
+
+    ``written``: by program and operation, what a file without programs says of them.
+    """
+
+    def __init__(
+        self, data: bytes, written: Mapping[tuple[str, str], Written] | None = None
+    ) -> None:
         self._data = data
+        self._written = written or {}
         self._protos: dict[str, tuple[int, int]] = {}
         self._by_number: dict[int, str] = {}
         self._by_name: dict[str, str] = {}
@@ -79,8 +95,17 @@ class Programs:
         found = self._program(graph).get(operation)
         if found is None:
             name = _NUMBER.sub("", operation) or operation
-            params = (("op_name", path),) if path else ()
-            found = format_call(OpCall(f"hlo::{name}", (), None, params))
+            params: list[tuple[str, ParamValue]] = [("op_name", path)] if path else []
+            wrote = self._written.get((graph, operation))
+            if wrote is not None:
+                if wrote.category == "convolution fusion":  # TPUs do products as convolutions
+                    name += ":dot" if path and "dot_general" in path else ":convolution"
+                params += [
+                    (key, value)
+                    for key, value in zip(WRITTEN, wrote[1:], strict=True)
+                    if value is not None
+                ]
+            found = format_call(OpCall(f"hlo::{name}", (), None, tuple(params)))
             self._bad[
                 "operations whose program is not in the file: their shapes are not known"
             ] += 1

@@ -121,7 +121,7 @@ def _process(
     pid: int | None,
 ) -> Trace:
     """Return the trace of one process's planes."""
-    programs = Programs(space.data)
+    programs = Programs(space.data, space.written if isinstance(space, JsonSpace) else None)
     for plane in planes:
         programs.add(plane)
     host = Host(programs)

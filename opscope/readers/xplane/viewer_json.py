@@ -1,13 +1,14 @@
 """Read the trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
 
-It has what the viewer shows: at most a million events, and no programs, so operations have names but no
-shapes. The XPlane file beside it has more.
+It has what the viewer shows: at most a million events, and no programs, so operations have names and at
+most the sums that XLA wrote of them, but no shapes. The XPlane file beside it has more.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -17,6 +18,7 @@ import polars as pl
 
 from opscope.readers.errors import BadInput
 
+from .programs import Written
 from .space import FAR, Event, Events, Line, Plane
 
 _NUMBERS: Final = frozenset(
@@ -26,6 +28,8 @@ _NUMBERS: Final = frozenset(
 
 #: Process names of XLA's profiler; torch.profiler's are commands, those of TensorFlow's old timeline jobs.
 _PLANE: Final = re.compile(rb'"name":\s*"/(?:host:CPU|device:[A-Z]+:\d+)[" ]')
+#: A module's name and the number of its program.
+_MODULE: Final = re.compile(r"(.+)\((\d{1,18})\)")
 #: Largest number of objects and lists in one file; the writers stop at a million events.
 MOST: Final = 1 << 23
 
@@ -52,6 +56,46 @@ def recognise(head: bytes) -> bool:
     return b'"highres-ticks"' in head or _PLANE.search(head) is not None
 
 
+def _name_operations(
+    threads: Mapping[tuple[int, int], list[_Row]], names: Mapping[tuple[int, int], str]
+) -> dict[tuple[str, str], Written]:
+    """Give each event of a line of operations its operation and its program, as statistics; return what XLA
+    wrote of them by program and operation.
+
+    The program is that of the event around it on the line of modules.
+    """
+    written: dict[tuple[str, str], Written] = {}
+    modules = {
+        pid: rows for (pid, tid), rows in threads.items() if names.get((pid, tid)) == "XLA Modules"
+    }
+    for (pid, tid), rows in threads.items():
+        if names.get((pid, tid)) != "XLA Ops":
+            continue
+        around = sorted(modules.get(pid, []), key=lambda row: row.ts)
+        starts = [row.ts for row in around]
+        for row in rows:
+            if "hlo_op" in row.args:
+                continue
+            place = bisect_right(starts, row.ts) - 1
+            inside = place >= 0 and row.ts < around[place].ts + around[place].dur
+            graph = around[place].name if inside else ""
+            module = _MODULE.fullmatch(graph)
+            row.args["hlo_op"] = row.name
+            row.args["hlo_module"] = module[1] if module else graph
+            if module:
+                row.args["program_id"] = module[2]
+            written[graph, row.name] = Written(
+                str(row.args.get("hlo_category", "")),
+                *(_number(row.args.get(key)) for key in ("model_flops", "bytes_accessed")),
+            )
+    return written
+
+
+def _number(value: object) -> int | None:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
 class JsonSpace:
     """The trace viewer's JSON with the interface of ``Space``, which reads the profiler's own file."""
 
@@ -70,7 +114,8 @@ class JsonSpace:
         self._numbers: dict[str, int] = {}
         threads: dict[tuple[int, int], list[_Row]] = {}
         names: dict[tuple[int, int], str] = {}
-        for row in rows:
+        # metadata may stand behind the events that it names
+        for row in sorted(rows, key=lambda row: row.ph != "M"):
             if row.ph == "M" and row.name == "process_name":
                 name = str(row.args.get("name", "")).split(" ", 1)[0]
                 self._planes[row.pid] = Plane(name, {}, {}, {}, [])
@@ -78,6 +123,7 @@ class JsonSpace:
                 names[row.pid, row.tid] = str(row.args.get("name", ""))
             elif row.ph == "X":
                 threads.setdefault((row.pid, row.tid), []).append(row)
+        self.written = _name_operations(threads, names)
         self._rows: dict[int, list[_Row]] = {}
         for (pid, tid), events in threads.items():
             plane = self._planes.setdefault(pid, Plane("/host:CPU", {}, {}, {}, []))

@@ -191,3 +191,114 @@ def test_what_is_just_over_its_limit_on_a_device_is_borderline_and_a_clear_cause
     assert 0.1 < row["share"] < 0.125
     told = on_a_cpu(0.5).diagnosis()["finding"].to_list()
     assert [one for one in told if one != "cannot tell"] == ["host-bound"]
+
+
+def on_threads(*rows: dict) -> Profile:
+    """Rows of ranges on a CPU: text, thread, start, end (µs), and more."""
+    made = [{**OP, **row, "start": row["start"] * US, "end": row["end"] * US} for row in rows]
+    return Profile(Trace.of({"ranges": pl.DataFrame(made)}))
+
+
+def step_on(thread: int, start: int, end: int, number: int) -> dict:
+    return {
+        "thread": thread,
+        "start": start,
+        "end": end,
+        "text": f"step {number}",
+        "category": "step",
+    }
+
+
+def op_on(thread: int, start: int, end: int, text: str) -> dict:
+    return {"thread": thread, "start": start, "end": end, "text": text, "domain": "kineto"}
+
+
+@pytest.mark.parametrize("phase", [True, False])
+def test_what_most_of_a_run_went_into_comes_before_what_bounds_its_steps(phase):
+    """A program is compiled before the steps, or within the first; each step waits a little for its input."""
+    begin = 100_000
+    rows = [
+        {"thread": 1, "start": 0, "end": begin, "text": "compile step_fn", "category": "phase"}
+        if phase
+        else step_on(1, 0, begin, 0)
+    ]
+    for number in range(1, 9):
+        at = begin + 100 * (number - 1)
+        rows += [
+            step_on(1, at, at + 100, number),
+            {"thread": 1, "start": at, "end": at + 7, "text": "input", "category": "phase"},
+            op_on(1, at + 8, at + 99, "aten::mm(f32[8,8], f32[8,8])"),
+        ]
+    told = on_threads(*rows).diagnosis()
+    assert told["finding"].to_list()[:2] == [
+        "compilation" if phase else "slow start",
+        "input-bound",
+    ]
+    assert told["share"][0] > 0.98
+
+
+def test_compiling_that_is_a_small_part_of_the_run_does_not_come_first():
+    rows = [{"thread": 1, "start": 0, "end": 100, "text": "compile f", "category": "phase"}]
+    for number in range(8):
+        at = 100 + 100 * number
+        rows += [
+            step_on(1, at, at + 100, number),
+            {"thread": 1, "start": at, "end": at + 20, "text": "input", "category": "phase"},
+            op_on(1, at + 20, at + 99, "aten::mm(f32[8,8], f32[8,8])"),
+        ]
+    assert first(on_threads(*rows))["finding"] == "input-bound"
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi", "ucc"])
+def test_a_backend_on_its_own_threads_bounds_a_step_by_the_union_of_them(backend):
+    rows = [step_on(1, 0, 2100, 0), op_on(1, 2050, 2052, "aten::empty(8)")]
+    for thread, late in ((7001, 0), (7002, 3)):
+        for number in range(5):
+            at = 193 + 380 * number + late
+            rows.append(op_on(thread, at, at + 360, f"{backend}:all_reduce(f32[64])"))
+    profile = on_threads(*rows)
+    row = first(profile)
+    assert (row["finding"], row["lost"]) == ("communication-bound", 1815 * US)
+    assert profile.communication()["communication_time"].to_list() == [1815 * US]
+
+
+def test_an_op_that_a_collective_holds_up_computes_nothing():
+    """The main thread waits, inside an op, for the collective that runs on the backend's thread."""
+    rows = [step_on(1, 0, 1000, 0)]
+    rows += [
+        op_on(1, 0, 1000, "Function(f32[64])"),
+        op_on(1, 100, 110, "_c10d_functional::all_reduce(f32[64])"),
+        op_on(1, 120, 720, "_c10d_functional::wait_tensor(f32[64])"),
+        op_on(9, 110, 715, "gloo:all_reduce(f32[64])"),
+    ]
+    profile = on_threads(*rows)
+    assert first(profile)["finding"] == "communication-bound"
+    row = profile.communication().row(0, named=True)
+    assert (row["communication_time"], row["computation_time"]) == (605 * US, 390 * US)
+    assert row["overlap_time"] == 10 * US
+
+
+def test_a_backend_on_the_host_bounds_a_step_although_there_is_a_gpu():
+    """The device waits while gloo's thread reduces: that is no late launch."""
+    ran = [
+        {
+            **OP,
+            **op_on(
+                9,
+                (1000 * number + 150) * US,
+                (1000 * number + 900) * US,
+                "gloo:all_reduce(f32[64])",
+            ),
+        }
+        for number in range(STEPS)
+    ]
+    work = [
+        Ran(n * STEP + 10 * US, n * STEP + 100 * US, n * STEP, n * STEP + US) for n in range(STEPS)
+    ]
+    more = [Ran(n * STEP + 910 * US, n * STEP + 990 * US, n * STEP + 905 * US, n * STEP + 906 * US)
+            for n in range(STEPS)]  # fmt: skip
+    profile = profiled([*work, *more], ranges=[*steps(), *ran])
+    row = first(profile)
+    assert (row["finding"], row["lost"]) == ("communication-bound", STEPS * 750 * US)
+    rows = profile.communication().row(0, named=True)
+    assert (rows["communication_time"], rows["collectives"]) == (STEPS * 750 * US, STEPS)

@@ -74,3 +74,91 @@ def test_what_the_host_did_under_any_category_is_no_kernel(traced):
     profile = traced(event("newchip_host", "enqueue", 110, 5, 4242, 7, correlation=3))
     assert profile.cpu_only
     assert profile.summary()["device_time"].item() == 50_000
+
+
+def test_the_names_of_processes_need_no_time(traced):
+    profile = traced(
+        {"ph": "M", "name": "process_name", "pid": 4242, "args": {"name": "train.py"}},
+        event("mtia_runtime", "launch", 110, 2, 4242, 7, correlation=1),
+        event("mtia_ccp_events", "fc", 200, 5, 0, 3, correlation=1),
+    )
+    assert profile.trace["processes"]["name"].to_list() == ["train.py"]
+    assert not any("without a time" in what for what in profile.notes()["what"])
+
+
+def rocm(*events, **head):
+    own = [
+        event("cpu_op", "aten::mm", 100, 50, 42, 7, **{"External id": 5}),
+        event("cpu_op", "aten::copy_", 200, 50, 42, 7, **{"External id": 6}),
+        event("cuda_runtime", "hipLaunchKernel", 110, 5, 42, 7, **{"External id": 5}),
+        event("cuda_runtime", "hipLaunchKernel", 120, 5, 42, 7, **{"External id": 5}),
+        event("cuda_runtime", "hipMemcpyAsync", 210, 5, 42, 7, **{"External id": 6}),
+        event("cuda_runtime", "hipDeviceSynchronize", 300, 5, 42, 7, **{"External id": 5}),
+    ]
+    return json.dumps({"schemaVersion": 1, **head, "traceEvents": [*own, *events]})
+
+
+def test_work_without_correlation_ids_is_linked_by_the_id_of_its_op(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(
+        rocm(
+            event("kernel", "Cijk_b", 260, 20, 0, 7, device=0, stream=7, **{"External id": 5}),
+            event("kernel", "Cijk_a", 230, 20, 0, 7, device=0, stream=7, **{"External id": 5}),
+            event("kernel", "unknown", 290, 1, 0, 7, device=0, stream=7, **{"External id": 9}),
+            event("gpu_memcpy", "CopyHostToDevice", 400, 30, 0, 7, device=0, stream=7, **{"External id": 6}),
+        )
+    )  # fmt: skip
+    profile = opscope.load(path)
+    kernels = profile.kernels().sort("start")
+    assert kernels["op"].to_list() == ["aten::mm", "aten::mm", None]
+    assert profile.memops()["op"].to_list() == ["aten::copy_"]
+    calls = profile.trace["calls"].sort("start")["correlation"]
+    assert calls.is_not_null().to_list() == [True, True, True, False], (
+        "calls without work get no id"
+    )
+    assert calls[:2].to_list() == kernels["correlation"][:2].to_list()
+
+
+def test_an_id_of_an_op_gives_way_to_a_correlation_id(tmp_path):
+    """In most files the id of the op is a copy of the correlation id, or another op's."""
+    path = tmp_path / "trace.json"
+    path.write_text(
+        rocm(
+            event("cuda_runtime", "hipLaunchKernel", 220, 5, 42, 7, correlation=77),
+            event("kernel", "k", 260, 20, 0, 7, device=0, correlation=77, **{"External id": 5}),
+        )
+    )
+    assert opscope.load(path).kernels()["op"].to_list() == ["aten::copy_"]
+
+
+@pytest.mark.parametrize(
+    "calls", [(), (event("cuda_runtime", "cudaDeviceSynchronize", 400, 5, 4242, 7, correlation=9),)]
+)
+def test_a_gpu_that_got_no_work_leaves_the_cpu_s_times(tmp_path, calls):
+    path = tmp_path / "trace.json"
+    gpus = [
+        {
+            "id": 0,
+            "name": "NVIDIA H100 80GB HBM3",
+            "numSms": 132,
+            "computeMajor": 9,
+            "computeMinor": 0,
+        }
+    ]
+    ops = [
+        event("cpu_op", "aten::mm", 100, 50, 4242, 7),
+        event("cpu_op", "aten::relu", 200, 30, 4242, 7),
+    ]
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "deviceProperties": gpus, "traceEvents": [*ops, *calls]})
+    )
+    profile = opscope.load(path)
+    assert profile.cpu_only
+    assert profile.summary()["device_time"].item() == 80_000
+    assert any("no kernels were recorded" in what for what in summary_table(profile).footnotes)
+    assert profile.trace["devices"].is_empty(), "the roof of a GPU is none of the CPU's ops"
+
+
+def test_a_launch_alone_shows_that_the_gpu_got_work(traced):
+    profile = traced(event("cuda_runtime", "cudaLaunchKernel", 110, 5, 4242, 7, correlation=9))
+    assert not profile.cpu_only

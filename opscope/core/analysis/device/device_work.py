@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -36,7 +36,8 @@ class DeviceWork:
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
     ``with_calls``: whether the trace records launches at all. ``timed``: whether the times are those at which
-    the work ran; files of totals only have the lengths.
+    the work ran; files of totals only have the lengths. ``waits``: when each stream waited, as far as that
+    is recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -53,6 +54,7 @@ class DeviceWork:
     devices: pl.DataFrame
     with_calls: bool
     timed: bool
+    waits: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
@@ -108,7 +110,19 @@ def device_work(ops: Ops) -> DeviceWork:
         devices,
         trace.has("calls"),
         _timed(trace),
+        _waits(trace, streams),
     )
+
+
+def _waits(trace: Trace, streams: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
+    """Return the union of the waits of each stream that ran anything, by the row of ``streams``."""
+    waits = trace.queue_waits().join(
+        streams.with_row_index("lane"), on=streams.columns, nulls_equal=True
+    )
+    return {
+        int(lane): merge(part["start"].to_numpy(), part["end"].to_numpy())
+        for (lane,), part in waits.group_by("lane")
+    }
 
 
 def _timed(trace: Trace) -> bool:

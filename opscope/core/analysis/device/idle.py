@@ -3,7 +3,8 @@
 The kinds are those of Holistic Trace Analysis. A gap is *host wait* if the launch of what ends it began after
 the work before it had ended: the host was late. Else it is *kernel wait* if it is shorter than 30 µs: what
 it takes to start a kernel. Else it is *other*: the kernel was queued, and waited for an event, another stream
-or a resource. Without a launch record the kind is *unknown*.
+or a resource. So it is, too, where the device recorded that the stream waited for most of the gap. Without a
+launch record the kind is *unknown*.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import DeviceWork, work_on_devices
+from opscope.core.analysis.steps.step_times import covered
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Rows
@@ -100,6 +102,10 @@ def _kinds(work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int) ->
     known = work.call[after] >= 0
     late = work.called[after] > start
     kind = np.where(late, HOST, np.where(end - start < least, KERNEL, OTHER))
+    for stream, waits in work.waits.items():
+        mine = np.flatnonzero(work.stream[after] == stream)
+        held_up = 2 * covered(waits, start[mine], end[mine]) > end[mine] - start[mine]
+        kind[mine[held_up]] = OTHER
     return np.where(known, kind, UNKNOWN).astype(np.uint8)
 
 

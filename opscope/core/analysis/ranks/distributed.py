@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -13,14 +14,14 @@ from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.job.clocks import machines
-from opscope.core.job.exchanges import GROUP, communicating
+from opscope.core.job.exchanges import GROUP, communicating, computing, on_host
 from opscope.core.perf.ops.communication import wire_bytes
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.gathered import Gathered, one_piece
-from opscope.core.tables.intervals import Ints, clip, intersect, merge
+from opscope.core.tables.intervals import NONE, Ints, clip, intersect, merge
 from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
@@ -39,10 +40,12 @@ _SCHEMA: Final = {
     "message_bytes": pl.Int64,
     "waiting_time": pl.Int64,
 }
-#: The columns of ``own_communication``.
+#: The columns of ``own_communication``. ``first``, ``last`` (ns): the bounds of a window of steps.
 OWN: Final = {
     **{name: kind for name, kind in _SCHEMA.items() if name not in _OF_ALL},
     "on_gpu": pl.Boolean,
+    "first": pl.Int64,
+    "last": pl.Int64,
 }
 _COLLECTIVES: Final = {
     "kind": pl.Categorical,
@@ -80,15 +83,19 @@ def machine_errors(trace: Trace) -> pl.DataFrame:
 def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that ran kernels or collectives: how communication and computation share
     the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
-    ``exchanged``; ``message_bytes`` and ``waiting_time`` are its sums.
+    ``exchanged``; ``collectives``, ``message_bytes`` and ``waiting_time`` are those of the window, as the
+    times are: of collectives that ran in it, at least in part.
     """
     return communication_in(rows, one_piece(found))
 
 
 def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
     """Return ``communication``, of a table in pieces."""
+    windows = rows.select("process", "first", "last")
     sums = pl.concat(
-        piece.group_by("process").agg(
+        _within(piece, windows)
+        .group_by("process")
+        .agg(
             pl.len().cast(pl.Int64).alias("collectives"),
             pl.when(pl.col("bytes").is_not_null().all())
             .then(pl.col("bytes").sum())
@@ -112,6 +119,15 @@ def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
     )
 
 
+def _within(found: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives that ran, or were called, in the window of their process."""
+    start, end = pl.coalesce("start", "called"), pl.coalesce("end", "called")
+    outside = (end < pl.col("first")) | (start > pl.col("last"))
+    return found.join(
+        windows, on="process", how="left", nulls_equal=True, maintain_order="left"
+    ).filter(~outside.fill_null(False))
+
+
 def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of ``communication`` that need no other rank, and whether a process is ``on_gpu``.
 
@@ -119,9 +135,10 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     captured, else the span of all kernels or ops. ``communication_time`` is union(communication),
     ``communication_share`` that time over the window. ``overlap``: the share of union(communication)
     during which other work is computed, over the whole trace; null without communication. On a GPU both
-    are kernels. On a CPU communication is what the backend ran (null if only the calls were seen), and
-    computation is all other ops. The definitions are those of Holistic Trace Analysis, without its
-    trimming of steps. ``found`` is the result of ``exchanged``, or of ``exchanges``.
+    are kernels, and what a backend ran on the host (gloo) communicates too. On a CPU communication is what
+    the backend ran (null if only the calls were seen), and computation is all other ops, while no collective
+    holds them up. The definitions are those of Holistic Trace Analysis, without its trimming of steps.
+    ``found`` is the result of ``exchanged``, or of ``exchanges``.
     """
     trace = attribution.trace
     rows = []
@@ -136,11 +153,17 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     on_gpu = set(kernels["process"].unique().to_list())
     talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]
     parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
-    parts += [(one, _on_cpu(attribution, found, one)) for one in talking]
+    outermost = attribution.is_op & (attribution.parent < 0)
+    computed = computing(attribution, outermost) if talking else {}
+    parts += [(one, _on_cpu(computed, found, one)) for one in talking]
+    hosted = on_host(attribution)
     for process, part in parts:
         exchanged_here = found.filter(_of(process))
         seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
         comm = _union(part.filter("communicates"))
+        beside = hosted.get(NONE if process is None else int(process))
+        if beside is not None:
+            comm = merge(*(np.concatenate(both) for both in zip(comm, beside, strict=True)))
         other = _union(part.filter(~pl.col("communicates")))
         mine = steps.filter(_of(process))
         window = mine if len(mine) else part
@@ -160,6 +183,8 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
                 "overlap_time": both if seen else None,
                 "overlap": hidden,
                 "on_gpu": process in on_gpu,
+                "first": low if len(mine) else None,
+                "last": high if len(mine) else None,
             }
         )
     return pl.DataFrame(rows, schema=OWN)
@@ -170,19 +195,17 @@ def _of(process: int | None) -> pl.Expr:
     return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
 
 
-def _on_cpu(attribution: Attribution, found: pl.DataFrame, process: int | None) -> pl.DataFrame:
-    """Return start, end, communicates: the collectives of a process, and its outermost other ops."""
-    ranges, meaning = attribution.trace["ranges"], attribution.meaning
-    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
-    mine = ranges["process"].eq_missing(pl.Series([process], dtype=pl.Int32)).to_numpy()
-    outer = attribution.is_op & (attribution.parent < 0) & ~talks[meaning.reading] & mine
+def _on_cpu(
+    computed: Mapping[int, tuple[Ints, Ints]], found: pl.DataFrame, process: int | None
+) -> pl.DataFrame:
+    """Return start, end, communicates: the collectives of a process, and when its other ops ran."""
+    none = np.empty(0, np.int64)
+    start, end = computed.get(NONE if process is None else process, (none, none))
     ran = found.filter(_of(process) & pl.col("end").is_not_null())
     return pl.concat(
         [
             ran.select("start", "end", pl.lit(True).alias("communicates")),
-            ranges[np.flatnonzero(outer)].select(
-                "start", "end", pl.lit(False).alias("communicates")
-            ),
+            pl.DataFrame({"start": start, "end": end, "communicates": np.zeros(len(start), bool)}),
         ]
     )
 
@@ -359,7 +382,9 @@ QUESTION = (
                         collective; null if only the collectives' calls were recorded
                     communication_share: fraction: communication_time / window
                     computation_time: ns: time inside the window during which anything else ran: kernels,
-                        or ops if there are no kernels
+                        or ops if there are no kernels, while no collective's op inside them waits
+                    collectives: count: collectives, sends and receives that ran in the window, at least in
+                        part; message_bytes and waiting_time are theirs
                     overlap: fraction: part of all communication, also outside the window, during which
                         something else ran
                     """,

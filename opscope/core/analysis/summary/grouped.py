@@ -215,7 +215,17 @@ def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
         row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
         for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
     ]
-    return Table(title, keys, rows, _means(frame, profile.cpu_only))
+    return Table(title, keys, [*rows, *_waits(profile)], _means(frame, profile.cpu_only))
+
+
+def _waits(profile: Answers) -> list[dict[str, object]]:
+    """Return a row of the waits of the device's queues, which are no part of the device time."""
+    row = profile.summary().row(0, named=True)
+    if not row["waits"]:
+        return []
+    nothing = dict.fromkeys(("share", "calls"))
+    of = f"{row['waits']:,} of the device's queues: no work, in no share"
+    return [nothing | {"bar": "", "device_time": row["queues_waited"], "kind": "waits", "op": of}]
 
 
 def _means(frame: pl.DataFrame, on_cpu: bool) -> list[str]:

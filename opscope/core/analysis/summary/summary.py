@@ -48,6 +48,8 @@ SCHEMA: Final = {
     "devices": pl.Int64,
     "kernels": pl.Int64,
     "copies": pl.Int64,
+    "waits": pl.Int64,
+    "queues_waited": pl.Int64,
     "files": pl.Int64,
     "files_read": pl.Int64,
     "own_time": pl.Int64,
@@ -55,6 +57,8 @@ SCHEMA: Final = {
     "own_steps_share": pl.Float64,
 }
 _SPAN: Final = ("start", "end")
+#: Columns that are sums of those of the parts of a job.
+_COUNTED: Final = ("steps", "processes", "kernels", "copies", "waits", "queues_waited")
 #: Op types whose FLOPs are known to be 0, so that they never count as unknown.
 FREE: Final = ("communication", "copy", "view")
 
@@ -100,12 +104,15 @@ def summary_sums(
     """
     counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
+    waits = trace.queue_waits()
     return {
         "steps": len(steps),
         "captured_steps": len(captured_steps(trace, steps)),
         "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
+        "waits": len(waits) if trace.has("syncs") else None,
+        "queues_waited": int((waits["end"] - waits["start"]).sum()) if trace.has("syncs") else None,
         **(_of_gpu(kernels, memops) if ops is None and trace.has("kernels") else {}),
         **(_of_cpu(trace, ops) if ops is not None else {}),
     }
@@ -136,7 +143,7 @@ def summary_of(
         "window_time": window,
         "window_steps": None if window is None else sums["captured_steps"],
         "devices": devices,
-        **{name: sums.get(name) for name in ("steps", "processes", "kernels", "copies")},
+        **{name: sums.get(name) for name in _COUNTED},
     }
     files = trace.origin.get("files", 1)
     row |= {"files": files, "files_read": files - len(trace.origin.get("failed", ()))}
@@ -461,7 +468,7 @@ QUESTION = Question(
                 "unattributed_time attributed_share launched_share flops_share "
                 "kernel_flops_share bytes_share tensor_core_time "
                 "tensor_core_undetermined_time steps processes devices kernels copies "
-                "files files_read own_time own_share own_steps_share",
+                "waits queues_waited files files_read own_time own_share own_steps_share",
                 """
                 device_time: ns: durations of all kernels, copies and sets added up; without a GPU, the
                     ops' self time plus the threads' time inside steps but outside any op
@@ -482,6 +489,9 @@ QUESTION = Question(
                     compute nothing
                 bytes_share: fraction: launched device time whose bytes are known / launched device time
                 devices: count: devices used
+                waits: count: times in which a queue of a device waited for an event, another queue or
+                    another rank; null if the source records none
+                queues_waited: ns: their durations added up, which are in no other time: waiting is no work
                 files: count: files given
                 files_read: count: files that could be read
                 own_time: ns: time that opscope itself took while it recorded: all parts, threads and

@@ -54,6 +54,8 @@ def summary_table(profile: Answers) -> Table:
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
             line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
+    if row.get("waits"):
+        line("waits", units.time(row.get("queues_waited")), _waits(row))
     launches = profile.trace.has("calls")
     if not on_cpu and launches:
         line(
@@ -224,6 +226,10 @@ def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         if count or one == "kernel":
             lines.append((what, units.time(time), ", ".join(remark)))
     return lines
+
+
+def _waits(row: Mapping[str, Any]) -> str:
+    return f"{_plural(row['waits'], 'wait')} of the device's queues: no work, in no time above"
 
 
 def _among_kernels(row: Mapping[str, Any], launches: bool) -> str:
