@@ -31,6 +31,10 @@ _FIRST: Final = {
     "launching": "Launch less: torch.compile, jax.jit or a CUDA graph (see launch_bound).",
     "host": "Take work of the host out of the step (see host_bound).",
     "other_wait": "Overlap communication and copies with computation (see unoverlapped_communication).",
+    "edges": "Look at what the host does before the first and after the last work of a step:"
+    " `opscope report FILE --reports idle,idle_ops`.",
+    "unknown_wait": "Record the launches too, which tell what it waited for: opscope run, or nsys profile -t"
+    " cuda,nvtx.",
 }
 _GENERAL: Final = (
     "Give the GPU more work at a time: a larger batch; several jobs on one GPU (MIG, MPS) where one cannot"
@@ -71,7 +75,10 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     idle = window - busy
     waits = _causes(answers, process, device)
     told = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
-    main = waits[0][0] if waits and waits[0][1] > idle // 2 else None
+    # a cause of most of the idle time, or by far the largest
+    times = [time for _, time in waits]
+    clear = bool(times) and times[0] > min(idle // 2, 2 * sum(times[1:2]))
+    main = waits[0][0] if clear else None
     name = f" ({row['device_name']})" if row["device_name"] else ""
     parts = [(time, f"idle for {_WAITS[cause]}") for cause, time in waits if time]
     left = idle - sum(time for time, _ in parts)
@@ -123,6 +130,7 @@ DETECTOR = Detector(
     name="underutilized_gpu",
     question="Does a GPU run kernels for less than half of the time?",
     find=find,
+    fires="less than {least} of the steps' time with a kernel",
     thresholds={
         "least": parameters.share("a GPU that is busy for a smaller share is underutilized")
     },

@@ -237,6 +237,7 @@ DETECTOR = Detector(
     name="unfused_attention",
     question="Does attention run as separate products and softmax instead of one fused op?",
     find=find,
+    fires="{least} of the device's time",
     thresholds={
         "least": parameters.share("the least share of the device time that attention takes")
     },

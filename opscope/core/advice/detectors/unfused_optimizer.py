@@ -145,6 +145,7 @@ DETECTOR = Detector(
     name="unfused_optimizer",
     question="Does the optimizer run many small kernels instead of fused ones?",
     find=find,
+    fires="{least} of the device's time, and 30 kernels a step",
     thresholds={
         "least": parameters.share("the least share of the device time that the optimizer takes")
     },
