@@ -171,7 +171,7 @@ def said(
 
 
 def _pointing(one: Said, others: Sequence[Said]) -> Said:
-    """Return what a detector said without ``(see NAME)`` of a detector that found nothing or was not asked."""
+    """Return what a detector said without ``(see NAME)`` of one that found nothing or was not asked."""
     finding = one.finding
     if finding is None:
         return one

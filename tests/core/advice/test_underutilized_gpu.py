@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opscope.core.advice.detectors.underutilized_gpu import DETECTOR
@@ -73,3 +75,19 @@ def test_real_traces_that_leave_it_open(shared):
     answer = DETECTOR.find(traces.load(shared / "dlprof/nsys_profile.sqlite"))
     assert isinstance(answer, CannotTell)
     assert "no steps" in answer.reason
+
+
+def test_it_points_to_no_detector_that_found_nothing():
+    waits = [wait(n * MS + 600 * US, (n + 1) * MS) for n in range(10)]
+    made = training(steady(2, 5 * MS) + waits, launching(0, 10 * MS, MS, 400 * US))
+    found = made.advice(["underutilized_gpu", "data_loader"]).filter(detector="underutilized_gpu")
+    both = found["evidence"][0], found["recommendation"][0]
+    assert all("(see data_loader)" in text for text in both)
+    alone = made.advice(["underutilized_gpu"])
+    assert "it waits for input: 3.6 ms" in alone["evidence"][0]
+    assert "data_loader" not in alone["recommendation"][0]
+    told = made.advice()
+    outcome = dict(told.select("detector", "outcome").iter_rows())
+    for text in told["evidence"].drop_nulls():
+        for name in re.findall(r"\(see (\w+)\)", text):
+            assert outcome[name] == "found", text
