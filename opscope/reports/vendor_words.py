@@ -36,6 +36,7 @@ _OURS: Final = frozenset(
     )
 )
 
+
 def vendor(profile: Profile) -> str | None:
     """Return the vendor of the devices of a profile."""
     return profile.vendor

@@ -91,3 +91,22 @@ def test_it_points_to_no_detector_that_found_nothing():
     for text in told["evidence"].drop_nulls():
         for name in re.findall(r"\(see (\w+)\)", text):
             assert outcome[name] == "found", text
+
+
+def test_a_device_that_waits_for_other_streams_is_not_told_to_overlap_what_does_not_run(shared):
+    (row,) = traces.load(shared / "kineto" / "vision_transformer_rank0.json.gz").advice(
+        ["underutilized_gpu"]
+    ).rows(named=True)  # fmt: skip
+    assert "queued work that waits for other streams" in row["evidence"]
+    assert "Overlap" not in row["recommendation"]
+    assert "--reports idle,queue,overlap" in row["recommendation"]
+
+
+def test_an_npu_is_not_told_to_use_what_gpus_of_nvidia_have(shared):
+    (row,) = traces.load(shared / "mindspore" / "msprof_device0").advice(
+        ["underutilized_gpu"]
+    ).rows(named=True)  # fmt: skip
+    assert "Record the launches too" in row["recommendation"]
+    assert "msprof" in row["recommendation"]
+    for text in (row["finding"], row["recommendation"]):
+        assert not re.search(r"MIG|MPS|nsys|GPU", text)

@@ -77,7 +77,7 @@ def _finding(
         evidence=places(slow, "different calls", "lost")
         + (f"; no roof is known for {ms(unknown)}" if unknown else ""),
         recommendation="Look at the calls with most lost time, and at what is known of each: "
-        + f"{told['op'][0]} {told['inputs'][0] or ''}: {told['detail'][0]}.",
+        + f"{' '.join(filter(None, (told['op'][0], told['inputs'][0])))}: {told['detail'][0]}.",
         time=time,
         saving_least=0,
         saving_most=lost,

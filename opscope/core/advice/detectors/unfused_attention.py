@@ -203,8 +203,7 @@ def _finding(
     return Finding(
         what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, whole)} of the device's time, and"
-        f" {moved / 1e9:,.2f} GB"
-        " of scores written and read",
+        f" {moved / 1e6:,.1f} MB of scores written and read",
         evidence=places(rows, what) + rest,
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
