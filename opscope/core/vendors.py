@@ -34,7 +34,8 @@ WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (r"\bNCCL\b", "RCCL"),
         (r"\(MIG, MPS\)", "(compute partitions)"),
         (r", or an NVIDIA DALI pipeline \([^;]*?DALIGenericIterator\)", ", or a rocAL pipeline"),
-        (r"\bnsys profile( -t cuda,nvtx)?", "rocprofv3 --sys-trace"),
+        (r"\bnsys profile -t cuda,nvtx", "rocprofv3 --hip-trace --kernel-trace"),
+        (r"\bnsys profile\b", "rocprofv3"),
         (r"\bNsight Systems\b", "rocprofv3"),
         (r"\bcudaMallocAsync, hipMallocAsync, RAPIDS Memory Manager\b", "hipMallocAsync"),
         (r"\bnvtxRangePush and roctxRangePush\b", "roctxRangePush"),
@@ -60,7 +61,7 @@ WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (r"\bTC\b", "MXU"),
         (r"\bGPU(?=s?\b)", "TPU"),
         (r" \(MIG, MPS\)", ""),
-        (r"\bnsys profile( -t cuda,nvtx)?", "jax.profiler.trace"),
+        (r"\bnsys profile( -t cuda,nvtx)?", "jax.profiler.trace (xprof)"),
         (r"\bNsight Systems\b", "XLA's profiler"),
     ),
     "meta": (
@@ -77,24 +78,10 @@ WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (r"\bNsight Systems\b", "torch.profiler"),
     ),
 }
-#: How the names of devices begin, of vendors whose devices the device table may not have.
-_NAMES: Final = (
-    *(("ascend", "huawei"), ("npu", "huawei"), ("davinci", "huawei")),
-    *(("tpu", "google"), ("mtia", "meta")),
-    *(("amd", "amd"), ("radeon", "amd"), ("gfx", "amd"), ("nvidia", "nvidia"), ("tesla", "nvidia")),
-)
 _COMPILED: Final = {
     vendor: tuple((re.compile(ours), theirs) for ours, theirs in words)
     for vendor, words in WORDS.items()
 }
-
-
-def vendor_named(names: list[str]) -> str | None:
-    """Return the vendor whose devices are called so; None of names of several vendors or of none."""
-    for start, vendor in _NAMES:
-        if names and all(name.lower().startswith(start) for name in names):
-            return vendor
-    return None
 
 
 def said(text: str, vendor: str | None) -> str:

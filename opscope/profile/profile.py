@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 Path: TypeAlias = "str | PathLike[str]"
 _Part = TypeVar("_Part")
 _log = logging.getLogger(__name__)
+#: Of so many calls the names tell whose runtime it is.
+_CALLS: Final = 1_000
 #: How many selections, and how many profiles by a key, a profile keeps: each has tables of its own.
 PARTS_KEPT: Final = 8
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
@@ -152,6 +154,14 @@ class Profile(Answers):
     def is_light(self) -> bool:
         """Whether light mode recorded a process."""
         return is_light(self.trace)
+
+    @property
+    def call_names(self) -> list[str]:
+        """The names of the first thousand calls of the runtime, sorted."""
+        if not self.trace.has("calls"):
+            return []
+        names = self.trace["calls"]["name"].head(_CALLS).drop_nulls().cast(pl.String)
+        return sorted(names.unique())
 
     def op_columns(self, *columns: str) -> pl.DataFrame:
         """Columns of ``op_totals()`` in no order, with text as categories; of a saved profile only these are

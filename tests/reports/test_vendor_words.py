@@ -160,7 +160,7 @@ def test_every_report_of_a_real_trace_of_amd_s(shared, file):
         ("amd", "torch.backends.cudnn.benchmark = True: cuDNN measures", "torch.backends.cudnn.benchmark = True: MIOpen measures"),
         ("huawei", "Give the GPU more work (MIG, MPS): torch.cuda.graph(g)", "Give the NPU more work: torch.npu.graph(g)"),
         ("huawei", 'with torch.autocast("cuda", x): NCCL', 'with torch.autocast("npu", x): HCCL'),
-        ("google", "opscope run, or nsys profile -t cuda,nvtx", "opscope run, or jax.profiler.trace"),
+        ("google", "opscope run, or nsys profile -t cuda,nvtx", "opscope run, or jax.profiler.trace (xprof)"),
         ("meta", "a GPU was used", "an MTIA device was used"),
         ("nvidia", "cuDNN, NCCL", "cuDNN, NCCL"),
     ],

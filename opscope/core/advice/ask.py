@@ -23,6 +23,7 @@ from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.not_merged import NotMerged
+from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
 from opscope.core.tables.pool import Pool
 from opscope.core.vendors import said as said_by_vendor
@@ -198,6 +199,7 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
     whole = None
     if any(one.finding is not None for one in found):
         whole = answers.summary()["wall_time"][0]
+    vendor = vendor_of(answers.trace, call_names(answers.trace))
     rows = []
     for number, one in enumerate(found, 1):
         row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}
@@ -208,7 +210,7 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
                 row["finding"] += f" (threshold: {one.threshold})"
             if whole and row["saving"] is not None:
                 row["saving_share"] = row["saving"] / whole
-        rows.append({name: _in_words(value, answers.vendor) for name, value in row.items()})
+        rows.append({name: _in_words(value, vendor) for name, value in row.items()})
     filled = [{name: row.get(name) for name in SCHEMA} for row in rows]
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
 

@@ -6,7 +6,7 @@ A detector of another package gets the same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
-from opscope.core.perf.devices.of_trace import trace_device, vendor_of
+from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import registry
 from opscope.core.question.methods import Questions
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _Part = TypeVar("_Part")
-#: Of so many calls the names tell whose runtime it is.
-_CALLS: Final = 1_000
 
 
 class Answers(Questions):
@@ -49,19 +47,6 @@ class Answers(Questions):
     def attribution(self) -> Attribution:
         """The op to which each kernel and copy belongs."""
         return attribute(self.trace)
-
-    @property
-    def call_names(self) -> list[str]:
-        """The names of the first thousand calls of the runtime, sorted."""
-        if not self.trace.has("calls"):
-            return []
-        names = self.trace["calls"]["name"].head(_CALLS).drop_nulls().cast(pl.String)
-        return sorted(names.unique())
-
-    @once
-    def vendor(self) -> str | None:
-        """The vendor of the devices, by their names or the runtime's calls; None where neither tells."""
-        return vendor_of(self.trace, self.call_names)
 
     def of(self, part: Callable[[Any], _Part]) -> _Part:
         """Return what ``part`` makes of this object; it is made once, by one thread."""

@@ -48,7 +48,8 @@ def judged(
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
     frame = frame.with_columns(pl.when(known).then(change).alias("change"))
-    limit = None if held is None else noise(*held, FEWEST if of_pieces else 0)
+    fewest = FEWEST if of_pieces else 0
+    limit = None if held is None else noise(held[0], held[1], fewest)
     if limit is not None and hidden is not None:
         limit = limit + hidden
     few = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True)

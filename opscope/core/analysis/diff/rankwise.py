@@ -300,7 +300,7 @@ def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFram
         "steps_a", "steps_b", maintain_order=True
     ):
         sides = [_typical(one, part, many) for one, many in ((a, int(many_a)), (b, int(many_b)))]
-        found = noise(*sides)
+        found = noise(sides[0], sides[1])
         if found is None:
             continue
         place = part["place"].to_numpy()

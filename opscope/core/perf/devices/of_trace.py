@@ -11,25 +11,8 @@ from opscope.core.perf import tensorcore
 from opscope.core.perf.devices.identify import CPU_EXAMPLE, find
 from opscope.core.perf.devices.peaks import Device, parse_cc
 from opscope.core.tables.trace import Trace
-from opscope.core.vendors import vendor_named
 
 _FACTS: Final = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
-
-
-def vendor_of(trace: Trace, call_names: list[str]) -> str | None:
-    """Return ``nvidia``, ``amd``, ``huawei``, ``google`` or ``meta`` by the devices, else by the runtime's
-    calls or the format; else None. Devices of several models count as the first, as everywhere.
-    """
-    if trace.has("devices") and len(trace["devices"]):
-        device, _ = trace_device(trace["devices"])
-        if device is not None:
-            return device.vendor
-        vendor = vendor_named([str(one) for one in trace["devices"]["name"].drop_nulls().unique()])
-        if vendor is not None:
-            return vendor
-    if any(name.startswith("hip") for name in call_names):
-        return None if any(name.startswith("cu") for name in call_names) else "amd"
-    return "amd" if trace.origin.get("format") == "rocm" else None
 
 
 def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | None, str | None]:
