@@ -8,6 +8,7 @@ from hypothesis import given
 
 import opscope
 from opscope.core.advice import diagnosis_time
+from opscope.core.advice.diagnosis_words import Words
 from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.ops.ops import op_index
@@ -191,3 +192,21 @@ def test_what_is_just_over_its_limit_on_a_device_is_borderline_and_a_clear_cause
     assert 0.1 < row["share"] < 0.125
     told = on_a_cpu(0.5).diagnosis()["finding"].to_list()
     assert [one for one in told if one != "cannot tell"] == ["host-bound"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pageable", "said", "never"),
+    [
+        ("HtoD", True, "pin_memory=True", "step ahead"),
+        ("HtoD", False, "a step ahead", "pin_memory"),
+        ("DtoH", True, "pinned buffer", "DataLoader"),
+        ("DtoH", False, "reduce on the device", "DataLoader"),
+        ("PtoP", False, "both devices compute", "DataLoader"),
+        ("DtoD", False, "layout and dtype conversions", "pin"),
+    ],
+)
+def test_what_to_try_fits_the_direction_of_the_copies_and_their_memory(kind, pageable, said, never):
+    for framework in ("torch", None):
+        text = Words(framework, on_gpu=True).copies(kind, pageable)
+        assert never not in text
+        assert framework is None or said in text
