@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from opscope.core.advice.ask import FOUND, detectors
+from opscope.core.advice.ask import FOUND, detectors, threshold
 from opscope.core.advice.finding import Detector
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +37,8 @@ opscope advise run.opscope --fail-on data_loader --fail-on 'saving>5%'
 ## What a finding says
 
 - **What** the program does, with its figures, and **where**: ops, layers, source lines. `--json` has each finding's evidence as rows.
+- **The threshold**: what a finding needs at least. `--detectors host_bound:least=2%` sets it, where the detector has one to set; "nothing
+  found" then says it too. A finding names another detector only where that found something.
 - **What to change**, as code where the trace tells the framework.
 - **The saving**: an estimate, a lower and an upper bound, and how each was computed, from columns that the profile has. Where a detector
   knows what its change does to the timeline and no more, the estimate is a [replay](critical-path.md): the trace with all its dependencies,
@@ -104,7 +106,9 @@ def page() -> str:
 def section(one: Detector) -> str:
     """What the page says of a detector."""
     lines = [f"\n### {one.name}\n\n", f"{one.question}\n\n"]
-    told = {"Looks at": one.looks_at, "Cannot tell": one.abstains}
+    needs = threshold(one)
+    told = {"Looks at": one.looks_at, "A finding needs": f"{needs}." if needs else ""}
+    told |= {"Cannot tell": one.abstains}
     told["Elsewhere called"] = ", ".join(one.known_as)
     lines += [f"- **{what}**: {text}\n" for what, text in told.items() if text]
     kept = EXAMPLES / f"{one.name}.txt"

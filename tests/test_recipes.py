@@ -22,6 +22,9 @@ STREAMS = "opscope/core/analysis/device/streams.py"
 TESTED = "tests/core/analysis/test_streams.py"
 
 
+DETECTOR = "opscope/core/advice/detectors/slow_copies.py"
+
+
 def recipe(heading: str) -> list[str]:
     """The fenced blocks of a section of CONTRIBUTING.md, without their indentation."""
     page = ROOT / "CONTRIBUTING.md"
@@ -41,7 +44,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copytree(PACKAGE, tree / "opscope", ignore=without)
     (tree / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "make_questions.py", tree / "scripts")
-    for name, source in ((STREAMS, module), (TESTED, test)):
+    detector, *_ = recipe("Add a detector")
+    for name, source in ((STREAMS, module), (TESTED, test), (DETECTOR, detector)):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(source, "utf-8")
     run(tree, "scripts/make_questions.py")
@@ -92,9 +96,29 @@ def test_the_test_of_the_recipe_passes_and_what_the_script_writes_is_up_to_date(
     assert "1 passed" in run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTED)
 
 
-def test_the_recipe_passes_the_linter(tree):
+def test_the_recipes_pass_the_linter(tree):
     configured = ("--config", str(ROOT / "pyproject.toml"))
-    run(tree, "-m", "ruff", "check", *configured, STREAMS)
+    run(tree, "-m", "ruff", "check", *configured, STREAMS, DETECTOR)
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [
+        (2_000_000, "1 copies within the GPU take longer than 1 ms (threshold: one copy of more than 1 ms)"),
+        (900_000, "nothing found: slow_copies (threshold: one copy of more than 1 ms)"),
+        (None, "slow_copies cannot tell: no copies within a GPU were recorded"),
+    ],
+)  # fmt: skip
+def test_the_detector_of_the_recipe_finds_finds_nothing_and_cannot_tell(
+    tree, trace_of, tmp_path, length, said
+):
+    on_gpu = {"process": 0, "device": 0, "stream": 7, "start": 0, "correlation": 1}
+    tables = {"kernels": [{**on_gpu, "name": "k", "end": 10}]}
+    if length is not None:
+        tables["memops"] = [{**on_gpu, "kind": "DtoD", "bytes": 8, "end": length}]
+    Profile(trace_of(**tables)).save(tmp_path / "copies.opscope")
+    asked = ("-m", "opscope", "advise", str(tmp_path / "copies.opscope"), "-w", "0")
+    assert said in run(tree, *asked, "--detectors", "slow_copies")
 
 
 def test_the_cost_of_the_recipe_is_counted_by_a_loop():

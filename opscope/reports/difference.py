@@ -44,9 +44,10 @@ _JSON_ROWS: Final = 50_000
 SHOWN: Final = {
     "run": ("property", "value_a", "value_b"),
     "part": ("part", "a", "b", "change", "share", "noise", "verdict"),
-    "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share"),
+    "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share",
+              "reason"),
     "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
-           "inputs_b", "a", "b", "noise", "calls_a", "calls_b"),
+           "inputs_b", "a", "b", "noise", "calls_a", "calls_b", "reason"),
     "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
     "rank": ("rank", "a", "b", "change", "work_change", "verdict", "cause", *CHANGES, "noise",
              "reason"),
@@ -135,7 +136,7 @@ def headline(difference: Difference) -> str:
     elif row["verdict"] in (SAME, UNCLEAR):
         return said + f", which is within the noise of {units.time(row['noise'])}"
     first = difference.parts.row(0, named=True)
-    if first["reason"] is not None:
+    if first["a"] is None or first["b"] is None:
         return f"{said}. What explains it is not known ({first['part']}: {first['reason']})"
     said += f". Most of it: {first['part']}, {_time(first['change'])}"
     if first["part"] == COMMUNICATION and difference.waited is not None:
@@ -188,10 +189,19 @@ def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None)
             made,
             footnotes=[
                 *made.footnotes,
-                f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise",
+                f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise"
+                + _too_few(frame(difference, by), found),
             ],
         )
     return made
+
+
+def _too_few(every: pl.DataFrame, found: pl.DataFrame) -> str:
+    """Return of how many rows that are not shown the noise is not known."""
+    many = every["verdict"].null_count() - found["verdict"].null_count()
+    if not many:
+        return ""
+    return f"; of {many:,} the noise is not known (too few steps), the change below 1 % of a step"
 
 
 def shown(difference: Difference, by: str) -> pl.DataFrame:
@@ -207,7 +217,11 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
     if by == "kernel" or (by == "cause" and found["op"].null_count() == len(found)):
         return found if by == "kernel" else found.clear()  # without ops it is the table of parts
     verdict = pl.col("verdict")
-    return found.filter(verdict.is_null() | ~verdict.is_in([SAME, UNCLEAR]))
+    step = difference.step["a"][0] or 0
+    small = pl.col("change").abs() * 100 < (0 if difference.whole else step)
+    return found.filter(
+        (verdict.is_null() & ~small) | ~verdict.is_in([SAME, UNCLEAR]).fill_null(True)
+    )
 
 
 def notes(difference: Difference) -> list[str]:
@@ -225,7 +239,8 @@ def notes(difference: Difference) -> list[str]:
     both = difference.parts.filter(pl.col("a").is_null() & pl.col("b").is_null())["part"].to_list()
     if both:
         said.append(f"not recorded in either: {', '.join(both)}")
-    one = difference.parts.filter(pl.col("reason").is_not_null() & ~pl.col("part").is_in(both))
+    unknown = pl.col("a").is_null() | pl.col("b").is_null()
+    one = difference.parts.filter(unknown & ~pl.col("part").is_in(both))
     said += [f"{part}: {reason}" for part, reason in one.select("part", "reason").iter_rows()]
     if difference.waited is not None:
         said.append(f"communication: {_waited(difference.waited).removeprefix(', ')}")

@@ -12,24 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.question.layout import Table
+from opscope.core.vendors import WORDS
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Vendor → our words and theirs, as patterns.
-_WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "amd": (
-        (r"\bCUDA (?=graphs?\b|calls?\b|code\b)", "HIP "),
-        (r"\bTensor Core", "matrix core"),
-        (r"\bSM efficiency\b", "CU efficiency"),
-        (r"\bblocks/SM\b", "blocks/CU"),
-        (r"\bmultiprocessor", "compute unit"),
-        (r"\(warps that", "(wavefronts that"),
-        (r"\bTC\b", "MC"),
-    ),
-    "huawei": ((r"\bTensor Core", "Cube unit"), (r"\bTC\b", "Cube")),
-    "google": ((r"\bTensor Core", "matrix unit"), (r"\bTC\b", "MXU")),
-}
+_WORDS: Final = WORDS
 #: Columns whose text is opscope's own. ``what`` is a line of the summary or a note.
 _OURS: Final = frozenset(
     (

@@ -258,3 +258,11 @@ def test_names_are_completed(answers):
 def test_selections_are_those_of_the_report(run, saved):
     assert run(saved, "--device", 0, "--json")[0] == 0
     assert run(saved, "--device", 9)[0] == 2
+
+
+def test_a_raised_threshold_that_finds_nothing_is_said(saved, monkeypatch, capsys):
+    raised = "unoverlapped_communication:least=90%"
+    monkeypatch.setattr("sys.argv", ["opscope", "advise", saved, "--detectors", raised])
+    assert application.run() == 0
+    said = "nothing found: unoverlapped_communication (threshold: 90 % of a process's window)"
+    assert said in capsys.readouterr().out.replace("\n", " ")

@@ -151,3 +151,26 @@ def test_every_report_of_a_real_trace_of_amd_s(shared, file):
         text = "\n".join(one for _, one in lines(table, 0))
         assert not FOREIGN.search(text), (table.title, text)
     assert not any(FOREIGN.search(str(name)) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("of", "text", "others"),
+    [
+        ("amd", "cuDNN's benchmark mode, NCCL, Nsight Systems", "MIOpen's benchmark mode, RCCL, rocprofv3"),
+        ("amd", "torch.backends.cudnn.benchmark = True: cuDNN measures", "torch.backends.cudnn.benchmark = True: MIOpen measures"),
+        ("huawei", "Give the GPU more work (MIG, MPS): torch.cuda.graph(g)", "Give the NPU more work: torch.npu.graph(g)"),
+        ("huawei", 'with torch.autocast("cuda", x): NCCL', 'with torch.autocast("npu", x): HCCL'),
+        ("google", "opscope run, or nsys profile -t cuda,nvtx", "opscope run, or jax.profiler.trace (xprof)"),
+        ("meta", "a GPU was used", "an MTIA device was used"),
+        ("nvidia", "cuDNN, NCCL", "cuDNN, NCCL"),
+    ],
+)  # fmt: skip
+def test_libraries_and_tools_are_those_of_the_vendor(of, text, others):
+    assert vendor_words.said(text, of) == others
+
+
+def test_advice_has_the_vendor_s_words_in_frames_too(shared):
+    made = traces.load(shared / "rocm" / "rpd")
+    (row,) = made.advice(["no_ranges"]).rows(named=True)
+    assert "rocprofv3" in row["recommendation"]
+    assert not re.search(r"Nsight|nvtx", row["recommendation"].replace("nvtx.annotate", ""))

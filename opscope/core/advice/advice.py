@@ -60,7 +60,7 @@ QUESTION = Question(
             ),
             columns(
                 "number detector outcome finding evidence recommendation time saving "
-                "saving_share saving_least saving_most reasoning confidence reason",
+                "saving_share saving_least saving_most reasoning confidence reason threshold",
                 """
                 outcome: text: found, cannot tell, or nothing found
                 evidence: text: where the program does it: source lines, layers or ops
@@ -72,6 +72,7 @@ QUESTION = Question(
                 reasoning: text: how the saving and its bounds were computed
                 confidence: text: how likely the change saves time: high, medium or low
                 reason: text: why the detector cannot tell
+                threshold: text: what a finding of the detector needs at least; null where it cannot tell
                 """,
             ),
         ),

@@ -15,6 +15,9 @@ Row = Mapping[str, Any]
 #: What Markdown, or a cell of its tables, takes for markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]|#~>])")
 
+#: Of so many detectors that found nothing each has a line.
+_EACH: Final = 3
+
 
 def sentences(row: Row) -> Iterator[tuple[str, str]]:
     """Yield what a row of ``advice()`` says: finding, where, change, saving, confidence, by these words."""
@@ -60,15 +63,22 @@ def together(row: Row) -> str:
 
 
 def rest(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for what no detector could tell, each, and one for those that found nothing."""
+    """Yield a line for what no detector could tell, each, and one for those that found nothing.
+
+    Of up to three that found nothing the line says what a finding needs.
+    """
     nothing = []
     for row in frame.to_dicts():
         if row["outcome"] == "cannot tell":
             yield f"{row['detector']} cannot tell: {row['reason']}"
         elif row["outcome"] == "nothing found":
-            nothing.append(row["detector"])
-    if nothing:
-        yield f"nothing found: {', '.join(nothing)}"
+            nothing.append((row["detector"], row["threshold"]))
+    if len(nothing) <= _EACH:
+        for detector, threshold in nothing:
+            needs = "" if threshold is None else f" (threshold: {threshold})"
+            yield f"nothing found: {detector}{needs}"
+    else:
+        yield f"nothing found: {', '.join(detector for detector, _ in nothing)}"
 
 
 def lines(row: Row) -> Iterator[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import signature
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -21,14 +23,18 @@ from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.not_merged import NotMerged
+from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
 from opscope.core.tables.pool import Pool
+from opscope.core.vendors import said as said_by_vendor
 
 _log = logging.getLogger(__name__)
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 #: Entry points of other packages, each a ``Detector``.
 GROUP: Final = "opscope.detectors"
+#: How a finding points to another detector.
+_POINTS: Final = re.compile(r" \((?:see )?(\w+)\)")
 #: Detectors that are asked at a time, and findings that are replayed at a time.
 _AT_ONCE: Final = 2
 #: Detectors that are asked first: one whose finding needs a replay, so that what replays need is made beside
@@ -53,6 +59,7 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "reasoning": pl.String,
         "confidence": pl.String,
         "reason": pl.String,
+        "threshold": pl.String,
     }
 )
 #: Replays the timeline with edits: the window's times, then each step's, as
@@ -69,7 +76,8 @@ class UnknownDetector(WrongParameter):
 class Said:
     """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell.
 
-    ``times``: what the replay of the finding's edit alone gave, where one was made.
+    ``times``: what the replay of the finding's edit alone gave, where one was made. ``threshold``: what a
+    finding needs at least (``Detector.fires``).
     """
 
     detector: str
@@ -77,6 +85,15 @@ class Said:
     finding: Finding | None = None
     reason: str | None = None
     times: pl.DataFrame | None = None
+    threshold: str | None = None
+
+
+def threshold(one: Detector) -> str | None:
+    """Return what a finding of a detector needs at least, in words, with the values that it is asked with."""
+    if not one.fires:
+        return None
+    given = signature(one.find).parameters
+    return one.fires.format(**{name: f"{100 * given[name].default:g} %" for name in one.thresholds})
 
 
 @cache
@@ -148,9 +165,30 @@ def said(
     if simulate is not None:
         with progress.stage("replaying the timeline", len(found)) as stage:
             found = _replayed(found, simulate, stage)
+    found = [_pointing(one, found) for one in found]
     order = (FOUND, CANNOT_TELL, NOTHING)
     found.sort(key=lambda one: (order.index(one.outcome), _rank(one.finding), one.detector))
     return tuple(found)
+
+
+def _pointing(one: Said, others: Sequence[Said]) -> Said:
+    """Return what a detector said without ``(see NAME)`` of one that found nothing or was not asked."""
+    finding = one.finding
+    if finding is None:
+        return one
+    told = {each.detector for each in others if each.outcome == FOUND}
+
+    def kept(name: re.Match[str]) -> str:
+        return name[0] if name[1] in told or name[1] not in detectors() else ""
+
+    shown = replace(
+        finding,
+        what=_POINTS.sub(kept, finding.what),
+        evidence=_POINTS.sub(kept, finding.evidence),
+        recommendation=_POINTS.sub(kept, finding.recommendation),
+        reasoning=_POINTS.sub(kept, finding.reasoning),
+    )
+    return replace(one, finding=shown)
 
 
 def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
@@ -161,17 +199,25 @@ def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
     whole = None
     if any(one.finding is not None for one in found):
         whole = answers.summary()["wall_time"][0]
+    vendor = vendor_of(answers.trace, call_names(answers.trace))
     rows = []
     for number, one in enumerate(found, 1):
         row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}
-        row |= {"reason": one.reason}
+        row |= {"reason": one.reason, "threshold": one.threshold}
         if one.finding is not None:
             row |= {"number": number, **_columns(one.finding)}
+            if one.threshold is not None:
+                row["finding"] += f" (threshold: {one.threshold})"
             if whole and row["saving"] is not None:
                 row["saving_share"] = row["saving"] / whole
-        rows.append(row)
+        rows.append({name: _in_words(value, vendor) for name, value in row.items()})
     filled = [{name: row.get(name) for name in SCHEMA} for row in rows]
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
+
+
+def _in_words(value: Any, vendor: str | None) -> Any:
+    """Return a value of a row; of a text what it is in the words of the device's vendor."""
+    return said_by_vendor(value, vendor) if isinstance(value, str) else value
 
 
 def refused(detector: str) -> None:
@@ -246,9 +292,9 @@ def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
     if isinstance(answer, CannotTell):
         yield Said(one.name, CANNOT_TELL, reason=answer.reason)
     elif not answer:
-        yield Said(one.name, NOTHING)
+        yield Said(one.name, NOTHING, threshold=threshold(one))
     else:
-        yield from (Said(one.name, FOUND, each) for each in answer)
+        yield from (Said(one.name, FOUND, each, threshold=threshold(one)) for each in answer)
 
 
 def _estimated(one: Said, simulate: Simulate) -> Said:

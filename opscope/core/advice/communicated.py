@@ -86,7 +86,7 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
         )
         union = merge(*(others[name].to_numpy() for name in ("start", "end")))
         start, end = (found[name].gather(mine).to_numpy() for name in ("start", "end"))
-        exposed[mine] = end - start - (_open_until(union, end) - _open_until(union, start))
+        exposed[mine] = end - start - (open_until(union, end) - open_until(union, start))
     # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
     attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
     told = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
@@ -111,7 +111,7 @@ def communicates(answers: Answers, kernels: pl.DataFrame) -> NDArray[np.bool_]:
     return kinds.communicates(kernels["name"], kernels["direction"])
 
 
-def _open_until(union: tuple[Ints, Ints], time: Ints) -> Ints:
+def open_until(union: tuple[Ints, Ints], time: Ints) -> Ints:
     """Return for how long (ns) a union of intervals was open before each time."""
     start, end = union
     if not len(start):
@@ -128,6 +128,22 @@ def patterns(answers: Answers) -> set[str]:
     ``tensor_parallel``."""
     texts = answers.trace["ranges"]["text"].unique()
     return {name for name, told in _PATTERNS.items() if matching(texts, told).any()}
+
+
+def on_computing_streams(answers: Answers, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of ``collective_kernels`` on streams that run a tenth of their device's computation.
+
+    A stream runs one kernel after the other, so nothing of it can run beside these.
+    """
+    place = ["process", "device", "stream"]
+    kernels = answers.kernels(categories=True)
+    computing = (
+        kernels.filter(pl.Series(~communicates(answers, kernels), dtype=pl.Boolean))
+        .group_by(place)
+        .agg(pl.col("duration").sum())
+        .filter(pl.col("duration") * 10 >= pl.col("duration").sum().over("process", "device"))
+    )
+    return rows.join(computing.select(place), on=place, how="semi", nulls_equal=True)
 
 
 def by_kind(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -104,13 +104,29 @@ class Words:
 
     def copies(self, kind: str, pageable: bool) -> str:
         """``kind``: of the copies that take most; ``pageable``: whether their host memory is."""
-        if kind in ("HtoD", "DtoH"):
+        if kind == "HtoD":
             general = "copy from pinned memory, asynchronously, while the step before computes"
-            pinned = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
+            pinned = (
+                "tensors from pinned memory (DataLoader(..., pin_memory=True)), tensor.to(device,"
+            )
+            return self._by(
+                general
+                if pageable
+                else "copy a step ahead on a stream of its own, and fewer bytes",
+                torch=f"{pinned} non_blocking=True)"
+                if pageable
+                else "tensor.to(device, non_blocking=True) a step ahead on a stream of its own; fewer bytes:"
+                " 16 or 8 bits, and no copies of what stays the same, such as offloaded weights",
+            )
+        if kind == "DtoH":
+            general = "read back less, reduced on the device, into pinned memory and on a stream of its own"
             return self._by(
                 general,
-                torch=pinned if pageable else "batch.to(device, non_blocking=True), a batch ahead",
+                torch="reduce on the device before .cpu(); host.copy_(tensor, non_blocking=True) into a"
+                " pinned buffer, on a stream of its own while the next step computes",
             )
+        if kind == "PtoP":
+            return "copy on a stream of its own while both devices compute, or keep on one what they share"
         return "opscope report --reports bandwidth,ops: which ops copy, such as layout and dtype conversions"
 
     def synchronising(self) -> str:

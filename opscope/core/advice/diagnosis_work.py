@@ -72,7 +72,9 @@ class Work(Judge):
         kind, source, target, _, many = kinds.row(0)
         pageable = "pageable" in (source, target)
         what = words.COPIES.get(kind, "copies")
-        memory = f" {'from' if source == 'pageable' else 'to'} pageable memory" if pageable else ""
+        memory = {"HtoD": f" from {source} memory", "DtoH": f" to {target} memory"}.get(kind, "")
+        if (source if kind == "HtoD" else target) not in ("pageable", "pinned"):
+            memory = ""
         text = f"{self._part(lost)} went into copies and sets that nothing hides; most of it {what}{memory}"
         text += f" ({many:,} in all)"
         yield self._judged(

@@ -75,3 +75,27 @@ def test_accumulation_saves_the_reductions_of_gradients_alone(shared):
     found = one(DETECTOR, loaded)
     assert len(found.edit.kernels[0]) == 18
     assert "of the 4.5 ms of exposed reductions" in found.reasoning
+
+
+def test_accumulation_is_no_change_for_what_reduces_no_gradients():
+    all_to_all = "ncclDevKernel_AlltoAll_f32_RING_LL(ncclDevKernelArgs)"
+    kernels = [
+        kernel(0, 600),
+        kernel(600, 900, all_to_all, stream=9),
+        kernel(900, 1000, ALL_REDUCE, stream=9),
+    ]
+    found = one(DETECTOR, profile(kernels=kernels, ranges=[step(0, 0, 1000)]))
+    assert found.recommendation.startswith("Send less in each all_to_all")
+    assert "no_sync" not in found.recommendation
+    kernels = [
+        kernel(0, 600),
+        kernel(600, 700, all_to_all, stream=9),
+        kernel(700, 1000, ALL_REDUCE, stream=9),
+    ]
+    found = one(DETECTOR, profile(kernels=kernels, ranges=[step(0, 0, 1000)]))
+    assert "Send less" not in found.recommendation
+
+
+def test_the_evidence_names_the_share_that_was_asked_for():
+    (found,) = DETECTOR.find(made(exposed=200, hidden=100), least=0.25)
+    assert "1 of 1 processes that communicate are above 25 %" in found.evidence

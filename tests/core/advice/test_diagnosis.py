@@ -8,6 +8,7 @@ from hypothesis import given
 
 import opscope
 from opscope.core.advice import diagnosis_time
+from opscope.core.advice.diagnosis_words import Words
 from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.ops.ops import op_index
@@ -302,3 +303,19 @@ def test_a_backend_on_the_host_bounds_a_step_although_there_is_a_gpu():
     assert (row["finding"], row["lost"]) == ("communication-bound", STEPS * 750 * US)
     rows = profile.communication().row(0, named=True)
     assert (rows["communication_time"], rows["collectives"]) == (STEPS * 750 * US, STEPS)
+@pytest.mark.parametrize(
+    ("kind", "pageable", "said", "never"),
+    [
+        ("HtoD", True, "pin_memory=True", "step ahead"),
+        ("HtoD", False, "a step ahead", "pin_memory"),
+        ("DtoH", True, "pinned buffer", "DataLoader"),
+        ("DtoH", False, "reduce on the device", "DataLoader"),
+        ("PtoP", False, "both devices compute", "DataLoader"),
+        ("DtoD", False, "layout and dtype conversions", "pin"),
+    ],
+)
+def test_what_to_try_fits_the_direction_of_the_copies_and_their_memory(kind, pageable, said, never):
+    for framework in ("torch", None):
+        text = Words(framework, on_gpu=True).copies(kind, pageable)
+        assert never not in text
+        assert framework is None or said in text

@@ -85,3 +85,11 @@ def test_real_traces(shared, name, said, range_):
 def test_real_traces_whose_steps_are_alike(shared, name):
     """Each step's ops and kernels are within 1 % of the others'; the longest is 1.06 times the median."""
     assert DETECTOR.find(traces.load(shared / "kineto" / f"{name}.json.gz")) == []
+
+
+def test_the_other_way_to_record_later_steps_is_the_framework_s(shared):
+    (row,) = traces.load(shared / "mindspore" / "msprof_device0").advice(
+        ["iteration_range"]
+    ).rows(named=True)  # fmt: skip
+    assert "mindspore.profiler.schedule(" in row["recommendation"]
+    assert "torch" not in row["recommendation"]

@@ -106,3 +106,47 @@ def test_real_traces(shared, name, outcome, where):
         assert rows[0]["time"] == copies["duration"].sum()
         assert where in rows[0]["evidence"]
         assert "pin_memory=True" in rows[0]["recommendation"]
+
+
+def torch_copies(*copies, steps=0):
+    """Copies that ``aten::copy_`` launched, one a step of 100 ns for the first ``steps``."""
+    place = {"process": 0, "thread": 1, "kind": "pushpop", "domain": "opscope.torch"}
+    ranges, calls = [], []
+    for number in range(steps):
+        span = {"start": 100 * number, "end": 100 * number + 99}
+        ranges.append({**place, **span, "text": f"step {number}", "category": "step",
+                       "domain": "opscope.step"})  # fmt: skip
+    for number, _ in enumerate(copies):
+        start = 100 * number + 1
+        ranges.append({**place, "start": start, "end": start + 20, "category": "forward",
+                       "text": "aten::copy_(f32[8], f32[8]) -> f32[8] on cuda:0"})  # fmt: skip
+        calls.append({"process": 0, "thread": 1, "name": "cudaMemcpyAsync", "start": start + 1,
+                      "end": start + 9, "correlation": number + 1})  # fmt: skip
+    rows = [{**one, "correlation": n + 1, "start": 100 * n + 5, "end": 100 * n + 15}
+            for n, one in enumerate(copies)]  # fmt: skip
+    made = {
+        "memops": pl.DataFrame(rows),
+        "calls": pl.DataFrame(calls),
+        "ranges": pl.DataFrame(ranges),
+    }
+    return Profile(Trace.of(made, {}))
+
+
+def test_the_finding_names_the_copies_that_count_and_the_least_that_does():
+    made = profile([copy(0, 10, 1 << 20), *[copy(20, 30, 1 << 10)] * 2])
+    (row,) = pageable(made.advice())
+    assert "1 of 3 copies to the GPU with pageable memory are of more than 64 KB" in row["finding"]
+    assert "threshold: one copy of more than 64 KB" in row["finding"]
+
+
+def test_copies_from_the_gpu_are_not_told_to_pin_the_loader():
+    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20, kind="DtoH")).advice())
+    assert "DataLoader" not in row["recommendation"]
+    assert "torch.empty(shape, pin_memory=True)" in row["recommendation"]
+
+
+def test_only_copies_of_several_steps_are_told_to_pin_the_loader_first():
+    (row,) = pageable(torch_copies(*[copy(0, 10, 1 << 20)] * 3, steps=3).advice())
+    assert row["recommendation"].startswith("Load with DataLoader(…, pin_memory=True)")
+    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20)).advice())
+    assert "What is copied once, as weights are, costs once" in row["recommendation"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opscope.core.advice.detectors.underutilized_gpu import DETECTOR
@@ -73,3 +75,38 @@ def test_real_traces_that_leave_it_open(shared):
     answer = DETECTOR.find(traces.load(shared / "dlprof/nsys_profile.sqlite"))
     assert isinstance(answer, CannotTell)
     assert "no steps" in answer.reason
+
+
+def test_it_points_to_no_detector_that_found_nothing():
+    waits = [wait(n * MS + 600 * US, (n + 1) * MS) for n in range(10)]
+    made = training(steady(2, 5 * MS) + waits, launching(0, 10 * MS, MS, 400 * US))
+    found = made.advice(["underutilized_gpu", "data_loader"]).filter(detector="underutilized_gpu")
+    both = found["evidence"][0], found["recommendation"][0]
+    assert all("(see data_loader)" in text for text in both)
+    alone = made.advice(["underutilized_gpu"])
+    assert "it waits for input: 3.6 ms" in alone["evidence"][0]
+    assert "data_loader" not in alone["recommendation"][0]
+    told = made.advice()
+    outcome = dict(told.select("detector", "outcome").iter_rows())
+    for text in told["evidence"].drop_nulls():
+        for name in re.findall(r"\(see (\w+)\)", text):
+            assert outcome[name] == "found", text
+
+
+def test_a_device_that_waits_for_other_streams_is_not_told_to_overlap_what_does_not_run(shared):
+    (row,) = traces.load(shared / "kineto" / "vision_transformer_rank0.json.gz").advice(
+        ["underutilized_gpu"]
+    ).rows(named=True)  # fmt: skip
+    assert "queued work that waits for other streams" in row["evidence"]
+    assert "Overlap" not in row["recommendation"]
+    assert "--reports idle,queue,overlap" in row["recommendation"]
+
+
+def test_an_npu_is_not_told_to_use_what_gpus_of_nvidia_have(shared):
+    (row,) = traces.load(shared / "mindspore" / "msprof_device0").advice(
+        ["underutilized_gpu"]
+    ).rows(named=True)  # fmt: skip
+    assert "Record the launches too" in row["recommendation"]
+    assert "msprof" in row["recommendation"]
+    for text in (row["finding"], row["recommendation"]):
+        assert not re.search(r"MIG|MPS|nsys|GPU", text)

@@ -185,3 +185,20 @@ def test_waiting_for_a_late_rank_is_not_to_be_hidden():
     made = job(*rows)
     assert made.communication().sort("rank")["waiting_time"].to_list() == [490, 0]
     assert DETECTOR.find(made) == []
+
+
+def test_a_collective_on_the_stream_of_the_computation_is_a_cause():
+    work = [kernel(0, 400), kernel(600, 1000)]
+    made = profile(kernels=[*work, kernel(400, 600, ALL_REDUCE)])
+    (found,) = DETECTOR.find(made)
+    assert "is on the stream of the computation (stream" in found.evidence
+    assert found.recommendation.startswith("Put the collectives on a stream of their own first")
+    made = profile(kernels=[*work, kernel(400, 600, ALL_REDUCE, stream=9)])
+    (found,) = DETECTOR.find(made)
+    assert "stream of the computation" not in found.evidence
+    # a stream on which next to nothing is computed is no computation's
+    made = profile(
+        kernels=[*work, kernel(400, 600, ALL_REDUCE, stream=9), kernel(600, 601, stream=9)]
+    )
+    (found,) = DETECTOR.find(made)
+    assert "stream of the computation" not in found.evidence

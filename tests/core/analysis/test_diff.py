@@ -364,6 +364,81 @@ def test_new_and_gone_ops_other_shapes_and_other_kernels_are_told(trace_of):
     assert other.select("op", "kernels_a", "kernels_b").rows() == [("aten::mm", "k_mm", "k_tc")]
 
 
+# ------------------------------------------------------- few calls, and kernels without a launch record
+
+
+def without_launches(profile: Profile, numbers: set[int]) -> Profile:
+    """Return the profile of which the calls with these correlation ids were not recorded."""
+    tables = dict(profile.trace.tables)
+    tables["calls"] = tables["calls"].filter(~pl.col("correlation").is_in(sorted(numbers)))
+    return Profile(type(profile.trace).of(tables))
+
+
+def by_op(frame: pl.DataFrame) -> dict[str, dict]:
+    return {row["op"]: row for row in frame.to_dicts()}
+
+
+MM = (2, 10, 3, 20, "mm")
+TWO = [[MM, (50, 5, 3, 10, "add")]]
+
+
+def test_kernels_that_were_launched_before_the_window_count_in_the_op_of_their_name():
+    whole = run(TWO * 6)
+    cut = without_launches(whole, {1, 2})  # those of the first step
+    for found in (difference_of(whole, cut), difference_of(cut, whole)):
+        adds_up(found)
+        assert set(found.ops["op"]) == {"aten::mm", "aten::add"}
+        assert set(found.ops["verdict"]) == {"same"}
+        assert found.ops["calls_a"].to_list() == found.ops["calls_b"].to_list() == [1, 1]
+    said = by_op(difference_of(whole, cut).ops)["aten::mm"]["reason"]
+    assert "0 in A and 1 in B have no launch record" in said
+    assert "0 in A and 1 in B are of the window's edge" in said
+
+
+def test_kernels_of_several_ops_without_a_launch_are_not_said_to_be_gone():
+    both = run([[(2, 10, 3, 20, "mm"), (40, 5, 3, 10, "add")]] * 6)
+    tables = dict(both.trace.tables)
+    tables["kernels"] = tables["kernels"].with_columns(
+        pl.lit("shared_kernel", pl.Categorical).alias("name")
+    )
+    whole = Profile(type(both.trace).of(tables))
+    found = by_op(difference_of(without_launches(whole, {1, 2, 3}), whole).ops)
+    row = found["shared_kernel"]
+    assert (row["calls_a"], row["calls_b"], row["verdict"]) == (0.5, 0, None)
+    assert "12 of this name ran in A and 12 in B" in row["reason"]
+
+
+def test_a_kernel_that_one_run_alone_has_is_still_gone():
+    one = run([[MM, (50, 5, 3, 10, "add")]] * 6)
+    tables = dict(run([[MM]] * 6).trace.tables)
+    lost = without_launches(one, {2, 4, 6, 8, 10, 12})
+    found = by_op(difference_of(lost, Profile(type(one.trace).of(tables))).ops)
+    assert found["k_add"]["verdict"] == "gone"
+    assert found["aten::mm"]["verdict"] == "same"
+
+
+def test_an_op_in_a_few_steps_is_not_gone_and_its_noise_is_not_zero():
+    # in one of twenty steps of A: the trimmed mean leaves it out, and twenty others may lack it by chance
+    a = run([[MM, (50, 5, 3, 10, "add")]] + [[MM]] * 19)
+    row = by_op(difference_of(a, run([[MM]] * 20)).ops)["aten::add"]
+    assert (row["noise"], row["verdict"]) == (None, None)
+    assert "in 1 of 20 steps of A and 0 of 20 of B" in row["reason"]
+    # in all of them: gone, and twenty equal times have no spread
+    a = run([[MM, (50, 5, 3, 10, "add")]] * 20)
+    row = by_op(difference_of(a, run([[MM]] * 20)).ops)["aten::add"]
+    assert (row["noise"], row["verdict"], row["reason"]) == (0, "gone", None)
+
+
+def test_of_a_few_equal_steps_the_noise_is_not_known():
+    row = by_op(difference_of(run(TWO * 3), run(TWO * 3, 1.5)).ops)["aten::mm"]
+    assert (row["change"], row["noise"], row["verdict"]) == (10, None, None)
+    row = by_op(difference_of(run(TWO * 20), run(TWO * 20, 1.5)).ops)["aten::mm"]
+    assert (row["change"], row["noise"], row["verdict"]) == (10, 0, "slower")
+
+
+# ------------------------------------------------------------------- what one run does not know
+
+
 def test_a_part_that_one_run_does_not_know_is_null_and_the_rest_adds_up(trace_of):
     there = run(LONG)
     tables = dict(there.trace.tables)

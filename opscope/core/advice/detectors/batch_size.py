@@ -200,6 +200,8 @@ DETECTOR = Detector(
     name="batch_size",
     question="Would a larger batch fit in the GPU's memory and fill the GPU better?",
     find=find,
+    fires="a peak of at most 45 % of the memory, and 20 % of the kernels' time in those "
+    "that a larger batch shortens",
     looks_at="It looks at memory(): the peak of each GPU against the device's memory, and at"
     " kernels(): blocks (grid)"
     " for each multiprocessor, and the time of the optimizer and of"

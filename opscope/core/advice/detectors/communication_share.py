@@ -39,10 +39,13 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     if much.is_empty():
         return []
     worst = much.sort("communication_share", "process", descending=[True, False])
-    return [_finding(answers, worst.row(0, named=True), len(much), len(told))]
+    return [_finding(answers, worst.row(0, named=True), (len(much), len(told)), least)]
 
 
-def _finding(answers: Answers, most: dict[str, Any], many: int, all_of: int) -> Finding:
+def _finding(
+    answers: Answers, most: dict[str, Any], processes: tuple[int, int], least: float
+) -> Finding:
+    many, all_of = processes
     whole, window, exposed = (
         int(most[name]) for name in ("communication_time", "window", "exposed")
     )
@@ -90,9 +93,11 @@ def _finding(answers: Answers, most: dict[str, Any], many: int, all_of: int) -> 
     return Finding(
         what=f"{where} communicates for {share(whole, window)} of its {ms(window)} ({ms(whole)}, of which"
         f" {ms(exposed)} beside no computation);{by_step}",
-        evidence=f"{many:,} of {all_of:,} processes that communicate are above 10 %"
+        evidence=f"{many:,} of {all_of:,} processes that communicate are above {100 * least:g} %"
         + (f"; {kinds}; by place: {places(kernels, 'collectives')}" if len(kernels) else ""),
-        recommendation=_recommendation(used, sharded),
+        recommendation=_recommendation(used, sharded)
+        if 2 * reduced >= exposed or not len(kernels)
+        else _of_other_kinds(kernels, used),
         time=whole,
         saving_least=0,
         saving_most=exposed,
@@ -109,6 +114,26 @@ def _edit(gradients: pl.DataFrame) -> Edit | None:
     if gradients.is_empty():
         return None
     return Edit(kernels=(gradients["row"].to_numpy(), np.full(len(gradients), 1 / _CHOSEN)))
+
+
+def _of_other_kinds(kernels: pl.DataFrame, used: str | None) -> str:
+    """Return what to change where most of the exposed communication reduces no gradients."""
+    others = kernels.filter(~pl.col("collective").is_in(_REDUCTIONS).fill_null(False))
+    most = (
+        others.group_by(pl.col("collective").fill_null("other collective"))
+        .agg(pl.col("exposed").sum())
+        .sort("exposed", "collective", descending=[True, False])
+    )
+    kind = most["collective"][0] if len(most) else "collective"
+    fewer = (
+        "torch.distributed tensors in torch.bfloat16 or 8 bits"
+        if used == "torch"
+        else "16 or 8 bits"
+    )
+    return (
+        f"Send less in each {kind}: {fewer}, no padding, and nothing that a rank can compute itself. Gradient"
+        " accumulation leaves it as it is: most of what nothing hides reduces no gradients."
+    )
 
 
 def _recommendation(used: str | None, sharded: bool) -> str:
@@ -147,6 +172,8 @@ DETECTOR = Detector(
     name="communication_share",
     question="Does a process communicate for more than 10 % of its steps?",
     find=find,
+    fires="more than {least} of a process's window, waiting for other ranks left out, and "
+    "more than 1 % beside no computation",
     thresholds={
         "least": parameters.share("the least share of the window that communication takes")
     },

@@ -163,6 +163,7 @@ DETECTOR = Detector(
     name="cpu_decoding",
     question="Do steps wait while images or audio are decoded and augmented on the CPU?",
     find=find,
+    fires="half of the waits for a loader that steps wait for during more than 5 % of their time",
     looks_at="The ops and ranges within the steps' waits for their loader, by name: decoding, resizing,"
     " cropping, flipping, normalising, spectrograms. It fires where these are more than half of the waits of"
     " a loader that does not keep up; a loader that keeps up is never advised to change.",

@@ -99,6 +99,7 @@ DETECTOR = Detector(
     name="cudnn_benchmark",
     question="Do convolutions whose sizes come back run with cuDNN's benchmark mode off?",
     find=find,
+    fires="1 % of the kernels' time, and sizes that come twice on average",
     looks_at="It looks at kernels(): the convolutions' recorded parameter benchmark, and how often"
     " their sizes come"
     " back (inputs). Which kernels ran proves neither mode, because cuDNN's heuristics choose the same ones.",

@@ -210,6 +210,7 @@ DETECTOR = Detector(
     name="data_loader",
     question="Do the steps wait for their data loader?",
     find=find,
+    fires="more than 5 % of the steps' time",
     looks_at="Each wait of a step's thread for a batch: opscope's ranges around PyTorch's DataLoader,"
     " tf.data,"
     " MindSpore's dataset, Hugging Face's datasets and Grain, the PyTorch profiler's"

@@ -98,6 +98,7 @@ DETECTOR = Detector(
     name="data_parallel",
     question="Does one process train on several devices with torch.nn.DataParallel?",
     find=find,
+    fires="kernels of one process on two devices, and a name that shows DataParallel",
     looks_at="kernels(): processes with kernels on more than one device; ranges: DataParallel's own"
     " range, and"
     " the backward nodes of its replicas (BroadcastBackward, ReduceAddCoalesced).",

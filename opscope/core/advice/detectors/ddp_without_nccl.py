@@ -113,6 +113,7 @@ DETECTOR = Detector(
     name="ddp_without_nccl",
     question="Does training on GPUs communicate by gloo or MPI although NCCL could be used?",
     find=find,
+    fires="one collective",
     looks_at="ops(): what gloo, MPI or UCC ran in processes that ran kernels on a GPU and none of NCCL, under"
     " DistributedDataParallel or FSDP; devices: compute capability 3.5 or above.",
     abstains="When no ops were recorded; when calls of collectives were recorded, but neither NCCL's"

@@ -123,6 +123,7 @@ DETECTOR = Detector(
     question="Do normalisation, softmax, dropout or elementwise ops run in f32 beside products in half"
     " precision?",
     find=find,
+    fires="{least} of the device's time, beside 50 % of the products' time in half precision",
     thresholds={"least": parameters.share("the least share of the device time")},
     looks_at="The number formats (inputs) of products in kernels() or ops(): at least half of their time"
     " must be in"

@@ -149,6 +149,7 @@ DETECTOR = Detector(
     name="fragmentation",
     question="Is much memory reserved and not in use at the peak, or allocated anew in each step?",
     find=find,
+    fires="25 % and 1 GiB of what is reserved, or calls in two steps after the warm-up",
     looks_at="memory(): what was reserved and not in use at the peak (25 % and 1 GiB or more); allocations:"
     " growth of the reserve although enough bytes were free; calls: cudaMalloc and cudaFree in at least two"
     " steps after the warm-up.",

@@ -131,6 +131,7 @@ DETECTOR = Detector(
     name="graph_breaks",
     question="Does torch.compile split functions because of code that it cannot trace?",
     find=find,
+    fires="one break",
     looks_at="The names of compiled and resumed functions in the texts of ranges (compilations that opscope"
     " recorded, or Python stacks); compiled() and ops() for what runs between the parts.",
     abstains="Where torch.compile was not used; where several compiled functions run with eager ops"

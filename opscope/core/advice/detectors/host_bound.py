@@ -72,6 +72,7 @@ DETECTOR = Detector(
     question="Does the GPU wait for work of the host that is neither input, nor synchronising, nor"
     " launching?",
     find=find,
+    fires="more than {least} of the steps' time",
     thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Gaps of each GPU whose next launch came late, less the time that a wait for input"
     " (`data_loader`), a synchronising call (`sync_calls`) and stretches of late launches with gaps below"

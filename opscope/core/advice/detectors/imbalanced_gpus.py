@@ -148,6 +148,7 @@ DETECTOR = Detector(
     name="imbalanced_gpus",
     question="Does one device of the job compute much longer than the others?",
     find=find,
+    fires="{least} of the window and 10 % of the mean",
     thresholds={
         "least": parameters.share(
             "the least share of the window by which a GPU does more than the mean"

@@ -13,11 +13,16 @@ import polars as pl
 from opscope.core.advice.communicated import as_int, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
-from opscope.core.advice.saying import ms, share
+from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.steps.iterations import FEWEST, SAME_WORK
 
 #: How many times the median an iteration takes that makes a range very uneven.
 UNEVEN: Final = 3.0
+#: Another way to record later steps, by framework.
+_OTHERWISE: Final = {
+    "torch": ", or torch.profiler.schedule(wait=1, warmup=5, active=10)",
+    "mindspore": ", or mindspore.profiler.schedule(wait=1, warmup=5, active=10)",
+}
 _BAD: Final = ("is_warm", "is_cut", "is_spilled", "is_other", "is_uneven")
 
 
@@ -40,7 +45,7 @@ def find(answers: Answers) -> Answer:
         .sort("duration", "process", descending=[True, False])["process"][0]
     )
     mine = pl.col("process") == process
-    return [_finding(judged.filter(mine), bad.filter(mine), judged)]
+    return [_finding(answers, judged.filter(mine), bad.filter(mine), judged)]
 
 
 def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
@@ -83,7 +88,9 @@ def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _finding(mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame) -> Finding:
+def _finding(
+    answers: Answers, mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame
+) -> Finding:
     said = [
         f"{many} {what}"
         for name, what in (
@@ -102,8 +109,9 @@ def _finding(mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame) -> Fin
     name = rank_name(mine.row(0, named=True))
     if chosen is None:
         advice = (
-            "Record more steps after the warm-up: `opscope run --steps 10:20 -- …`, or"
-            " torch.profiler.schedule(wait=1, warmup=5, active=10)."
+            "Record more steps after the warm-up: `opscope run --steps 10:20 -- …`"
+            + _OTHERWISE.get(framework(answers) or "", "")
+            + "."
         )
     else:
         advice = (
@@ -172,6 +180,8 @@ DETECTOR = Detector(
     name="iteration_range",
     question="Does the range of steps hold warm-up, steps cut off, of other work or very uneven ones?",
     find=find,
+    fires="one step of warm-up, cut off, of 10 % more or less work, or of more than 3 "
+    "times the median time",
     looks_at="iterations(): warm-up, number of ops and kernels, and duration of each step, against the"
     " medians"
     " of the other steps of its process; steps(): which the capture does not hold whole. What warm-up"

@@ -100,6 +100,7 @@ DETECTOR = Detector(
     name="launch_bound",
     question="Are there stretches of small kernels in which the GPU waits for the next launch?",
     find=find,
+    fires="more than {least} of the steps' time, in stretches of at least 20 launches",
     thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Runs of at least 20 launches that each came after the GPU had run dry, with gaps below 0.5 ms:"
     " the time between two ops, in which a host does little but launch. Longer gaps are `host_bound`, gaps"

@@ -155,6 +155,7 @@ DETECTOR = Detector(
     name="layout_conversions",
     question="Do kernels only convert between NCHW and NHWC around convolutions?",
     find=find,
+    fires="1 % of the kernels' time",
     looks_at="It looks at kernels(): names of cuDNN's and MIOpen's conversions, the nodes that"
     " TensorFlow's layout"
     " optimizer inserts (op, layer), and PyTorch's copies whose two inputs have one shape in two layouts.",

@@ -171,6 +171,7 @@ DETECTOR = Detector(
     name="memory_near_limit",
     question="Is more than 90 % of a device's memory in use or reserved at the peak?",
     find=find,
+    fires="more than 90 % of the device's memory",
     looks_at="memory(): the peak in use and the most reserved, against the size of the device's memory;"
     " memory_kinds() for what was in use at the peak; calls of cudaMalloc and cudaFree in the steps after"
     " the first for what it costs in time.",

@@ -144,6 +144,7 @@ DETECTOR = Detector(
     name="mixed_precision",
     question="Do all matrix products run in f32 although the GPU's Tensor Cores take f16 or bf16?",
     find=find,
+    fires="1 % of the kernels' time, and more than products of unknown dtype take",
     looks_at="It looks at kernels(): the dtypes and the time of the products (tc_eligible: GEMMs,"
     " convolutions,"
     " attention, recurrent layers), and the peaks of the device. One product in f16, bf16 or less says that"

@@ -63,8 +63,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     what = "ops" if answers.cpu_only else "kernels"
     return [
         Finding(
-            what=f"nothing in this run was compiled, and {len(fusable):,} elementwise {what} take {ms(time)},"
-            f" {share(time, whole)} of the device's time",
+            what=f"nothing in this profile shows a compiler, and {len(fusable):,} elementwise {what} take"
+            f" {ms(time)}, {share(time, whole)} of the device's time",
             evidence=f"no compiled region, no generated kernel, no compilation; {places(fusable, what)}",
             recommendation=_RECOMMENDED[named],
             time=time,
@@ -72,7 +72,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             saving_most=time,
             reasoning=f"At most all time of ops of the families {', '.join(_FUSED)} outside the optimizer,"
             " should a compiler compute all of it inside the kernels beside it; at least nothing."
-            " elementwise_chains estimates what chains of them save. Columns: op_type, direction, duration.",
+            " What chains of them save has an estimate (see elementwise_chains). Columns: op_type, direction,"
+            " duration.",
             confidence="low",
             rows=evidence(fusable),
         )
@@ -83,6 +84,7 @@ DETECTOR = Detector(
     name="no_fusion",
     question="Was nothing compiled (torch.compile, XLA) although elementwise work takes much of the time?",
     find=find,
+    fires="{least} of the device's time, and an op for 95 % of it",
     thresholds={
         "least": parameters.share("the least share of the device time that elementwise ops take")
     },

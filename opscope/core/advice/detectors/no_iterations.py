@@ -72,6 +72,7 @@ DETECTOR = Detector(
     name="no_iterations",
     question="Has the profile no steps?",
     find=find,
+    fires="no step that the program marks or a key node ends",
     looks_at="iterations(): the steps that the program marks, else what a key node ends, else what repeats.",
     abstains="When the profile has neither ops nor kernels, or totals without times.",
     known_as=("DLProf: No Iteration",),

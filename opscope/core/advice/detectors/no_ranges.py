@@ -73,6 +73,7 @@ DETECTOR = Detector(
     name="no_ranges",
     question="Were kernels recorded without any range of an op?",
     find=find,
+    fires="one kernel, and no op",
     looks_at="op of kernels(), op_type of op_totals() and attributed_time of summary().",
     abstains="Where no kernels were recorded, as on the CPU.",
     known_as=("DLProf: emit_nvtx missing",),

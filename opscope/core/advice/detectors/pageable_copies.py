@@ -34,16 +34,20 @@ def find(answers: Answers) -> Answer:
         untyped = memory.is_null() | ~memory.is_in(["pageable", "pinned", "managed"])
         unsized = (memory == "pageable") & pl.col("bytes").is_null()
         unknown += mine.filter(untyped | unsized).height
-        slow = mine.filter(memory == "pageable", pl.col("bytes") > _STAGED)
+        pageable = mine.filter(memory == "pageable")
+        slow = pageable.filter(pl.col("bytes") > _STAGED)
         if len(slow):
-            found.append(_finding(answers, slow, mine.filter(memory == "pinned"), way))
+            pinned = mine.filter(memory == "pinned")
+            found.append(_finding(answers, slow, len(pageable), pinned, way))
     if not found and unknown:
         return CannotTell(f"the profile lacks the kind of memory or the size of {unknown:,} copies")
     rest = f"; copies without a kind of memory or a size: {unknown:,}" if unknown else ""
     return [replace(one, evidence=one.evidence + rest) for one in found]
 
 
-def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: str) -> Finding:
+def _finding(
+    answers: Answers, slow: pl.DataFrame, pageable: int, pinned: pl.DataFrame, way: str
+) -> Finding:
     time, size = int(slow["duration"].sum()), int(slow["bytes"].sum())
     alone = _alone(answers, slow)
     waited = slow.select((pl.col("call_end") - pl.col("call_start")).alias("wait"))["wait"]
@@ -61,10 +65,10 @@ def _finding(answers: Answers, slow: pl.DataFrame, pinned: pl.DataFrame, way: st
         else "not bounded: the profile lacks the calls that made some of the copies, in which the host waits"
     )
     return Finding(
-        what=f"{len(slow):,} copies {way} use pageable memory: {size / 1e6:,.1f} MB in {ms(time)},"
-        f" {rate}{beside}",
+        what=f"{len(slow):,} of {pageable:,} copies {way} with pageable memory are of more than"
+        f" {_STAGED >> 10} KB: {size / 1e6:,.1f} MB in {ms(time)}, {rate}{beside}",
         evidence=places(slow, "copies"),
-        recommendation=_recommendation(slow),
+        recommendation=_recommendation(slow, way),
         time=time,
         saving_least=0,
         saving_most=alone + held if known else None,
@@ -127,17 +131,34 @@ def _spans(frame: pl.DataFrame) -> Any:
     return merge(start, end)
 
 
-def _recommendation(slow: pl.DataFrame) -> str:
+def _recommendation(slow: pl.DataFrame, way: str) -> str:
     names = slow["op"].cast(pl.String).drop_nulls()
-    if len(names) and names.str.starts_with(_PYTORCH).all():
+    torch = len(names) > 0 and bool(names.str.starts_with(_PYTORCH).all())
+    if way == _WAYS["DtoH"][1]:
+        return (
+            "Copy into a pinned buffer that is kept: host = torch.empty(shape, pin_memory=True);"
+            " host.copy_(tensor, non_blocking=True), and wait for an event before it is read. Copy less"
+            " often, or less: reduce on the GPU first."
+            if torch
+            else "Copy into a pinned (page-locked) buffer that is kept, asynchronously, and wait for an event"
+            " before it is read."
+        )
+    if not torch:
+        return "Keep the host's buffers in pinned (page-locked) memory and copy asynchronously."
+    steps = slow["step"].drop_nulls().n_unique() if "step" in slow.columns else 0
+    if steps > 1 or (slow["direction"].cast(pl.String) == "input").any():
         return "Load with DataLoader(…, pin_memory=True) and copy with tensor.to(device, non_blocking=True)."
-    return "Keep the host's buffers in pinned (page-locked) memory and copy asynchronously."
+    return (
+        "Copy from pinned memory: tensor.pin_memory().to(device, non_blocking=True); batches of a loader"
+        " with DataLoader(…, pin_memory=True). What is copied once, as weights are, costs once."
+    )
 
 
 DETECTOR = Detector(
     name="pageable_copies",
     question="Do copies of more than 64 KB between host and GPU use pageable memory?",
     find=find,
+    fires="one copy of more than 64 KB",
     looks_at="The kind of memory at both ends of each copy (`src_kind`, `dst_kind` of `memops()`), its size,"
     " and the kernels that ran beside it.",
     abstains="No copy between the host and a GPU was recorded, or none is found and the kind of memory or the"

@@ -225,6 +225,7 @@ DETECTOR = Detector(
     name="recompilations",
     question="Are programs compiled again after the first steps?",
     find=find,
+    fires="2 compilations of a function after its first, or 2 compiling steps after the first 2",
     looks_at="The phases in which opscope recorded a compilation (torch.compile, XLA through JAX, the"
     " tracing of"
     " tf.function, MindSpore's graphs): the number of a function's version, or the step; and the inputs"

@@ -177,6 +177,7 @@ DETECTOR = Detector(
     name="recomputed_casts",
     question="Are the same weights cast to another number format again and again?",
     find=find,
+    fires="{least} of the device's time, and two casts of one weight",
     thresholds={"least": parameters.share("the least share of the device time that casts take")},
     looks_at="Copies and casts between floating-point formats in kernels() (on the CPU: ops()): inputs,"
     " outputs and"

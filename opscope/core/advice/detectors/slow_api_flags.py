@@ -222,6 +222,8 @@ DETECTOR = Detector(
     name="slow_api_flags",
     question="Is a debugging mode on, or memory allocated in each step, that the profile proves?",
     find=find,
+    fires="95 % of at least 20 launches; 5 checks for NaN a step; or 2 allocations a step after the first"
+    " 2, in 0.5 % of the time",
     looks_at="call_end and end of kernels(): whether every launch lasts until its kernel's end"
     " (CUDA_LAUNCH_BLOCKING=1); ops() of the backward pass: whether results are checked for NaN (anomaly"
     " mode); calls"

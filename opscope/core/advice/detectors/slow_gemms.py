@@ -77,7 +77,7 @@ def _finding(
         evidence=places(slow, "different calls", "lost")
         + (f"; no roof is known for {ms(unknown)}" if unknown else ""),
         recommendation="Look at the calls with most lost time, and at what is known of each: "
-        + f"{told['op'][0]} {told['inputs'][0] or ''}: {told['detail'][0]}.",
+        + f"{' '.join(filter(None, (told['op'][0], told['inputs'][0])))}: {told['detail'][0]}.",
         time=time,
         saving_least=0,
         saving_most=lost,
@@ -189,6 +189,7 @@ DETECTOR = Detector(
     name="slow_gemms",
     question="Which GEMMs and convolutions stay far below their roof, and what is known to lower them?",
     find=find,
+    fires="products below 40 % of their roof, and 1 % of the kernels' time above it",
     looks_at="It looks at kernels(): the time of GEMMs and convolutions against the longer of their"
     " FLOPs at the peak"
     " of the units that they ran on and their bytes at the memory bandwidth. Those below 40 % are"

@@ -185,6 +185,7 @@ DETECTOR = Detector(
     name="sync_calls",
     question="Does the host wait for the GPU inside steps, so that the GPU waits for the host afterwards?",
     find=find,
+    fires="more than {least} of the steps' time",
     thresholds={"least": parameters.share("the least share of the time that this takes")},
     looks_at="Synchronising calls (cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize, and"
     " HIP's) and copies to the host that the host waited for, as `.item()`, `.cpu()` and `nonzero` make"

@@ -305,6 +305,7 @@ DETECTOR = Detector(
     name="tensor_shapes",
     question="Do GEMMs or convolutions have sizes that Tensor Cores take badly, and what should they be?",
     find=find,
+    fires="1 % of the kernels' time",
     looks_at="It looks at kernels(): the sizes of GEMMs and PyTorch's convolutions (inputs, params)"
     " whose dtype uses"
     " Tensor Cores (f32 only where another f32 product of the kind does). A size that lies in"

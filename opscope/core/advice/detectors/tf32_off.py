@@ -141,6 +141,7 @@ DETECTOR = Detector(
     name="tf32_off",
     question="Do f32 matrix products run without Tensor Cores where the GPU has TF32?",
     find=find,
+    fires="1 % of the kernels' time",
     looks_at="It looks at kernels(): the products (tc_eligible) whose inputs are f32, whether the names of"
     " their kernels prove vector units or Tensor Cores (tensor_core), tc_reason, and the recorded parameter"
     " allow_tf32; TF32 is on for a family (convolutions, all others) if one f32 product of it uses Tensor"

@@ -30,7 +30,13 @@ _FIRST: Final = {
     "sync": "Keep results on the GPU and read them back every 100 steps (see sync_calls).",
     "launching": "Launch less: torch.compile, jax.jit or a CUDA graph (see launch_bound).",
     "host": "Take work of the host out of the step (see host_bound).",
-    "other_wait": "Overlap communication and copies with computation (see unoverlapped_communication).",
+    "other_wait": "Look at what its queued work waits for: `opscope report FILE --reports"
+    " idle,queue,overlap`. Wait for an event in place of a whole stream; of a job, ask the files of all"
+    " ranks which comes late.",
+    "edges": "Look at what the host does before the first and after the last work of a step:"
+    " `opscope report FILE --reports idle,idle_ops`.",
+    "unknown_wait": "Record the launches too, which tell what it waited for: opscope run, or nsys profile -t"
+    " cuda,nvtx.",
 }
 _GENERAL: Final = (
     "Give the GPU more work at a time: a larger batch; several jobs on one GPU (MIG, MPS) where one cannot"
@@ -71,7 +77,8 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     idle = window - busy
     waits = _causes(answers, process, device)
     told = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
-    main = waits[0][0] if waits and waits[0][1] > idle // 2 else None
+    # what explains a quarter of the idle time, at most two of them
+    main = [cause for cause, time in waits[:2] if 4 * time > idle and cause in _FIRST]
     name = f" ({row['device_name']})" if row["device_name"] else ""
     parts = [(time, f"idle for {_WAITS[cause]}") for cause, time in waits if time]
     left = idle - sum(time for time, _ in parts)
@@ -90,7 +97,7 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
         evidence="it waits for " + "; ".join(told[:4])
         if told
         else "what it waits for is not known",
-        recommendation=_FIRST.get(main or "", _GENERAL),
+        recommendation=" ".join(_FIRST[cause] for cause in main) or _GENERAL,
         time=idle,
         saving_least=0,
         saving_most=idle,
@@ -123,6 +130,7 @@ DETECTOR = Detector(
     name="underutilized_gpu",
     question="Does a GPU run kernels for less than half of the time?",
     find=find,
+    fires="less than {least} of a device's window with a kernel",
     thresholds={
         "least": parameters.share("a GPU that is busy for a smaller share is underutilized")
     },

@@ -203,8 +203,7 @@ def _finding(
     return Finding(
         what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, whole)} of the device's time, and"
-        f" {moved / 1e9:,.2f} GB"
-        " of scores written and read",
+        f" {moved / 1e6:,.1f} MB of scores written and read",
         evidence=places(rows, what) + rest,
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
@@ -237,6 +236,7 @@ DETECTOR = Detector(
     name="unfused_attention",
     question="Does attention run as separate products and softmax instead of one fused op?",
     find=find,
+    fires="{least} of the device's time",
     thresholds={
         "least": parameters.share("the least share of the device time that attention takes")
     },

@@ -63,6 +63,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             return CannotTell("no work has a direction: forward, backward or optimizer")
         unseen = blind(ran)
         return CannotTell(unseen) if unseen else []
+    every = len(rows)
     # zero_grad() and clipping copy and set, and are no part of an update; the update's scalars are
     rows = rows.filter(~pl.Series(matching(rows["op"], r"\A(aten::(zero_|fill_|zeros\w*)|Fill)\b")))
     # an optimizer such as Shampoo computes products: no fused update replaces them
@@ -89,7 +90,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             " parameters and"
             f" passes: {ms(time)}, {share(time, whole)} of the device's time, and {ms(gaps)} between them",
             evidence=f"{places(alone, what)}; over lists of tensors: {int(lists.sum()):,}; fused:"
-            f" {int(fused.sum()):,}",
+            f" {int(fused.sum()):,}; that set, copy or multiply matrices and do not count:"
+            f" {every - len(rows):,}",
             recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
             time=time,
             saving_least=0,
@@ -145,6 +147,7 @@ DETECTOR = Detector(
     name="unfused_optimizer",
     question="Does the optimizer run many small kernels instead of fused ones?",
     find=find,
+    fires="{least} of the device's time, and 30 kernels a step",
     thresholds={
         "least": parameters.share("the least share of the device time that the optimizer takes")
     },

@@ -10,6 +10,7 @@ from opscope.core.advice.communicated import (
     as_int,
     by_kind,
     collective_kernels,
+    on_computing_streams,
     patterns,
     rank_name,
     rates,
@@ -48,6 +49,10 @@ _OTHERS: Final = {
     "jax": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true lets XLA move work between the start"
     " and the end of a collective",
 }
+_OWN_STREAM: Final = (
+    "Put the collectives on a stream of their own first (PyTorch: async_op=True, or with"
+    " torch.cuda.stream(…)). "
+)
 _GENERAL: Final = (
     "Begin each collective as soon as its data are ready, on a stream of its own, and wait for it only where"
     " its result is used."
@@ -63,10 +68,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     much = worst.filter(pl.col("moving") >= least * pl.col("window"))
     if much.is_empty():
         return []
-    return [_finding(answers, worst, len(much))]
+    return [_finding(answers, worst, len(much), least)]
 
 
-def _finding(answers: Answers, worst: pl.DataFrame, many: int) -> Finding:
+def _finding(answers: Answers, worst: pl.DataFrame, many: int, least: float) -> Finding:
     most = worst.row(0, named=True)
     exposed, whole, window = (
         int(most[name]) for name in ("exposed", "communication_time", "window")
@@ -77,7 +82,11 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int) -> Finding:
     kernels = kernels.filter(pl.col("process") == most["process"])
     kinds = by_kind(kernels)
     where = rank_name(most)
-    others = f" ({many:,} of {len(worst):,} processes: 5 % or more)" if len(worst) > 1 else ""
+    others = (
+        f" ({many:,} of {len(worst):,} processes: {100 * least:g} % or more)"
+        if len(worst) > 1
+        else ""
+    )
     waiting = most["waiting_time"]
     waits = (
         f" Of {where}'s time in collectives, {ms(waiting)} is waiting for other ranks, which only even work"
@@ -90,6 +99,16 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int) -> Finding:
     rows = edited.filter(pl.col("process") == most["process"])
     at_once = int(kinds["exposed"].sum()) > exposed
     on_gpu = len(kernels) > 0
+    shared = on_computing_streams(answers, rows)
+    there = int(shared["exposed"].sum())
+    streams = ", ".join(map(str, shared["stream"].drop_nulls().unique().sort().head(3)))
+    serial = there * 2 > int(rows["exposed"].sum())
+    cause = (
+        f"; {ms(there)} of it is on the stream of the computation (stream {streams}), where one kernel runs"
+        " after the other, so that nothing of it can run beside"
+        if there
+        else ""
+    )
     said = "; ".join(
         f"{kind}: {count:,} collectives, {ms(hidden)} exposed of {ms(time)}"
         for kind, count, time, hidden in kinds.head(3).rows()
@@ -97,11 +116,12 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int) -> Finding:
     return Finding(
         what=f"{ms(exposed)} of {where}'s {ms(whole)} of communication run while nothing is computed:"
         f" {share(exposed, window)} of its {ms(window)}{others}",
-        evidence=f"{said}; by place: {places(rows, 'collectives', 'exposed')}"
+        evidence=f"{said}; by place: {places(rows, 'collectives', 'exposed')}{cause}"
         + ("; of collectives that ran at once each counts" if at_once else "")
         if on_gpu
         else "collectives that the backend ran on the CPU beside no op (communication())",
-        recommendation=_recommendation(answers, kinds["kind"].to_list()),
+        recommendation=(_OWN_STREAM if serial else "")
+        + _recommendation(answers, kinds["kind"].to_list()),
         time=exposed,
         saving_least=0,
         saving_most=as_int(worst["exposed"].max()),
@@ -153,6 +173,7 @@ DETECTOR = Detector(
     name="unoverlapped_communication",
     question="Is communication 5 % or more of the time while nothing is computed?",
     find=find,
+    fires="{least} of a process's window",
     thresholds={
         "least": parameters.share("the least share of the window that communication takes alone")
     },

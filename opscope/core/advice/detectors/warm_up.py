@@ -85,7 +85,7 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
         ).alias("detail"),
     )
     return Finding(
-        what=f"the first {count(int(worst['len']), 'step')} of the range"
+        what=f"the first {'step' if worst['len'] == 1 else count(int(worst['len']), 'step')} of the range"
         f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take,"
         " with a"
         f" median of {ms(usual)} ({share(lost, whole)} of all steps' time)",
@@ -124,6 +124,7 @@ DETECTOR = Detector(
     name="warm_up",
     question="Does the profiled range begin with steps of warm-up: compilation, allocation, first use?",
     find=find,
+    fires="a first step that is an outlier and 20 % longer than the median, of five steps or more",
     looks_at="The first steps of each process, of at least five: those are warm-up that are outliers"
     " (modified"
     " z-score) and at least a fifth longer than the median of the later half, if they are no more than a"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.diff.noise import Typical, noise, typical
+from opscope.core.analysis.diff.noise import FEWEST, Typical, absent, noise, typical
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.samples import means
 
-#: Verdicts; null where the noise is not known and both runs have it.
+#: Verdicts; null where the noise is not known and both runs have it, or chance may be that one has it alone.
 SLOWER, FASTER, NEW, GONE = "slower", "faster", "new", "gone"
 SAME, UNCLEAR = "same", "within noise"
+#: Why the noise is not known, or whether an op is new or gone.
+FEW: Final = "in {} of {} steps of A and {} of {} of B: too few to tell a change from chance"
 
 
 def typical_of(one: Reduced, values: pl.DataFrame, groups: int) -> Typical:
@@ -33,19 +36,23 @@ def judged(
     held: Sequence[Typical] | None,
     there: tuple[pl.Series, pl.Series] | None = None,
     hidden: NDArray[np.int64] | None = None,
+    of_pieces: bool = False,
 ) -> pl.DataFrame:
-    """Return the frame with change, noise (ns) and verdict; ``there``: whether each run has it at all.
+    """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has it.
 
     ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical
     step changed by more than the noise, and the mean in the same direction. ``hidden``: what is added to the
-    noise (ns), as it may be another part's in one run.
+    noise (ns), as it may be another part's in one run. ``of_pieces``: rows of ops or parts, of which a few
+    equal steps are common and show no spread. ``reason``: why of few steps no noise or verdict is known.
     """
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
     frame = frame.with_columns(pl.when(known).then(change).alias("change"))
-    limit = None if held is None else noise(*held)
+    fewest = FEWEST if of_pieces else 0
+    limit = None if held is None else noise(held[0], held[1], fewest)
     if limit is not None and hidden is not None:
         limit = limit + hidden
+    few = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True)
     if held is None or limit is None:
         frame = frame.with_columns(
             pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
@@ -53,9 +60,12 @@ def judged(
     else:
         moved = held[1].middle - held[0].middle
         beyond = np.abs(moved) > limit
+        few = pl.Series(np.isnan(limit))
         frame = frame.with_columns(
-            pl.Series("noise", np.ceil(limit)).cast(pl.Int64),
-            pl.when(pl.Series(beyond & (moved > 0)) & (pl.col("change") > 0))
+            pl.Series("noise", np.ceil(limit)).fill_nan(None).cast(pl.Int64),
+            pl.when(few)
+            .then(pl.lit(None, pl.String))
+            .when(pl.Series(beyond & (moved > 0)) & (pl.col("change") > 0))
             .then(pl.lit(SLOWER))
             .when(pl.Series(beyond & (moved < 0)) & (pl.col("change") < 0))
             .then(pl.lit(FASTER))
@@ -67,10 +77,27 @@ def judged(
     frame = frame.with_columns(same).with_columns(
         pl.when(known).then(name).alias(name) for name in ("noise", "verdict")
     )
-    if there is None:
-        return frame
-    return frame.with_columns(
-        pl.when(there[0] & ~there[1]).then(pl.lit(GONE))
-        .when(~there[0] & there[1]).then(pl.lit(NEW))
-        .otherwise("verdict").alias("verdict")
-    )  # fmt: skip
+    if there is not None:
+        one, other = there[0] & ~there[1], ~there[0] & there[1]
+        chance = few & False
+        if held is not None:
+            proven = [pl.Series(absent(*held)), pl.Series(absent(held[1], held[0]))]
+            chance = (one & ~proven[0]) | (other & ~proven[1])
+        few = few | chance
+        frame = frame.with_columns(
+            pl.when(chance).then(pl.lit(None, pl.String))
+            .when(one).then(pl.lit(GONE))
+            .when(other).then(pl.lit(NEW))
+            .otherwise("verdict").alias("verdict")
+        )  # fmt: skip
+    return frame.with_columns(_why(held, few & frame.select(known).to_series()))
+
+
+def _why(held: Sequence[Typical] | None, few: pl.Series) -> pl.Series:
+    """Return ``reason`` of the rows of which too few steps are known."""
+    texts: list[str | None] = [None] * len(few)
+    if held is not None:
+        for row in few.arg_true().to_list():
+            a, b = (int(side.seen[row]) for side in held)
+            texts[row] = FEW.format(a, held[0].steps, b, held[1].steps)
+    return pl.Series("reason", texts, pl.String)

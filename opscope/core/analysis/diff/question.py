@@ -28,7 +28,7 @@ kernels_b: text: likewise in the second run
 layer_b: text: the layer in the second run, where it differs
 matched: text: what is equal in both runs; null for an op of one run alone
 noise: ns: how far the typical steps of the two runs may differ by chance (99.9 %, by Yuen's test on
-    trimmed means); null if a run has fewer than two steps
+    trimmed means); null if a run has fewer than two steps, or what is compared is in too few of them
 op_b: text: the op in the second run, where its name differs
 other_change: ns: change of the rest; the parts add up to change
 process_a: number: the rank's process in the first run
@@ -50,6 +50,10 @@ work_a: ns: mean step of the first run less the waiting in collectives; null if 
 work_b: ns: likewise of the second run
 work_change: ns: work_b - work_a; of a step the change of its work
 """
+_WHY: Final = """
+reason: text: why the noise or the verdict is null where the step's noise is known; or which work counts here
+    by its name alone, as the recording has no launch of it
+"""
 _PART: Final = (
     "text",
     "what the process did: communication, kernels, copies, sets, runtime (calls of the GPU's runtime), data"
@@ -60,7 +64,7 @@ _OP: Final = ("text", "the op; for work without one, the name of the kernel, cop
 _VERDICT: Final = (
     "text",
     "slower or faster (changed by more than the noise), within noise, same (no change), new, gone; null where"
-    " the noise is not known",
+    " the noise is not known, or chance or the window's edge may be the cause",
 )
 _LAYER: Final = ("text", "the layer; null if it is not known")
 
@@ -87,7 +91,7 @@ _FRAMES: Final = (
             "part a b change share noise verdict reason",
             _WORDS,
             """
-            reason: text: why a or b is null
+            reason: text: why a, b or the noise is null
             """,
             part=_PART,
             share=_SHARE,
@@ -98,8 +102,9 @@ _FRAMES: Final = (
         'diff(other, "cause")',
         "one row per part and op, the largest change first; they add up to the step",
         columns(
-            "part op direction layer inputs a b change share noise verdict",
+            "part op direction layer inputs a b change share noise verdict reason",
             _WORDS,
+            _WHY,
             part=_PART,
             op=("text", f"{_OP[1]}; null for the part other"),
             layer=_LAYER,
@@ -112,8 +117,9 @@ _FRAMES: Final = (
         "one row per op: its device time (without a GPU, its own); what changed beyond the noise first",
         columns(
             "op direction layer op_b layer_b inputs inputs_b matched work a b change ratio noise verdict"
-            " calls_a calls_b",
+            " calls_a calls_b reason",
             _WORDS,
+            _WHY,
             op=_OP,
             layer=_LAYER,
             verdict=_VERDICT,

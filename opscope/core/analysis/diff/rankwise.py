@@ -78,6 +78,7 @@ RANK_STEPS: Final = {
     "reason": pl.String,
 }
 _ALONE: Final = "only {side} has {what}"
+_FEW: Final = "too few steps to tell a change from chance"
 _UNKNOWN: Final = "not known in {side}: {parts}"
 #: Which process of a rank it is: two files may be of one rank.
 _KEY: Final = ["rank", "nth"]
@@ -294,27 +295,33 @@ def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFram
         pl.col("place").cast(pl.Int64), pl.col("work_change").is_not_null().alias("by_work")
     )
     width, verdict = np.full(len(rows), np.nan), np.full(len(rows), "", object)
+    few = np.zeros(len(rows), bool)
     for (many_a, many_b), part in rows.filter(pl.col("change").is_not_null()).group_by(
         "steps_a", "steps_b", maintain_order=True
     ):
         sides = [_typical(one, part, many) for one, many in ((a, int(many_a)), (b, int(many_b)))]
-        found = noise(*sides)
+        found = noise(sides[0], sides[1])
         if found is None:
             continue
         place = part["place"].to_numpy()
         moved = sides[1].middle - sides[0].middle
         mean = part.select(pl.coalesce("work_change", "change")).to_series().to_numpy()
-        width[place] = np.ceil(found)
+        width[place], few[place] = np.ceil(found), np.isnan(found)
         beyond = np.abs(moved) > found
         slower, faster = beyond & (moved > 0) & (mean > 0), beyond & (moved < 0) & (mean < 0)
         verdict[place] = np.where(
             mean == 0,
             "same",
-            np.where(slower, "slower", np.where(faster, "faster", "within noise")),
+            np.where(
+                np.isnan(found),
+                "",
+                np.where(slower, "slower", np.where(faster, "faster", "within noise")),
+            ),
         )
     return rows.with_columns(
         pl.Series("noise", width).fill_nan(None).cast(pl.Int64),
         pl.Series("verdict", [one or None for one in verdict.tolist()], pl.String),
+        pl.coalesce("reason", pl.when(pl.Series(few)).then(pl.lit(_FEW))).alias("reason"),
     )
 
 

@@ -53,7 +53,14 @@ UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end":
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
 WAITING: Final = {"late": pl.Int32, "rank": pl.Int32, "waiting": pl.Int64}
-KERNELS: Final = {"key": pl.Int64, "name": pl.Categorical, "time": pl.Int64, "calls": pl.Int64}
+#: ``copy``: it is a copy or set, by its kind. ``unlaunched``: how many have no launch record; ``early``: how
+#: many of these ran before all on their stream that have one, so that they were launched before the window.
+KERNELS: Final = {
+    "key": pl.Int64,
+    "name": pl.Categorical,
+    "copy": pl.Boolean,
+    **dict.fromkeys(("time", "calls", "unlaunched", "early"), pl.Int64),
+}
 _PIECES: Final = dict.fromkeys(("unit", "part", "label", "time"), pl.Int64)
 #: The names of the parts by number; the last is the rest.
 PART_NAMES: Final = tuple(NAMES[name] for name in (*PARTS, OTHER))
@@ -70,7 +77,8 @@ class Reduced:
     unit's length is not known. ``keys``: the distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and
     key the time that only it has, with a key of -1 for the rest; it adds up to the units. ``work``: per unit
     and key the time and number of its device work (without a GPU, of the op itself), wherever else something
-    ran. ``kernels``: per key and kernel name. ``known``: which parts are known. ``about``: what the run was,
+    ran. ``kernels``: per key and name of a
+    kernel, or kind of a copy. ``known``: which parts are known. ``about``: what the run was,
     one row a property.
     """
 
@@ -167,7 +175,7 @@ def _ended(begun: Reduced, labels: pl.DataFrame) -> Reduced:
     distinct, number = numbered(labels)
     spent = _by_key(begun.spent, number, "unit", "part")
     work = _by_key(begun.work, number, "unit")
-    kernels = _by_key(begun.kernels, number, "name")
+    kernels = _by_key(begun.kernels, number, "name", "copy")
     used, time = np.zeros(len(distinct), bool), np.zeros(len(distinct), np.int64)
     for one in (spent, work, kernels):
         key = one["key"].to_numpy()
@@ -402,22 +410,7 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
         first[launched.op >= 0] &= ~counted[launched.op[launched.op >= 0]]
         counted[launched.op[launched.op >= 0]] = True
         made.append(_sums(unit, label, lasted, first))
-        if name == "kernels":
-            held = unit >= 0
-            codes, texts = compact(table["name"])
-            one, other, number = pairs(label[held], codes[held])
-            time, calls = np.zeros(len(one), np.int64), np.bincount(number, minlength=len(one))
-            np.add.at(time, number, lasted[held])
-            named.append(
-                pl.DataFrame(
-                    {
-                        "label": one,
-                        "name": spread("name", texts, other),
-                        "time": time,
-                        "calls": calls.astype(np.int64),
-                    }
-                )
-            )
+        named.append(_named(table, name == "memops", label, unit, launched))
     if not trace.used_gpu and not ops.on_device:
         rows = ops.rows
         ranges = trace["ranges"]
@@ -425,8 +418,50 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
         unit = _placed(units, processes_of(ranges["process"].gather(rows)), start)
         every = np.ones(len(rows), bool)
         made.append(_sums(unit, keys.of_ranges(rows), ops.times.self_time, every))
-    empty = {"label": pl.Int64, "name": pl.Categorical, "time": pl.Int64, "calls": pl.Int64}
+    empty = {"label" if name == "key" else name: kind for name, kind in KERNELS.items()}
     return pl.concat(made), pl.concat([pl.DataFrame(schema=empty), *named])
+
+
+def _named(
+    table: pl.DataFrame, copy: bool, label: Ints, unit: Ints, launched: Launched
+) -> pl.DataFrame:
+    """Return per label and name (of copies: kind) in the units what ``KERNELS`` has."""
+    held = unit >= 0
+    codes, texts = compact(table["kind" if copy else "name"].cast(pl.Categorical))
+    one, other, number = pairs(label[held], codes[held])
+    lasted = (table["end"].fill_null(0) - table["start"].fill_null(0)).to_numpy()
+    unlaunched = (launched.call < 0) & (launched.replay < 0)
+    counts = {
+        name: np.bincount(number, weights[held], len(one)).astype(np.int64)
+        for name, weights in (
+            ("calls", np.ones(len(held))),
+            ("unlaunched", unlaunched),
+            ("early", unlaunched & _before_launched(table, unlaunched)),
+        )
+    }
+    time = np.zeros(len(one), np.int64)
+    np.add.at(time, number, lasted[held])
+    return pl.DataFrame(
+        {
+            "label": one,
+            "name": spread("name", texts, other),
+            "copy": pl.repeat(copy, len(one), dtype=pl.Boolean, eager=True),
+            "time": time,
+            **counts,
+        }
+    )
+
+
+def _before_launched(table: pl.DataFrame, unlaunched: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which work began before all on its stream that has a launch record: a stream runs in order."""
+    if not unlaunched.any():
+        return unlaunched
+    work = table.select("process", "device", "stream", "start", pl.Series("unlaunched", unlaunched))
+    first = pl.col("start").filter(~pl.col("unlaunched")).min()
+    first = first.over("process", "device", "stream")
+    before = work.select((pl.col("start") < first).fill_null(False)).to_series()
+    early: NDArray[np.bool_] = before.to_numpy()
+    return early
 
 
 def _launch_times(trace: Any, launched: Launched, start: Ints) -> Ints:
@@ -470,5 +505,5 @@ def _sums(unit: Ints, label: Ints, lasted: Ints, first: NDArray[np.bool_]) -> pl
 def _by_key(frame: pl.DataFrame, number: Ints, *by: str) -> pl.DataFrame:
     """Return the frame summed by key in place of label."""
     key = pl.Series("key", at(number, frame["label"].to_numpy()), pl.Int64)
-    sums = [name for name in ("time", "calls") if name in frame.columns]
+    sums = [name for name in ("time", "calls", "unlaunched", "early") if name in frame.columns]
     return frame.with_columns(key).group_by(*by, "key").agg(pl.col(sums).sum())

@@ -25,6 +25,7 @@ from opscope.core.analysis.diff.judged import (
 )
 from opscope.core.analysis.diff.matching import RULES, Matched, match
 from opscope.core.analysis.diff.noise import Typical
+from opscope.core.analysis.diff.opless import join_by_name, opless
 from opscope.core.analysis.diff.reduced import (
     BY_PART,
     PART_NAMES,
@@ -68,7 +69,7 @@ CAUSES: Final = {
     "part": pl.String,
     **_OP,
     "inputs": pl.String,
-    **{name: kind for name, kind in PARTS.items() if name not in ("part", "reason")},
+    **{name: kind for name, kind in PARTS.items() if name != "part"},
 }
 OPS: Final = {
     **_OP,
@@ -86,6 +87,7 @@ OPS: Final = {
     "verdict": pl.String,
     "calls_a": pl.Float64,
     "calls_b": pl.Float64,
+    "reason": pl.String,
 }
 KERNELS: Final = {
     **_OP,
@@ -142,7 +144,8 @@ class Difference:
         other = bool(self.a.frameworks and self.b.frameworks) and (
             self.a.frameworks != self.b.frameworks
         )
-        return match(self.a.keys, self.b.keys, other)
+        found = match(self.a.keys, self.b.keys, other)
+        return join_by_name(found, self.a, self.b)
 
     @once
     def step(self) -> pl.DataFrame:
@@ -172,7 +175,7 @@ class Difference:
         return frame.with_columns(
             *(pl.lit(value).alias(name) for name, value in row.items()),
             _ratio(),
-            pl.lit(reason, pl.String).alias("reason"),
+            pl.coalesce(pl.lit(reason, pl.String), "reason").alias("reason"),
         ).select(pl.col(name).cast(kind) for name, kind in STEP.items())
 
     def make(self) -> None:
@@ -236,7 +239,7 @@ class Difference:
         held = self._typical(values, many)
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
         hidden = self._hidden[frame["place"].to_numpy()]
-        frame = judged(frame, held, hidden=hidden).with_columns(_share())
+        frame = judged(frame, held, hidden=hidden, of_pieces=True).with_columns(_share())
         both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
         comparable = both.gather(frame["place"])
         frame = frame.with_columns(
@@ -249,7 +252,7 @@ class Difference:
         frame = frame.with_columns(names.alias("part"))
         described = self._described.select(*_OP, "inputs")
         return (
-            frame.with_columns(_at(described, group))
+            self._with_opless(frame.with_columns(_at(described, group)))
             .sort(_size(), "place", "group", descending=[True, False, False])
             .select(pl.col(name).cast(kind) for name, kind in CAUSES.items())
         )
@@ -288,7 +291,7 @@ class Difference:
             for one in (self.a, self.b)
         ]
         held = self._typical(sides, len(self.a.parts))
-        frame = judged(frame, held, hidden=self._hidden).with_columns(_share())
+        frame = judged(frame, held, hidden=self._hidden, of_pieces=True).with_columns(_share())
         where = [
             "A and B" if not x and not y else "A" if not x else "B"
             for x, y in zip(*known, strict=True)
@@ -298,7 +301,9 @@ class Difference:
             for x, y, one in zip(*known, where, strict=True)
         ]
         return (
-            frame.with_columns(pl.Series("reason", why, pl.String))
+            frame.with_columns(
+                pl.coalesce(pl.Series(why, dtype=pl.String), "reason").alias("reason")
+            )
             .sort(_size(), "place", descending=[True, False])
             .select(pl.col(name).cast(kind) for name, kind in PARTS.items())
         )
@@ -342,12 +347,16 @@ class Difference:
                 pl.Series("group", group), *_worked(one)
             )
             alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
-            several = keys.filter(~alone).sort("time", descending=True, maintain_order=True)
+            several = keys.filter(~alone)
+            # work that is in the group by its name alone says nothing of its inputs
+            several = several.sort("named", "time", descending=[False, True], maintain_order=True)
             inputs = pl.col("inputs").cast(pl.String).drop_nulls().unique().sort().str.join("; ")
             joined = several.group_by("group", maintain_order=True).agg(
                 pl.col(texts).first(),
                 inputs.cast(pl.Categorical).alias("all"),
-                pl.col("inputs").is_null().any().alias("unshaped"),
+                (pl.col("inputs").is_null() & (~pl.col("named") | pl.col("named").all()))
+                .any()
+                .alias("unshaped"),
                 pl.col("named").all(),
                 pl.col("calls").sum(),
             )
@@ -439,9 +448,10 @@ class Difference:
         )
         held = self._typical(work, many)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0))
+        frame = judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0), of_pieces=True)
         described = self._described.drop("group", "calls_a", "calls_b")
         frame = pl.concat([frame, described], how="horizontal").filter(there)
+        frame = self._with_opless(frame)
         called = pl.col("verdict").is_null() | pl.col("verdict").is_in([SAME, UNCLEAR])
         return (
             frame.with_columns(
@@ -455,6 +465,20 @@ class Difference:
             .select(pl.col(name).cast(kind) for name, kind in OPS.items())
         )
 
+    def _with_opless(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows (``group``) without a verdict of work whose op is not known, with the reason."""
+        known = self._opless
+        frame = frame.join(known, on="group", how="left", maintain_order="left")
+        unsure = pl.col("unsure").fill_null(False) & (pl.col("verdict") != SAME)
+        return frame.with_columns(
+            pl.when(~unsure).then("verdict").alias("verdict"),
+            pl.coalesce("reason_right", "reason").alias("reason"),
+        ).drop("unsure", "reason_right")
+
+    @once
+    def _opless(self) -> pl.DataFrame:
+        return opless(self.matched, self.a, self.b)
+
     @once
     def kernels(self) -> pl.DataFrame:
         """One row per op with the same inputs and other kernels (``KERNELS``), by time in both runs."""
@@ -462,7 +486,7 @@ class Difference:
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
             places = _by_key(one, group)
             named = one.keys.filter("named")["key"]
-            rows = one.kernels.filter(~pl.col("key").is_in(named.implode()))
+            rows = one.kernels.filter(~pl.col("copy"), ~pl.col("key").is_in(named.implode()))
             rows = rows.with_columns(pl.Series("group", places[rows["key"].to_numpy()]))
             sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
         # lists are made only of groups whose names differ, which are few
@@ -518,7 +542,7 @@ class Difference:
             return None
         there = [pl.Series([one is not None]) for one in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return judged(frame, held if not self.whole else None, (there[0], there[1]))
+        return judged(frame, held if not self.whole else None, (there[0], there[1]), of_pieces=True)
 
 
 def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Difference:
