@@ -21,7 +21,7 @@ from .space import Events, integers, strings
 _CONTEXT: Final = {"made_as": "_pt", "made": "_p", "used_as": "_ct", "used": "_c"}
 #: Statistics that ``described`` reads, and the columns that it returns.
 STATS: Final = frozenset({"eager_op", "is_func", "tf_function_call", *_CONTEXT.values()})
-DESCRIBED: Final = ("eager", "of_graph", "called", "data", *_CONTEXT)
+DESCRIBED: Final = ("eager", "of_graph", "called", "data", "module", "program", *_CONTEXT)
 EAGER_ELSEWHERE: Final = (
     "eager ops that ran on another thread than their call: time not known, left out"
 )
@@ -36,8 +36,10 @@ _DATA_THREAD: Final = r"^tf_data_"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
+#: The event, on the caller's thread, of a run whose number it has.
+_RUN: Final = r"Executable::Execute"
 #: Names that TensorFlow's and XLA's own code gives to what it does around such calls.
-_OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|::"
+_OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|^\$|::"
 _BEGUN, _OVER = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 #: Work is handed on from thread to thread at most so often.
 _HANDS: Final = 16
@@ -48,6 +50,8 @@ def described(events: Events, thread_name: str, many: int) -> dict[str, pl.Serie
     return {
         "eager": strings(events, "eager_op", many),
         "of_graph": integers(events, "is_func", many),
+        "module": strings(events, "hlo_module", many),
+        "program": integers(events, "program_id", many),
         "called": strings(events, "tf_function_call", many),
         "data": pl.Series([thread_name]).str.contains(_DATA_THREAD).new_from_index(0, many),
         **{name: integers(events, stat, many) for name, stat in _CONTEXT.items()},
@@ -144,14 +148,76 @@ def user_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     ranges = ranges.with_columns(
         pl.when(pl.Series(own)).then(pl.lit("opscope.user")).otherwise("domain").alias("domain")
     )
-    handed = _handed(ranges, rows).filter(pl.col("continued"))
-    continued = ranges.select(pl.all().gather(handed["row"])).with_columns(
-        *(handed[name] for name in ("thread", "start", "end")),
-        pl.lit(CONTINUED).alias("attrs"),
-    )
-    return pl.concat([ranges, continued]).sort(
+    return pl.concat([ranges, _continued(ranges, rows)]).sort(
         "start", "end", descending=[False, True], maintain_order=True
     )
+
+
+def _continued(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
+    """Return the user's ranges ``users`` again, around the ops that other threads run for them.
+
+    An op of a program belongs to the call that began its run. Other ops belong to the work that was handed to
+    their thread: a thread that ends one run may go on with a later one, which waited for its result.
+    """
+    ops = np.flatnonzero(ranges["domain"].is_in(["xla", "TSL"]).to_numpy())
+    ops = ops[_around(ranges, users, ops) < 0]
+    thread, start, end = (ranges[name].to_numpy() for name in ("thread", "start", "end"))
+    handed = _handed(ranges, users)
+    place = _inside(handed, thread[ops], start[ops])
+    owner = np.where(place >= 0, handed["row"].to_numpy()[np.maximum(place, 0)], NONE)
+    runs = pl.concat([_runs_by_name(ranges, users), _runs_by_number(ranges, users)])
+    keys = ("module", "program", "run")
+    own = ranges.select(keys)[ops].join(
+        runs.unique(keys, keep="last"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )["user"]
+    owner = own.fill_null(pl.Series(owner)).to_numpy()
+    order = np.argsort(start[ops], kind="stable")
+    order = order[np.argsort(thread[ops[order]], kind="stable")]
+    ops, owner = ops[order], owner[order]
+    spans = (
+        pl.DataFrame({"row": owner, "thread": thread[ops], "start": start[ops], "end": end[ops]})
+        .group_by(pl.struct("row", "thread").rle_id().alias("stretch"), maintain_order=True)
+        .agg(pl.col("row", "thread", "start").first(), pl.col("end").max())
+        .filter(pl.col("row") >= 0)
+    )
+    return ranges[spans["row"]].with_columns(
+        *(spans[name] for name in ("thread", "start", "end")), pl.lit(CONTINUED).alias("attrs")
+    )
+
+
+def _runs_by_number(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
+    """Return module, program, run, and the user's range (a row, -1: none) of runs that their call numbers."""
+    is_call = ranges["run"].is_not_null() & (ranges["domain"] == "runtime")
+    is_call &= ranges["text"].str.contains(_RUN)
+    calls = np.flatnonzero(is_call.to_numpy())
+    runs = ranges.filter(pl.col("domain") == "xla").select("module", "program", "run").unique()
+    user = pl.DataFrame({"run": ranges["run"][calls], "user": _around(ranges, users, calls)})
+    return runs.join(user.unique("run", keep="first"), on="run")
+
+
+def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
+    """Return the same of runs whose calls have the name of their module: they begin in the calls' order.
+
+    Of calls and runs that differ in number, the first runs were called before the recording began, or the
+    last calls ended after it. Where a run would begin before its call, nothing is known.
+    """
+    runs = (
+        ranges.filter((pl.col("domain") == "xla") & pl.col("run").is_not_null())
+        .group_by("module", "program", "run")
+        .agg(pl.col("start").min())
+    )
+    known = runs.clear().select("module", "program", "run", pl.lit(0, pl.Int64).alias("user"))
+    calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
+    for (module,), mine in runs.drop_nulls("module").group_by("module"):
+        named = calls.filter(pl.col("text").is_in([module, f"jit_{module}"])).sort("start")
+        # a program numbers its runs; those of several programs are told by their time
+        mine = mine.sort("run" if mine["program"].n_unique() == 1 else "start")
+        mine, named = mine.tail(len(named)), named.head(len(mine))
+        if (mine["start"] >= named["start"]).all():
+            user = _around(ranges, users, named["row"].to_numpy().astype(np.int64))
+            found = mine.select("module", "program", "run", pl.Series("user", user))
+            known = pl.concat([known, found])
+    return known
 
 
 def _around(ranges: pl.DataFrame, outer: Ints, inner: Ints) -> Ints:
@@ -181,13 +247,12 @@ def _inside(spans: pl.DataFrame, thread: Ints, time: Ints) -> Ints:
 def _handed(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     """Return the spans of ``rows``, and those of the work handed to other threads inside them.
 
-    Columns: row, thread, start, end, continued (whether it is a span of work that was handed on).
+    Columns: row, thread, start, end.
     """
     times = ranges.select("thread", "start", "end")
     spans = times.select(
         pl.lit(pl.Series("row", rows)),
         *(pl.col(name).gather(rows) for name in times.columns),
-        pl.lit(False).alias("continued"),
     )
     made = ranges.filter(pl.col("made").is_not_null()).select("thread", "start", "made_as", "made")
     used = _used(ranges)
@@ -202,7 +267,7 @@ def _handed(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
             left_on=["used_as", "used"],
             right_on=["made_as", "made"],
             maintain_order="left",
-        ).select("row", "thread", "start", "end", pl.lit(True).alias("continued"))
+        ).select("row", "thread", "start", "end")
         here = _inside(spans, new["thread"].to_numpy(), new["start"].to_numpy())
         new = new.filter(_row_at(spans["row"], here).ne_missing(new["row"]))
         if not len(new):

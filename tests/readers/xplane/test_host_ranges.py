@@ -169,3 +169,37 @@ def test_tensorflows_own_wrappers_around_a_call_are_no_ranges_of_the_user(tmp_pa
     ranges = loaded(tmp_path, ("python", events)).trace["ranges"]
     user = ranges.filter(pl.col("domain") == "opscope.user")["text"].cast(pl.String)
     assert user.to_list() == ["load"]
+
+
+def test_an_operation_belongs_to_the_call_of_its_run_not_to_the_work_that_its_thread_went_on_from(
+    tmp_path,
+):
+    calls = [
+        ("first", 0, 10, {}),
+        ("PjitFunction(f)", 1, 3, {}),
+        (RECORD, 2, 0, {"_pt": 15, "_p": 1}),
+    ]
+    later = [("second", 12, 5, {}), ("PjitFunction(g)", 13, 3, {}), ("PjitFunction(f)", 18, 1, {})]
+    ran = [
+        (
+            name,
+            start,
+            4,
+            {"hlo_op": name, "hlo_module": module, "program_id": program, "run_id": run},
+        )
+        for name, start, module, program, run in (
+            ("dot.1", 21, "jit_f", 1, 7),
+            ("add.2", 26, "jit_g", 2, -5),
+            ("dot.1", 31, "jit_f", 1, 8),
+        )
+    ]
+    profile = loaded(
+        tmp_path,
+        ("python", [*calls, *later]),
+        ("tf_XLAExecute", [(BEGUN, 20, 0, {"_ct": 15, "_c": 1}), *ran, (OVER, 40, 0, {})]),
+    )
+    assert profile.ops().select("op", "range").rows() == [
+        ("hlo::dot", "first"),
+        ("hlo::add", "second"),
+        ("hlo::dot", None),
+    ]
