@@ -6,13 +6,14 @@ the producer's statistics ``_pt`` and ``_p`` are the consumer's ``_ct`` and ``_c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.rangetext import format_call
+from opscope.core.rangetext import format_call, parse
 from opscope.core.schema import OpCall
 from opscope.core.tables.intervals import NONE, Ints, nest
 
@@ -21,7 +22,16 @@ from .space import Events, integers, strings
 _CONTEXT: Final = {"made_as": "_pt", "made": "_p", "used_as": "_ct", "used": "_c"}
 #: Statistics that ``described`` reads, and the columns that it returns.
 STATS: Final = frozenset({"eager_op", "is_func", "tf_function_call", *_CONTEXT.values()})
-DESCRIBED: Final = ("eager", "of_graph", "called", "data", "module", "program", *_CONTEXT)
+DESCRIBED: Final = (
+    "eager",
+    "of_graph",
+    "called",
+    "data",
+    "module",
+    "program",
+    "ordinal",
+    *_CONTEXT,
+)
 EAGER_ELSEWHERE: Final = (
     "eager ops that ran on another thread than their call: time not known, left out"
 )
@@ -52,6 +62,7 @@ def described(events: Events, thread_name: str, many: int) -> dict[str, pl.Serie
         "of_graph": integers(events, "is_func", many),
         "module": strings(events, "hlo_module", many),
         "program": integers(events, "program_id", many),
+        "ordinal": integers(events, "device_ordinal", many),
         "called": strings(events, "tf_function_call", many),
         "data": pl.Series([thread_name]).str.contains(_DATA_THREAD).new_from_index(0, many),
         **{name: integers(events, stat, many) for name, stat in _CONTEXT.items()},
@@ -92,6 +103,24 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         pl.when(is_op).then(pl.lit("opscope.tensorflow")).otherwise("domain").alias("domain"),
         pl.when(is_op).then(of).otherwise("text").alias("text"),
     ), len(calls) - len(np.union1d(around, own[own >= 0]))
+
+
+def with_devices(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ranges`` in which XLA's operations name their device, if they ran on several of the CPU's."""
+    is_op = (ranges["domain"] == "xla") & ranges["ordinal"].is_not_null()
+    calls = ranges.filter(is_op).select("text", "ordinal").unique(maintain_order=True)
+    if calls["ordinal"].n_unique() < 2:
+        return ranges
+    named = [
+        format_call(replace(parse(text), device=f"cpu:{ordinal}")) for text, ordinal in calls.rows()
+    ]
+    text = ranges.join(
+        calls.with_columns(pl.Series("named", named)),
+        on=["text", "ordinal"],
+        how="left",
+        maintain_order="left",
+    )["named"]
+    return ranges.with_columns(text=text.zip_with(text.is_not_null() & is_op, ranges["text"]))
 
 
 def inputs(ranges: pl.DataFrame) -> pl.DataFrame:

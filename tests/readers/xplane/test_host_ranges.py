@@ -203,3 +203,22 @@ def test_an_operation_belongs_to_the_call_of_its_run_not_to_the_work_that_its_th
         ("hlo::add", "second"),
         ("hlo::dot", None),
     ]
+
+
+def operation(name, start, device):
+    return name, start, 2, {"hlo_op": name, "hlo_module": "jit_f", "device_ordinal": device}
+
+
+def test_operations_on_several_devices_of_the_cpu_name_theirs(tmp_path):
+    profile = loaded(
+        tmp_path,
+        ("tf_XLAExecute", [operation("all-reduce.1", 1, 0), operation("all-reduce.1", 5, 0)]),
+        ("tf_XLAExecute", [operation("all-reduce.1", 1, 3)]),
+    )
+    assert sorted(profile.ops()["device"].to_list()) == ["cpu:0", "cpu:0", "cpu:3"]
+    assert profile.op_totals()["calls"].to_list() == [3]  # one op, wherever it ran
+
+
+def test_operations_of_a_cpu_that_is_one_device_name_none(tmp_path):
+    profile = loaded(tmp_path, ("tf_XLAExecute", [operation("dot.1", 1, 0)]))
+    assert profile.ops()["device"].to_list() == [None]
