@@ -30,6 +30,7 @@ from .host_ranges import (
     described,
     inputs,
     user_ranges,
+    with_copies,
     with_devices,
     with_eager_ops,
 )
@@ -206,7 +207,7 @@ class Host:
             )
             ranges = ranges.filter(~_traced(ranges))
             ranges, self._eager_elsewhere = with_eager_ops(ranges)
-            ranges = user_ranges(inputs(with_devices(ranges)))
+            ranges = user_ranges(inputs(with_devices(with_copies(ranges))))
             seq = _pairs(ranges)
             made["ranges"] = ranges.select(
                 pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),

@@ -48,6 +48,7 @@ _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
 #: The event, on the caller's thread, of a run whose number it has.
 _RUN: Final = r"Executable::Execute"
+_SORT: Final = "hlo::sort("
 #: Names that TensorFlow's and XLA's own code gives to what it does around such calls.
 _OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|^\$|::"
 _BEGUN, _OVER = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
@@ -103,6 +104,39 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         pl.when(is_op).then(pl.lit("opscope.tensorflow")).otherwise("domain").alias("domain"),
         pl.when(is_op).then(of).otherwise("text").alias("text"),
     ), len(calls) - len(np.union1d(around, own[own >= 0]))
+
+
+def with_copies(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return ``ranges`` in which the copies that XLA makes of a sort's operands are copies.
+
+    XLA:CPU sorts in place. It first copies operands that are needed later, under the sort's own name.
+    """
+    is_op = ranges["domain"] == "xla"
+    if not (is_op & ranges["text"].str.starts_with(_SORT)).any():
+        return ranges
+    stretches = (
+        ranges.with_row_index("row")
+        .filter(is_op)
+        .sort("thread", maintain_order=True)
+        .group_by(pl.struct("thread", "run", "text").rle_id().alias("stretch"), maintain_order=True)
+        .agg(pl.col("row"), pl.col("text").first())
+        .filter(pl.col("text").str.starts_with(_SORT) & (pl.col("row").list.len() > 1))
+    )
+    rows: list[int] = []
+    texts: list[str] = []
+    for _, row, text in stretches.rows():
+        call = parse(text)
+        operands, copies = call.inputs, row[:-1]
+        if len(copies) > len(operands):  # a loop that only sorts
+            continue
+        which = operands if len(copies) == len(operands) or len(set(operands)) == 1 else ()
+        params = tuple(param for param in call.params if param[0] != "dimensions")
+        for place, copied in enumerate(copies):
+            of = (which[place],) if which else ()
+            made = replace(call, name="hlo::copy", inputs=of, outputs=of or None, params=params)
+            rows.append(copied)
+            texts.append(format_call(made))
+    return ranges.with_columns(text=ranges["text"].scatter(rows, texts)) if rows else ranges
 
 
 def with_devices(ranges: pl.DataFrame) -> pl.DataFrame:

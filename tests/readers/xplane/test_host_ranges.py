@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 import opscope
+from opscope.readers.xplane.programs import Programs
 from tests.readers.protobuf import event, line, plane, space
 
 US = 1_000_000  # picoseconds
@@ -222,3 +223,30 @@ def test_operations_on_several_devices_of_the_cpu_name_theirs(tmp_path):
 def test_operations_of_a_cpu_that_is_one_device_name_none(tmp_path):
     profile = loaded(tmp_path, ("tf_XLAExecute", [operation("dot.1", 1, 0)]))
     assert profile.ops()["device"].to_list() == [None]
+
+
+def sort(start, length, run):
+    return "sort.1", start, length, {"hlo_op": "sort.1", "hlo_module": "jit_f", "run_id": run}
+
+
+def test_a_sort_that_copies_its_operands_first_runs_once(tmp_path, monkeypatch):
+    text = "hlo::sort(f32[8], i32[8]) -> (f32[8], i32[8]) {dimensions=[0]}"
+    monkeypatch.setattr(Programs, "text", lambda self, graph, operation, path: text)
+    profile = loaded(
+        tmp_path,
+        ("tf_XLAExecute", [sort(0, 1, 5), sort(2, 1, 5), sort(4, 9, 5), sort(20, 9, 6)]),
+    )
+    ops = profile.ops().select("op", "inputs", "cpu_time").rows()
+    assert ops == [
+        ("hlo::copy", "f32[8]", 1_000),
+        ("hlo::copy", "i32[8]", 1_000),
+        ("hlo::sort", "f32[8], i32[8]", 9_000),
+        ("hlo::sort", "f32[8], i32[8]", 9_000),
+    ]
+
+
+def test_a_loop_that_only_sorts_sorts_each_time(tmp_path, monkeypatch):
+    text = "hlo::sort(f32[8]) -> f32[8] {dimensions=[0]}"
+    monkeypatch.setattr(Programs, "text", lambda self, graph, operation, path: text)
+    profile = loaded(tmp_path, ("tf_XLAExecute", [sort(10 * n, 9, 5) for n in range(4)]))
+    assert profile.ops()["op"].to_list() == ["hlo::sort"] * 4
