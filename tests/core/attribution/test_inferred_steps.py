@@ -29,7 +29,7 @@ def eager(steps: list[str]) -> list[dict]:
             if kind == FORWARD:
                 seq = made[name] = next(numbers)
             elif kind == BACKWARD:
-                seq = made[name]
+                seq = made.get(name)  # none: the recording began after it
             rows.append(
                 {"process": 0, "thread": 1, "start": time, "end": time + 10, "domain": "opscope.x",
                  "category": _CATEGORIES[kind], "kind": "pushpop", "text": f"x::{kind}{name}(f32[4])",
