@@ -224,7 +224,7 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
 def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> Found:
     """Return ``found`` with the step before its first bound, if the process's ops until then are a step's.
 
-    ``start`` (ns) and ``reading``: of all the process's ops. A recording that begins with a step has all of it.
+    ``start`` (ns) and ``reading``: of all its ops. A recording that begins with a step has all of that step.
     """
     begun = start.to_numpy()
     early = begun < found.bounds[0]
