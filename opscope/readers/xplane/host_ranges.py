@@ -43,6 +43,8 @@ _GRAPH: Final = r"^__(?:inference|forward|backward)_"
 _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 #: Threads and calls of tf.data, which prepare the program's input.
 _DATA_THREAD: Final = r"^tf_data_"
+#: Ops that make, ask or free what yields the input.
+_INPUT_OP: Final = r"Dataset|Iterator|^Optional"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
@@ -103,6 +105,10 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return ranges.with_columns(
         pl.when(is_op).then(pl.lit("opscope.tensorflow")).otherwise("domain").alias("domain"),
         pl.when(is_op).then(of).otherwise("text").alias("text"),
+        pl.when(is_op & of.str.contains(_INPUT_OP))
+        .then(pl.lit("input"))
+        .otherwise("category")
+        .alias("category"),
     ), len(calls) - len(np.union1d(around, own[own >= 0]))
 
 

@@ -61,6 +61,12 @@ def test_an_eager_op_of_a_profiler_that_names_only_the_local_call_is_that_op(tmp
     assert profile.ops().select("op", "cpu_time").rows() == [("MatMul", 5_000)]
 
 
+def test_an_eager_op_that_makes_or_asks_for_input_is_input(tmp_path):
+    events = [*eager("PrefetchDataset", 0, 5), *eager("MakeIterator", 30, 3), *eager("Relu", 60, 7)]
+    ops = loaded(tmp_path, ("python", events)).ops().select("op", "direction").rows()
+    assert ops == [("PrefetchDataset", "input"), ("MakeIterator", "input"), ("Relu", "forward")]
+
+
 def test_a_function_that_is_called_eagerly_is_no_op_beside_its_nodes(tmp_path):
     events = [
         *eager("__inference_step_12", 0, 9, is_func=1),
