@@ -16,8 +16,8 @@ from opscope.exports.timeline import STREAM, Curve, Slices, Timeline, Track, Wor
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: From so many ns on (2.4 hours), doubles hold microseconds less exactly than to a millionth, and those of Unix
-#: times to 125 ns: slices move, and leave the slices around them.
+#: From so many ns on (2.4 hours), doubles hold microseconds less exactly than to a millionth, and those of
+#: Unix times to 125 ns: slices move, and leave the slices around them.
 _LARGEST: Final = 1 << 43
 #: Events that are made at a time: about 100 MB of text.
 _AT_ONCE: Final = 200_000

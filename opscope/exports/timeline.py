@@ -150,7 +150,7 @@ class Timeline:
     def __init__(
         self, profile: Profile, scratch: Path | None = None, largest: int | None = None
     ) -> None:
-        """``scratch``: a folder for what takes much memory. Where times begin at ``largest`` (ns) or later, the
+        """``scratch``: a folder for what takes much memory. Where times begin at ``largest`` ns or later, the
         first becomes 0; ``shift`` is what is added to all times."""
         mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
         self._profile = profile = profile._narrow(_READ, mapped, _APART)
