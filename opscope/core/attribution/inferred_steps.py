@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.sequence_steps import Symbols, function_of, sequence_steps
 from opscope.core.attribution.step_counter import counted, counter
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, serving
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
@@ -97,7 +97,19 @@ def inferred_steps(
     parts = _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
     trained = np.unique(process[directed])
-    others = np.setdiff1d(np.unique(process[is_op]), np.union1d(trained, stepping)).tolist()
+    # steps that a server names are of two kinds of work, whatever repeats in both
+    served = np.array(
+        [
+            one.role == "user" and serving.kind(text) is not None
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    left, many = np.unique(process[served[meaning.reading]], return_counts=True)
+    left = left[many >= LEAST]
+    others = np.setdiff1d(
+        np.unique(process[is_op]), np.concatenate((trained, stepping, left))
+    ).tolist()
     if others:
         symbols = Symbols.of(meaning)
         for number in others:

@@ -72,6 +72,16 @@ def test_each_step_of_a_server_is_an_iteration_of_its_kind(trace_of):
     assert profile.summary()["steps"].item() in (0, None)
 
 
+def test_what_repeats_in_prefill_and_decode_is_no_step_of_both(trace_of):
+    """A layer names the place of each op, so that the sequence of ops would be sure."""
+    rows = served(STEPS)
+    for row in [row for row in rows if row["domain"] == "user"]:
+        rows.append({**row, "start": row["start"] + 1, "domain": "opscope.x", "category": "layer",
+                     "end": row["end"] - 1, "text": "Net.layer"})  # fmt: skip
+    found = Profile(trace_of(ranges=rows)).iterations()
+    assert set(found["found_by"]) == {"range: prefill", "range: decode"}
+
+
 def test_time_by_range_has_a_row_for_prefill_and_one_for_decode(trace_of):
     profile = Profile(trace_of(ranges=served(STEPS)))
     rows = profile.range_totals().select("range", "calls", "device_time").rows()
