@@ -44,6 +44,10 @@ has the number of stored elements, and of ops that touch no element.
   operators the one that is a kernel of its own, with what that kernel calls; on a GPU the op that launched the work.
   A DTensor's op counts with the shapes that it has on its rank; runs with fake tensors, and copies of what is right
   already (`aten::to`), cost nothing.
+- **Convolutions** have every weight for every result, padding included, and transposed ones every weight for every
+  element of their input, results that are cropped included. So have their gradients. `torch.utils.flop_counter` and
+  TensorFlow's profiler count so, too; XLA's own count leaves out the padding (203,136 of 221,184 FLOPs for 3 x 3
+  weights on 16 x 16, `SAME`).
 
 Overloads (`aten::sum.dim_IntList`), in-place forms (`aten::add_`) and the names of the API
 (`torch.nn.functional.linear`, `Tensor.add_`) have the same models.

@@ -25,7 +25,7 @@ SPREAD: Final = 0.25
 MOST: Final = 50
 
 #: Why a window ended, in the report's words.
-AT_STEPS: Final = "after {steps} steps"
+AT_STEPS: Final = "after {steps}"
 AT_TIME: Final = "after {seconds:g} s"
 AT_EVENTS: Final = "at about {events:,} events, because the profiler keeps them in memory"
 FULL: Final = "the profiler's buffers were full"
@@ -126,7 +126,9 @@ class Window:
         if bounds.events is not None and events >= bounds.events * patience:
             self.over = AT_EVENTS.format(events=bounds.events)
         elif at_step and self.first is not None and self._counted >= (bounds.steps or math.inf):
-            self.over = AT_STEPS.format(steps=bounds.steps)
+            self.over = AT_STEPS.format(
+                steps="1 step" if bounds.steps == 1 else f"{bounds.steps} steps"
+            )
         if self.over is None and bounds.seconds is not None:
             since = self.begin if self.begin is not None else self.opened
             # while steps come that are not yet alike, wait for them

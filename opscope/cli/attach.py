@@ -16,6 +16,7 @@ from opscope.core.capture import attach_place
 from opscope.core.capture.attach_place import Place
 from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
 from opscope.core.capture.attach_server import ask
+from opscope.core.question import units
 
 from . import common, inject, options, progress_bar
 
@@ -236,7 +237,7 @@ def _recorded(
     begun: dict[Place, dict[str, Any]] = {}
     for place in targets:
         begun[place] = _ask(place, request, _START_S)
-    what = f"{steps} steps" if steps is not None else f"{duration:g} s"
+    what = units.counted(steps, "step") if steps is not None else f"{duration:g} s"
     who = ", ".join(str(place.pid) for place in targets)
     common.say(f"recording {what} of {who} (by {next(iter(begun.values()))['backend']})")
     try:
@@ -262,7 +263,7 @@ def _await(place: Place, number: int, steps: int | None) -> None:
         if answer.get("ended") is not None:
             if steps is not None and answer.get("steps", 0) < steps:
                 common.say(
-                    f"{place.pid}: {answer['steps']} of {steps} steps were recorded: it ended"
+                    f"{place.pid}: {answer['steps']} of {units.counted(steps, 'step')} recorded: it ended"
                     f" {answer['ended']}"
                 )
             return

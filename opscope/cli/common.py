@@ -266,10 +266,13 @@ def warn_of_formulas(*frames: pl.DataFrame) -> None:
 
 def warn_of(cells: int) -> None:
     """Warn of ``cells`` cells that a spreadsheet would run as formulas, if there are any."""
+    from opscope.core.question.units import counted
+
     if cells:
+        begins, them = ("begins", "it") if cells == 1 else ("begin", "them")
         say(
-            f"{cells} cells of the CSV begin with =, +, - or @, which a spreadsheet runs as formulas: import"
-            " them as text"
+            f"{counted(cells, 'cell')} of the CSV {begins} with =, +, - or @, which a spreadsheet runs as"
+            f" formulas: import {them} as text"
         )
 
 

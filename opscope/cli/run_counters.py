@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opscope import backends
 from opscope.backends import kineto_counters
 from opscope.backends.cupti_counters import ways
+from opscope.core.question import units
 
 from . import common
 
@@ -55,11 +56,13 @@ def tell(profile: Profile | None, names: str) -> None:
     rows = 0 if trace is None else trace["counters"].select("process", "range_id").unique().height
     sampled = 0 if trace is None else _samples(trace, kineto_counters.parse(names))
     if rows:
-        common.say(f"hardware counters of {rows:,} kernels{by}: opscope counters FILE shows them")
+        common.say(
+            f"hardware counters of {units.counted(rows, 'kernel')}{by}: opscope counters FILE shows them"
+        )
     elif sampled:
         common.say(
-            f"{sampled:,} samples of hardware counters{by}: the profile's table samples has them, and no"
-            " kernel has its own"
+            f"{units.counted(sampled, 'sample')} of hardware counters{by}: the profile's table samples has"
+            " them, and no kernel has its own"
         )
     else:
         common.say(f"no hardware counters{by}: {_why_none(trace, told)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from opscope import backends
 from opscope.core.capture import process as processes
 from opscope.core.capture.recorder_sink import pop_code, read_clock
+from opscope.core.question import units
 from opscope.core.recording_format import (
     CHUNK,
     EVENTS,
@@ -98,12 +99,12 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
     if timed:
         recorded.append("the time of the command")
     (recorded if steps else missing).append(
-        f"{steps:,} steps" if steps else "steps: the program marks none (opscope.step())"
+        units.counted(steps, "step") if steps else "steps: the program marks none (opscope.step())"
     )
     if others:
-        recorded.append(f"{others:,} ranges")
+        recorded.append(units.counted(others, "range"))
     if trace.has("kernels"):
-        recorded.append(f"{len(trace['kernels']):,} kernels")
+        recorded.append(units.counted(len(trace["kernels"]), "kernel"))
     else:
         missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
         if gpu is not None:  # the CPU's time never stands in for the device's

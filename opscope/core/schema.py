@@ -401,6 +401,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "bytes": "i64",
             "correlation": "i64",
             "graph_node": "i64",
+            "op_key": "cat",
         },
         "graph_nodes": {
             "process": "i32",

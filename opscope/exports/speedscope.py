@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -42,10 +43,11 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     begun = [int(parts[0].start[parts[0].stack.rows].min()) for _, parts in tracks.values()]
     first = min(begun, default=0)
     out.write(f'{{"$schema":"{_SCHEMA}","exporter":"opscope","profiles":[\n'.encode())
-    for number, (track, parts) in enumerate(tracks.values()):
+    names = _names(timeline, [track for track, _ in tracks.values()])
+    for number, (name, (_, parts)) in enumerate(zip(names, tracks.values(), strict=True)):
         if number:
             out.write(b",\n")
-        _profile(timeline, track, parts, first, frames, out, stage)
+        _profile(name, parts, first, frames, out, stage)
         counts["profiles"] += 1
         counts["slices"] += sum(len(made.stack.rows) for made in parts)
     named = ",".join(json.dumps({"name": name}, ensure_ascii=False) for name in frames)
@@ -53,16 +55,33 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     return counts
 
 
+def _names(timeline: Timeline, tracks: list[Track]) -> list[str]:
+    """Return a name for each track; of those of one name, each with its pid, thread or number."""
+    names = [
+        f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
+        for track in tracks
+    ]
+    for tell in (
+        [f"pid {track.pid}" for track in tracks],
+        [f"thread {track.tid}" if track.tid is not None else "" for track in tracks],
+        [f"track {track.number}" for track in tracks],
+    ):
+        often = Counter(names)
+        names = [
+            f"{name} ({more})" if often[name] > 1 and more else name
+            for name, more in zip(names, tell, strict=True)
+        ]
+    return names
+
+
 def _profile(
-    timeline: Timeline,
-    track: Track,
+    name: str,
     parts: list[Slices],
     first: int,
     frames: dict[str, int],
     out: BinaryIO,
     stage: progress.Stage,
 ) -> None:
-    name = f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
     begin = int(parts[0].start[parts[0].stack.rows].min()) - first
     end = max(int(made.end[made.stack.closing].max(initial=first)) for made in parts) - first
     head: dict[str, Any] = {"type": "evented", "name": name, "unit": "nanoseconds"}

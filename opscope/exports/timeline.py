@@ -147,8 +147,11 @@ class Curve:
 class Timeline:
     """The tracks of a profile, one after the other."""
 
-    def __init__(self, profile: Profile, scratch: Path | None = None) -> None:
-        """``scratch``: a folder for what takes much memory."""
+    def __init__(
+        self, profile: Profile, scratch: Path | None = None, largest: int | None = None
+    ) -> None:
+        """``scratch``: a folder for what takes much memory. Where times begin at ``largest`` ns or later, the
+        first becomes 0; ``shift`` is what is added to all times."""
         mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
         self._profile = profile = profile._narrow(_READ, mapped, _APART)
         self._number = 0
@@ -166,7 +169,8 @@ class Timeline:
         if len(set(self.pids.values())) < len(self.pids):  # two hosts may have one pid
             self.pids = {number: number + 1 for number in self.pids}
         # other tools take times that are not negative
-        self.shift = max(0, -self._earliest())
+        first = self._earliest()
+        self.shift = -first if first < 0 or (largest is not None and first >= largest) else 0
         named = self.trace["threads"]
         self._threads = {
             (process, thread): name

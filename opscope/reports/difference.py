@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The tables by the word that ``--table`` takes, which is ``by`` of ``profile.diff``, and their titles.
 TITLES: Final = {
     "run": "What differs between the runs",
-    "part": "What explains the difference of a {unit}",
+    "part": "What explains the difference of {one}",
     "cause": "Where in the {unit}: parts by op",
     "op": "Ops that changed",
     "kernel": "Ops for which other kernels work, on the same inputs",
@@ -123,13 +123,13 @@ def headline(difference: Difference) -> str:
     row = difference.step.row(0, named=True)
     unit = row["unit"]
     if row["change"] is None:
-        return f"The length of a {unit} is not known: {row['reason']}"
+        return f"The length of {units.one(unit)} is not known: {row['reason']}"
     if row["change"] == 0:
-        said = f"A {unit} takes {units.time(row['a'])} in both"
+        said = f"{units.one(unit).capitalize()} takes {units.time(row['a'])} in both"
         changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]))
         return said + ("; nothing changed" if changed.is_empty() else "")
     by = "" if row["ratio"] is None else f" ({_share(row['ratio'])})"
-    became = f"A {unit} took {units.time(row['a'])} and takes {units.time(row['b'])}"
+    became = f"{units.one(unit).capitalize()} took {units.time(row['a'])} and takes {units.time(row['b'])}"
     said = f"{became}: {_time(row['change'])}{by}"
     if row["noise"] is None:
         said += f"; {row['reason']}"
@@ -177,7 +177,8 @@ def tables(difference: Difference, names: tuple[str, str], top: int | None) -> l
 
 def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None) -> Table:
     """Return the rows ``found`` of a table as it is shown."""
-    title = TITLES[by].format(unit=difference.step["unit"][0])
+    unit = difference.step["unit"][0]
+    title = TITLES[by].format(unit=unit, one=units.one(unit))
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
     keys = [key for key in SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
@@ -274,7 +275,8 @@ def _of_ranks(difference: Difference) -> list[str]:
         said.append(f"rank {row['rank']} became slower most: {_time(more)} a step, mostly {cause}")
     lone = rows.filter(pl.col("change").is_null())
     if len(lone):
-        said.append(f"{len(lone):,} ranks are in one of the runs alone")
+        is_are = "is" if len(lone) == 1 else "are"
+        said.append(f"{units.counted(len(lone), 'rank')} {is_are} in one of the runs alone")
     return said
 
 

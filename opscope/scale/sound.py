@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from opscope.core.question import units
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text
 from opscope.core.tables.trace import Trace, table_schema
@@ -111,7 +112,9 @@ def _valued(shown: str, name: str, frame: pl.DataFrame) -> None:
             raise BadInput(shown, f"damaged: table {table} lacks values of {column.name}")
         low, high = column.min(), column.max()
         if column.name in _SUMMED and len(column) and (low < 0 or high > _MOST):  # type: ignore[operator]
-            raise BadInput(shown, f"damaged: table {table} has a {column.name} that cannot be")
+            raise BadInput(
+                shown, f"damaged: table {table} has {units.one(column.name)} that cannot be"
+            )
     if name == "bounds" and len(frame):
         start, end = frame["start"], frame["end"]
         if (start > end).any() or start.min() < -_LATEST or end.max() > _LATEST:  # type: ignore[operator]
@@ -132,7 +135,7 @@ def _numbered(shown: str, column: str, table: str, tables: Mapping[str, pl.DataF
         if low is not None and not 0 <= low <= high <= most:  # type: ignore[operator]
             raise BadInput(
                 shown,
-                f"damaged: table {name} has a {column} that is not in {table.removeprefix(_TRACE)}",
+                f"damaged: table {name} has {units.one(column)} that is not in {table.removeprefix(_TRACE)}",
             )
 
 

@@ -120,7 +120,7 @@ def _differing(by: str) -> Kind:
     frame = next(frame for frame in registry.question("diff").frames if frame.call == call)
     return Kind(
         f"diff_{by}",
-        difference.TITLES[by].format(unit="step"),
+        difference.TITLES[by].format(unit="step", one="a step"),
         frame,
         "nothing that the profiles tell" if by == "run" else "nothing changed",
         tuple(difference.SHOWN[by]),

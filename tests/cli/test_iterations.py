@@ -79,3 +79,23 @@ def test_where_there_is_none_the_reason_is_said(run, trace_of, tmp_path):
     status, out = run(path)
     assert status == 0
     assert "no stable range: fewer than 6 ops outside any other" in out
+
+
+def test_prefill_and_decode_steps_of_a_server_are_summed_up_apart(run, trace_of, tmp_path):
+    ranges, time = [], 0
+    for number in range(8):
+        length, name = (
+            (5_000, "context_1(80)_generation_0(0)"),
+            (1_000, "context_0(0)_generation_9(9)"),
+        )
+        length, name = length if number in (0, 4) else name
+        one = {"process": 0, "thread": 1, "kind": "pushpop", "start": time, "end": time + length}
+        ranges.append({**one, "domain": "user", "text": f"execute_{name}"})
+        ranges.append({**one, "start": time + 1, "domain": "opscope.x", "text": "x::mm()"})
+        time += length
+    path = tmp_path / "served.opscope"
+    Profile(trace_of(ranges=ranges)).save(path)
+    status, out = run(path, "-w", 0)
+    assert status == 0
+    assert "prefill: 2, 5.00 µs each (median)" in out
+    assert "decode: 6, 1.00 µs each (median)" in out

@@ -269,7 +269,7 @@ def test_cells_that_a_spreadsheet_would_run_are_told(kernels, tmp_path, trace_of
 
     kernel = {"process": 0, "device": 0, "stream": 7, "start": 1, "end": 2}
     Profile(trace_of(kernels=[{**kernel, "name": "=cmd"}])).save(tmp_path / "run.opscope")
-    assert "1 cells of the CSV begin with" in kernels(tmp_path / "run.opscope", "--style", "pyprof", "--csv", "-c", "all").err  # fmt: skip
+    assert "1 cell of the CSV begins with" in kernels(tmp_path / "run.opscope", "--style", "pyprof", "--csv", "-c", "all").err  # fmt: skip
     Profile(trace_of(kernels=[{**kernel, "name": "k"}])).save(tmp_path / "two.opscope")
     assert kernels(tmp_path / "two.opscope", "--style", "pyprof", "--csv", "-c", "all").err == ""
 

@@ -367,10 +367,10 @@ def test_formulas_of_a_csv_are_told(opscope, trace, tmp_path, monkeypatch):
     named = trace["kernels"].with_columns(name=pl.lit('=HYPERLINK("http://x")'))
     Profile(trace.replace(kernels=named)).save("formula.opscope")
     result = opscope("kernels", "formula.opscope", "--csv")
-    assert "cells of the CSV begin with =, +, - or @" in result.err
+    assert "1 cell of the CSV begins with =, +, - or @" in result.err
     assert '"=HYPERLINK(""http://x"")"' in result.out
     result = opscope("report", "formula.opscope", "--formats", "csv", "--reports", "kernel")
-    assert "cells of the CSV begin with" in result.err
+    assert "1 cell of the CSV begins with" in result.err
 
 
 def test_a_csv_without_a_formula_says_nothing(opscope, saved):

@@ -270,6 +270,52 @@ def test_times_below_zero_and_hostile_names_are_written_as_they_are():
         assert line.rpartition(" ")[2].isdigit()
 
 
+@pytest.mark.parametrize("begin", [1_752_839_461_731_516_983, 1 << 44])
+def test_slices_at_large_times_stay_in_their_parents_in_chromes_file(begin):
+    """Read as ordinary programs do, whose numbers are doubles: Unix times in microseconds lose up to 125 ns."""
+    made = json.loads(written(chrome, small(begin=begin))[0])
+    slices = [one for one in made["traceEvents"] if one["ph"] == "X"]
+    assert sorted(round(one["ts"] * 1000) for one in slices) == [0, 20, 100, 300]
+    assert all(
+        one["ts"] * 1000 == pytest.approx(round(one["ts"] * 1000), abs=1e-6) for one in slices
+    )
+    assert made["baseTimeNanoseconds"] == begin
+    counter = next(
+        one for one in made["traceEvents"] if one["ph"] == "C" and "power" in one["name"]
+    )
+    assert counter["ts"] == 0.005
+
+
+def test_small_times_are_written_as_they_are_in_chromes_file():
+    made = json.loads(written(chrome, small(begin=5_000))[0])
+    assert min(one["ts"] for one in made["traceEvents"] if one["ph"] == "X") == 5
+    assert "baseTimeNanoseconds" not in made
+
+
+def test_profiles_of_speedscope_that_would_have_one_name_are_told_apart():
+    place = {"category": None, "domain": "user", "kind": "pushpop", "text": "r"}
+    rows = [
+        {"id": n, "process": process, "thread": thread, "end_thread": thread, "start": 10, "end": 20, **place}
+        for n, (process, thread) in enumerate([(0, 1), (1, 1), (1, 2), (2, 1)])
+    ]  # fmt: skip
+    tables = {
+        "ranges": pl.DataFrame(rows).with_columns(pl.col("category").cast(pl.String)),
+        "processes": pl.DataFrame(
+            {"process": [0, 1, 2], "pid": [11, 12, 13], "name": ["serve", "serve", "other"]}
+        ),
+        "threads": pl.DataFrame(
+            {"process": [0, 1, 1, 2], "thread": [1, 1, 2, 1], "name": ["main"] * 4}
+        ),
+    }
+    made = json.loads(written(speedscope, Profile(Trace.of(tables, {})))[0])
+    assert [one["name"] for one in made["profiles"]] == [
+        "serve: main (pid 11)",
+        "serve: main (pid 12) (thread 1)",
+        "serve: main (pid 12) (thread 2)",
+        "other: main",
+    ]
+
+
 def test_an_arrow_joins_the_call_with_its_kernel():
     read = Read(written(perfetto, small("k"))[0])
     (flow,) = read.flows.values()

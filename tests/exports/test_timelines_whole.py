@@ -196,13 +196,14 @@ def test_a_kernel_says_its_op_layer_shapes_flops_or_why_not(both):
 def test_chromes_file_has_the_same_slices_marks_arrows_and_values(both):
     profile, found, counts = both
     content, told = written(chrome, profile)
-    events = json.loads(content, parse_float=Decimal)["traceEvents"]
+    made = json.loads(content, parse_float=Decimal)
+    events, base = made["traceEvents"], made.get("baseTimeNanoseconds", 0)
 
-    def ns(microseconds) -> int:
-        return int(Decimal(microseconds) * 1000)
+    def ns(microseconds, base=base) -> int:
+        return int(Decimal(microseconds) * 1000) + base
 
     slices = Counter(
-        (one.get("cat"), ns(one["ts"]), ns(one["ts"]) + ns(one.get("dur", 0)), one["name"])
+        (one.get("cat"), ns(one["ts"]), ns(one["ts"]) + ns(one.get("dur", 0), 0), one["name"])
         for one in events if one["ph"] in "Xi"
     )  # fmt: skip
     wanted = Counter(

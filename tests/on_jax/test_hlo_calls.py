@@ -347,3 +347,32 @@ def test_a_loop_in_a_loop_and_one_whose_turns_nobody_knows():
         None,
         "in the called computation: a loop with an unknown number of iterations",
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (jnp.fft.rfft, 46_080),
+        (lambda x: jnp.fft.irfft(jnp.fft.rfft(x)), 92_160),
+        (jnp.fft.fft, 92_160),
+    ],
+)
+def test_a_transform_of_real_numbers_has_half_of_a_complex_one(function, expected):
+    module, _ = compiled(function, jnp.ones((4, 512)))
+    each = [perf.cost(call)[0] for call in named(module).values() if call.name == "hlo::fft"]
+    assert sum(one.flops for one in each) == expected
+
+
+def test_a_convolution_and_its_transpose_count_every_weight_as_torch_does():
+    x, w = jnp.ones((2, 16, 16, 3)), jnp.ones((3, 3, 3, 8))
+    dims = ("NHWC", "HWIO", "NHWC")
+    same = compiled(
+        lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=dims),
+        x,
+        w,
+    )
+    spread = compiled(
+        lambda x, w: jax.lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=dims), x, w
+    )
+    assert [flops(module)[0] for module, _ in (same, spread)] == [221_184, 221_184]
+    assert int(same[1]["flops"]) == 203_136  # XLA leaves out the padding

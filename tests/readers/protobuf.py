@@ -31,7 +31,8 @@ def message(*pairs: tuple[int, int | float | str | bytes]) -> bytes:
 
 STAT_NAMES = ("correlation_id", "hlo_op", "hlo_module", "program_id", "kernel_details", "step_num",
               "memcpy_details", "run_id", "Hlo Proto", "flops", "profile_start_time",
-              "allocator_name", "addr", "allocation_bytes", "bytes_allocated")  # fmt: skip
+              "allocator_name", "addr", "allocation_bytes", "bytes_allocated", "eager_op", "is_func",
+              "_pt", "_p", "_ct", "_c", "tf_function_call", "device_ordinal")  # fmt: skip
 
 
 def stat(name: str, value: int | float | str | bytes) -> bytes:

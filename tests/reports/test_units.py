@@ -67,3 +67,18 @@ def test_no_text_can_drive_a_terminal(text):
 @given(st.integers(-(2**63), 2**64))
 def test_a_whole_number_keeps_all_its_digits(number):
     assert int(units.count(number).replace(",", "")) == number
+
+
+def test_numbers_of_things_and_articles_are_english():
+    assert [units.counted(n, "step") for n in (0, 1, 2, 1234)] == [
+        "0 steps",
+        "1 step",
+        "2 steps",
+        "1,234 steps",
+    ]
+    assert [units.counted(n, "launch", "launches") for n in (1, 2)] == ["1 launch", "2 launches"]
+    assert [units.one(noun) for noun in ("step", "iteration", "run")] == [
+        "a step",
+        "an iteration",
+        "a run",
+    ]

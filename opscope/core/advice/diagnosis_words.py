@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from opscope.core.analysis.host.in_words import ns, share, size
+from opscope.core.question import units
 
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 
@@ -55,7 +56,8 @@ class Words:
         loader = f"DataLoader(..., num_workers=4{pinned}, persistent_workers=True)"
         loader += ", or cheaper work for each sample"
         if workers:
-            loader = f"more than the loader's {workers} workers, or cheaper work for each sample"
+            has = units.counted(workers, "worker")
+            loader = f"more than the loader's {has}, or cheaper work for each sample"
         tf = "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)"
         return self._by(
             "prepare the next batch while the step runs: more loader processes, and prefetching",

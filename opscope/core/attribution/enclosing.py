@@ -158,6 +158,8 @@ class Context:
                 _chain(tree, value, texts, joiner(), alone)
             nests[key] = (tree, value)
         let_go()
+        if kind == "source":
+            texts = [_shown_source(text) for text in texts]
         first: dict[str, int] = {}
         same = np.array(
             [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32
@@ -203,9 +205,22 @@ def _layer(reading: Reading) -> str | None:
     return reading.layer
 
 
+#: Stands before the begin of a function, in texts of ``source`` until they are joined: a call inside it gives
+#: its line in the function, which takes the place of the begin.
+_BEGIN: Final = "\x02"
+#: Stands before a text whose last frame is the line of a call in the function around.
+_CALLED: Final = "\x03"
+
+
 def _source(reading: Reading) -> str | None:
-    frames = kept_frames(reading.frames)
-    return source_text(frames) if reading.role == "source" and frames else None
+    if reading.role != "source":
+        return None
+    text = source_text(kept_frames(reading.frames))
+    if text and len(reading.frames) == 1:
+        text = f"{_BEGIN}{text}"
+    called = source_text(kept_frames((reading.called_from,))) if reading.called_from else ""
+    told = " < ".join(filter(None, (text, called)))
+    return f"{_CALLED if called else ''}{told}" or None
 
 
 def _step(reading: Reading) -> str | None:
@@ -239,10 +254,25 @@ def _join_source(outer: str, inner: str) -> str:
     Kineto's ranges are a frame each. PyProf's markers have the whole stack: of two that begin at the same
     frame, the inner one has what the outer one has.
     """
+    called, inner, outer = (
+        inner.startswith(_CALLED),
+        *(text.removeprefix(_CALLED) for text in (inner, outer)),
+    )
     frames, around = inner.split(" < "), outer.split(" < ")
+    if called and around[0].startswith(_BEGIN):
+        return " < ".join([*frames, *around[1:]][: FRAMES_SHOWN + 1])
     if inner == outer or (len(frames) > 1 and frames[-1] == around[-1]):
         return inner
     return " < ".join([*frames, *around][:FRAMES_SHOWN])
+
+
+def _shown_source(text: str) -> str:
+    """Return a joined text of frames as it is shown: without marks, and no frame twice in a row."""
+    if _BEGIN not in text and _CALLED not in text:
+        return text
+    frames = text.replace(_BEGIN, "").replace(_CALLED, "").split(" < ")
+    kept = [frame for place, frame in enumerate(frames) if not place or frame != frames[place - 1]]
+    return " < ".join(kept[:FRAMES_SHOWN])
 
 
 def _layer_joiner() -> Callable[[str, str], str]:

@@ -23,7 +23,7 @@ There must be at least three steps. The confidence is the share of steps that we
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.sequence_steps import Symbols, function_of, sequence_steps
 from opscope.core.attribution.step_counter import counted, counter
-from opscope.core.dialects import Reading
+from opscope.core.dialects import Reading, serving
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
@@ -69,11 +69,15 @@ SCHEMA: Final = {
 
 @dataclass(slots=True)
 class Found:
-    """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats."""
+    """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats.
+
+    ``begun``: whether the first of them is the first that ended; else nothing showed when that one began.
+    """
 
     bounds: Ints
     confidence: float
     by: str
+    begun: bool = True
 
 
 def inferred_steps(
@@ -93,7 +97,19 @@ def inferred_steps(
     parts = _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
     trained = np.unique(process[directed])
-    others = np.setdiff1d(np.unique(process[is_op]), np.union1d(trained, stepping)).tolist()
+    # steps that a server names are of two kinds of work, whatever repeats in both
+    served = np.array(
+        [
+            one.role == "user" and serving.kind(text) is not None
+            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    left, many = np.unique(process[served[meaning.reading]], return_counts=True)
+    left = left[many >= LEAST]
+    others = np.setdiff1d(
+        np.unique(process[is_op]), np.concatenate((trained, stepping, left))
+    ).tolist()
     if others:
         symbols = Symbols.of(meaning)
         for number in others:
@@ -135,8 +151,13 @@ def inferred_steps(
         )
         if compiled:
             found = one.by_function()
+        elif len(optimizer):
+            found = one.by_optimizer()
+            if found is not None and not found.begun:
+                ops = np.flatnonzero(here & is_op)
+                found = _with_first(found, ranges["start"].gather(ops), meaning.reading[ops])
         else:
-            found = one.by_optimizer() if len(optimizer) else one.by_iteration()
+            found = one.by_iteration()
         if found is not None and len(found.bounds) > LEAST:
             thread = _thread(ranges, meaning, number, rows[~one.is_backward & is_op[rows]])
             parts.append(frame_of(found, number, thread))
@@ -210,6 +231,19 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
     graphs = graphs[(ranges["process"].gather(graphs) == process).fill_null(False).to_numpy()]
     threads = ranges["thread"].gather(graphs if len(graphs) else rows).drop_nulls()
     return int(threads.mode().min()) if len(threads) else NONE  # type: ignore[arg-type]
+
+
+def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> Found:
+    """Return ``found`` with the step before its first bound, if the process's ops until then are a step's.
+
+    ``start`` (ns) and ``reading``: of all its ops. A recording that begins with a step has all of that step.
+    """
+    begun = start.to_numpy()
+    early = begun < found.bounds[0]
+    next_one = ~early & (begun < found.bounds[1])
+    if not early.any() or not np.array_equal(np.sort(reading[early]), np.sort(reading[next_one])):
+        return found
+    return replace(found, bounds=np.concatenate(([begun[early].min()], found.bounds)), begun=True)
 
 
 @dataclass(slots=True)
@@ -333,7 +367,7 @@ class _Process:
         ends = np.maximum.accumulate(self._end[rows])[last][many - 1 :: many]
         begun = self._begun(int(self._start[rows[begin[0]]]))
         bounds = ends if begun is None else np.concatenate(([begun], ends))
-        return Found(bounds, alike, "optimizer")
+        return Found(bounds, alike, "optimizer", begun is not None)
 
     def _begun(self, before: int) -> int | None:
         """Return when (ns) the first step began: with the first op that its backward pass differentiates."""

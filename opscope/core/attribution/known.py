@@ -64,12 +64,14 @@ class Launched:
 class NamedOps:
     """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
 
-    The ranges from row ``first`` on were made from kernels.
+    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: as ``op``, per copy
+    or set, of which no name is inferred; empty where none names an op.
     """
 
     op: Rows
     inferred: Flags
     first: int
+    copied: Rows = field(default_factory=lambda: no_rows())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rule 0: make an op range for each execution of an op that kernels name (``op_key``).
+"""Rule 0: make an op range for each execution of an op that kernels, copies or sets name (``op_key``).
 
 A kernel that names its op belongs to it, whatever launched the kernel. As a range, each execution is part
 of everything that is computed from ops. The range spans the launches of its kernels, on the launching
@@ -8,6 +8,7 @@ thread, if the trace has the launches; else it has length 0, because no CPU time
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -29,34 +30,45 @@ _STREAM: Final = ("process", "device", "stream")
 _DOMAINS: Final = {"mindspore": MINDSPORE, FRAMEWORK: TENSORRT}
 
 
-def named_ranges(trace: Trace, link: NDArray[np.int32]) -> tuple[Trace, NamedOps]:
-    """Return ``trace`` with a range for each execution of an op that kernels name, and each kernel's range.
+def named_ranges(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> tuple[Trace, NamedOps]:
+    """Return ``trace`` with a range for each execution of an op that its work names, and the range of each.
 
-    ``link``: per kernel, the row of ``calls`` that launched it, or -1. A kernel that names no op has the op
-    of the other kernels with its name (inferred).
+    ``links``: per kernel, copy and set, the row of ``calls`` that launched it, or -1. A kernel that names no
+    op has the op of the other kernels with its name (inferred).
     """
-    kernels, ranges = trace["kernels"], trace["ranges"]
+    kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
     # an expression: a column of nulls takes no memory until it is read itself
-    has_key = kernels.select(pl.col("op_key").is_not_null()).to_series().to_numpy()
-    if not has_key.any():
+    has_key, copies = (
+        table.select(pl.col("op_key").is_not_null()).to_series().to_numpy()
+        for table in (kernels, memops)
+    )
+    if not has_key.any() and not copies.any():
         none, no = (
             np.broadcast_to(np.int32(NONE), len(kernels)),
             np.broadcast_to(False, len(kernels)),
         )
         return trace, NamedOps(none, no, len(ranges))
-    op = np.full(len(kernels), NONE, np.int32)
+    op, copied = (np.full(len(table), NONE, np.int32) for table in (kernels, memops))
     keyed = _by_name(kernels)
-    rows = np.flatnonzero(keyed["op_key"].is_not_null().to_numpy())
-    keyed = keyed[rows]
+    rows, sets = np.flatnonzero(keyed["op_key"].is_not_null().to_numpy()), np.flatnonzero(copies)
+    keyed = pl.concat(
+        table[of].select(*_STREAM, "start", pl.col("op_key").cast(pl.String), name)
+        for table, of, name in (
+            (keyed, rows, pl.col("name").cast(pl.String)),
+            (memops, sets, pl.format("{} {}", "kind", "bytes").alias("name")),
+        )
+    ).with_columns(pl.col("name").cast(pl.Categorical))
     execution = _executions(keyed)
-    op[rows] = len(ranges) + execution
+    op[rows] = len(ranges) + execution[: len(rows)]
+    copied[sets] = len(ranges) + execution[len(rows) :]
+    link = np.concatenate((links["kernels"][rows], links["memops"][sets]))
     made = (
-        _spans(keyed, link[rows], trace["calls"], execution)
+        _spans(keyed, link, trace["calls"], execution)
         .join(_texts(trace, keyed), on=["process", "key"], how="left", nulls_equal=True)
         .sort("execution")
     )
     whole = pl.concat([ranges, _as_ranges(made, ranges)])
-    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~has_key, len(ranges))
+    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~has_key, len(ranges), copied)
 
 
 def _spans(

@@ -72,7 +72,7 @@ def _launches(known: Known) -> Known:
 
 
 def _name_ops(known: Known) -> Known:
-    trace, named = named_ranges(known.trace, known.links["kernels"])
+    trace, named = named_ranges(known.trace, known.links)
     return replace(known, trace=trace, named=named)
 
 

@@ -55,7 +55,8 @@ class Reading:
 
     Roles: ``op``: an operator's call (``call`` is set; shapes may be missing). ``source``: a range that
     only says where the ranges inside it come from (``frames``; ``layer`` if it names the module path),
-    such as PyProf's traceMarker or a Python frame. ``layer``: ``layer`` is the module path. ``step``:
+    such as PyProf's traceMarker or a Python frame, whose ``frames`` are where the function begins and
+    ``called_from`` is the line that called it, if known. ``layer``: ``layer`` is the module path. ``step``:
     ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran. ``loader``: a
     wait for input data; ``call`` names the loader, its parameters and its source lines.
 
@@ -70,6 +71,7 @@ class Reading:
     direction: str | None = None
     layer: str | None = None
     frames: tuple[Frame, ...] = ()
+    called_from: Frame | None = None
     step: int | None = None
     forward_name: str | None = None
     key: str | None = None

@@ -16,7 +16,7 @@ _FUNCTIONS: Final = frozenset(
     {"jit", "pjit", "xla_call", "shard_map", "pmap", "xmap", "custom_jvp"}
 )
 _CONTROL: Final = re.compile(
-    r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit"
+    r"(?:while|body|cond|scan|closed_call|checkpoint|remat\d*|rematted_computation|pjit|jit|shard_map|xla_pmap"
     r"|custom_jvp_call|custom_vjp_call|cond_branch|branch_\d+_fun)\Z"
 )
 #: An einsum's formula, which JAX turns into a scope: ``bthd,bshd->bhts``.

@@ -16,6 +16,9 @@ _WITH_LAYERS: Final = ("opscope.onnxruntime",)
 _ROLES: Final = {"spec": "spec", "result": "result"}
 #: Python's call stack as Kineto records it: ``train.py(42): forward``
 _PYTHON_FRAME: Final = re.compile(r"(.{1,4096}?)\(([0-9]{1,9})\): (.*)\Z", re.DOTALL)
+#: What follows a frame whose caller's line is known: `` <- train.py:42``.
+CALLED_FROM: Final = " <- "
+_LINE: Final = re.compile(r"(.{1,4096}):([0-9]{1,9})\Z", re.DOTALL)
 
 
 def is_own(domain: str | None) -> bool:
@@ -45,8 +48,13 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark
         return Reading("note")
     if domain == "python":
-        found = _PYTHON_FRAME.match(text)
-        return Reading("source", frames=((found.group(1), int(found.group(2))),) if found else ())
+        own, _, line = text.partition(CALLED_FROM)
+        found, called = _PYTHON_FRAME.match(own), _LINE.match(line)
+        return Reading(
+            "source",
+            frames=((found.group(1), int(found.group(2))),) if found else (),
+            called_from=(called.group(1), int(called.group(2))) if called else None,
+        )
     if domain in ("user", "opscope.user") and category not in DIRECTIONS:
         return user_layer(text) or Reading("user")
     direction = category if category in DIRECTIONS else None

@@ -27,6 +27,8 @@ _CONVOLUTIONS: Final = {
     "convBackwardInput": "hlo::convolution:backward-input",
     "convBackwardFilter": "hlo::convolution:backward-filter",
 }
+#: ``FftType`` of XLA ``xla/xla_data.proto``; 0 is a complex transform.
+_TRANSFORMS: Final[dict[int, ParamValue]] = {1: "IFFT", 2: "RFFT", 3: "IRFFT"}
 _PRODUCTS: Final = ("gemm", "matmul", "matmul$f8", "dot")
 _MATRIX: Final = ("dot", "convolution")
 _INNER_SHOWN: Final = 8
@@ -130,6 +132,8 @@ def _described(
         params += _window(data, message)
     elif one.opcode == "fft":
         params.append(("fft_length", numbers(data, message, 32)))
+        if kind := number(message, 31):
+            params.append(("fft_type", _TRANSFORMS.get(kind, kind)))
     elif dims := numbers(data, message, 14):
         params.append(("dimensions", dims))
     if one.opcode.startswith(HLO_OF_GROUPS):

@@ -25,7 +25,7 @@ from opscope.core.tables.ranks import groups
 #: Collectives that no rank can finish before all ranks have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 #: Transfers from one rank to another.
-POINT_TO_POINT: Final = ("send", "recv")
+POINT_TO_POINT: Final = ("send", "recv", "send_recv")
 #: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
 _BACKENDS: Final = tuple(f"{backend}:" for backend in HOST_BACKENDS)
@@ -305,7 +305,7 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
 def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
     """Return the rank at the other end of a message: among all ranks (Kineto), and in its group (PyTorch,
     NCCL); each None if not recorded so."""
-    if "+" in call.name:
+    if "+" in call.name or kind == "send_recv":
         return None, None  # NCCL's groups of messages have several
     peer = _rank(call.param("peer" if kind == "send" else "source"))
     if call.param("communicator") is not None:

@@ -80,6 +80,16 @@ def count(number: object) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things: ``1 step``, ``1,234 steps``; ``plural``: where that takes no s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def one(noun: str) -> str:
+    """Return a noun with its article: ``a step``, ``an iteration``."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def share(part: object) -> str:
     """Return a fraction of 1 as ``12.3 %``; never rounded to 100 % or 0 %, on either side of it."""
     value = _known(part)

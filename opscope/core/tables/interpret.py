@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects import DIALECTS, STRIPPING, Reading, own
+from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.mapped import Mapped
@@ -158,5 +159,6 @@ def _read(domain: str | None, category: str | None, text: str) -> Reading:
         if domains is None or (domain or "") in domains:
             reading: Reading | None = _dialect(name).read(domain or "", text)
             if reading is not None:
-                return reading
+                directed = reading.role == "op" and category in DIRECTIONS
+                return replace(reading, direction=category) if directed else reading
     return Reading("user")

@@ -18,6 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.dialects.own import CALLED_FROM
+
 from .events import (
     ABSENT,
     ABSENT_RARE,
@@ -119,6 +121,8 @@ _CALLS: Final = ("_runtime", "_driver")
 #: Flows from a launch to its work on the device; ``fwdbwd`` joins a forward op and its backward node.
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu", "async", "async_gpu"})
 FLOWS: Final = LAUNCH_FLOWS | {"fwdbwd", "forward_backward"}
+#: The beginning of the name of a module's call, which is a layer.
+_LAYER: Final = "nn.Module: "
 _STREAM = re.compile(r"stream (-?[0-9]{1,18})\Z")
 
 
@@ -272,10 +276,25 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
     data["fwd"] = ints([a.fwd for a in args])
     data["text"] = _texts(columns, rows.events, args, data["name"])
     data["attrs"] = columns.attrs_of(args)
+    if kind == "python" and any(a.called_from is not ABSENT for a in args):
+        data["name"] = columns.names.of(_called(rows.events, args))
     if kind == "open":  # links.pair joins begin and end events after the last block
         data["begins"] = columns.begins(rows, "B")
         data["category"] = columns.lowered(rows)
     columns[kind].blocks.append(data)
+
+
+def _called(events: Sequence[Event], args: list[Args]) -> list[str]:
+    """Return the name of each Python frame, with the line that called it; a layer's has none."""
+    lines: dict[bytes, str] = {}
+    names = []
+    for event, a in zip(events, args, strict=True):
+        raw = bytes(a.called_from)
+        if raw not in lines:
+            line = msgspec.json.decode(raw) if raw else None
+            lines[raw] = f"{CALLED_FROM}{line}" if isinstance(line, str) and line else ""
+        names.append(event.name if event.name.startswith(_LAYER) else event.name + lines[raw])
+    return names
 
 
 def _texts(

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
+from opscope.core.question.units import counted
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, Columns
@@ -98,7 +99,7 @@ def _doubt(calls: pl.DataFrame, launches: int, device: list[int | None]) -> str 
     if len(set(device)) > 1:
         what = f"they are of {len(set(device))} devices, and no launch says for which it is"
     elif graphs:
-        what = f"{graphs} launches of CUDA graphs ran an unknown number of kernels"
+        what = f"{counted(graphs, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels"
     elif launches != len(device):
-        what = f"{launches} launches, not one per kernel"
+        what = f"{counted(launches, 'launch', 'launches')}, not one per kernel"
     return None if what is None else f"counters are not linked to launches: {what}"

@@ -87,6 +87,8 @@ class Args(Rare, gc=False, order=True):
     strides: Raw = f(default=ABSENT, name="Input Strides")
     values: Raw = f(default=ABSENT, name="Concrete Inputs")
     stack: Raw = f(default=ABSENT, name="Call stack")
+    # Python's frames, since PyTorch 2.15
+    called_from: Raw = f(default=ABSENT, name="CallFrom")
     # kernels, copies, sets
     device: int | None = None
     context: int | None = None

@@ -20,7 +20,9 @@ _BACKWARD = re.compile(
     r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S
 )
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_DOMAINS: Final = ("kineto", "user", "python")
+#: Inductor's own annotation around a graph that it compiled, which is no range of the user.
+_COMPILERS: Final = "## Call CompiledFxGraph"
+_DOMAINS: Final = ("kineto", "user", "python", "runtime")
 _CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer")
 _DIRECTION: Final = {name: code for code, name in enumerate(_CATEGORIES)}
 
@@ -91,6 +93,8 @@ def _meanings(
             category[code] = _DIRECTION[found]
         if kind == "python":
             domain[code], text[code] = 2, code
+        elif kind == "user" and name.startswith(_COMPILERS):
+            domain[code], text[code] = 3, code
         elif found == "step" or (kind == "user" and found is None):
             domain[code], text[code] = 1, code
     return domain, category, text

@@ -20,6 +20,7 @@ from opscope.core.cupti import counter_files as files
 from opscope.core.cupti import kinds
 from opscope.core.dialects.demangle import all_demangled
 from opscope.core.dialects.launches import GRAPH_LAUNCH
+from opscope.core.question.units import counted
 from opscope.core.tables.columns import spread
 from opscope.core.tables.trace import Trace, conform, next_range_id, table_schema
 from opscope.readers.errors import BadInput
@@ -257,10 +258,16 @@ def _linked(
     start, end, thread = launches[rows, 0], launches[rows, 1], launches[rows, 3]
     if graph[rows].any():
         many = int(graph[rows].sum())
-        return None, f"{many} launches of CUDA graphs ran an unknown number of kernels"
+        return (
+            None,
+            f"{counted(many, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels",
+        )
     ranges = len(one["rows"]) + one["dropped"]
     if len(rows) != ranges:
-        return None, f"{len(rows)} launches, and CUPTI measured {ranges} kernels"
+        return (
+            None,
+            f"{counted(len(rows), 'launch', 'launches')}, and CUPTI measured {counted(ranges, 'kernel')}",
+        )
     latest = np.maximum.accumulate(end) if len(end) else end
     # launches of several threads that overlap or touch may have reached the device in any order
     crossed = np.zeros(len(rows) + 1, bool)

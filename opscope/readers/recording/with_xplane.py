@@ -74,14 +74,17 @@ def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
 def _recorded_too(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Series:
     """Which of the profiler's ranges the adapter recorded too.
 
-    These are steps, if the adapter recorded any; the program's annotations; and jitted calls inside one of
-    the adapter's, which are the same call or are traced into it.
+    These are steps, if the adapter recorded any; the program's annotations on their own thread; TensorFlow's
+    eager ops; and jitted calls inside one of the adapter's, which are the same call or are traced into it.
     """
     domain, text = (theirs[name].cast(pl.String) for name in ("domain", "text"))
     steps = (own["category"] == "step").fill_null(False).any()
     found = ((theirs["category"] == "step").fill_null(False) & steps).to_numpy().copy()
     users = own.filter(pl.col("domain").cast(pl.String) == "opscope.user")["text"].cast(pl.String)
-    found |= ((domain == "runtime") & text.is_in(users.unique().implode())).to_numpy()
+    annotated = domain.is_in(["runtime", "opscope.user"]) & theirs["attrs"].is_null()
+    found |= (annotated & text.is_in(users.unique().implode())).to_numpy()
+    eager = domain == "opscope.tensorflow"
+    found |= (eager & (own["domain"] == "opscope.tensorflow").fill_null(False).any()).to_numpy()
     is_call = (pl.col("category") == "graph").fill_null(False)
     for (thread,), part in theirs.with_row_index("row").filter(is_call).group_by("thread"):
         mine = own.filter(is_call & (pl.col("thread") == thread))

@@ -235,6 +235,7 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
         .cast(pl.Int64, strict=False).alias("bytes"),
         "correlation",
         "graph_node",
+        "op_key",
     )  # fmt: skip
     schema = table_schema("memops")
     return made.cast({name: schema[name] for name in made.columns})

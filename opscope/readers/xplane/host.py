@@ -23,8 +23,19 @@ from .cupti import (
     nvtx_text,
     nvtx_thread,
 )
+from .host_ranges import (
+    DESCRIBED,
+    EAGER_ELSEWHERE,
+    STATS,
+    described,
+    inputs,
+    user_ranges,
+    with_copies,
+    with_devices,
+    with_eager_ops,
+)
 from .programs import Programs, path
-from .space import Event, Events, Line, Plane, nulls
+from .space import Event, Events, Line, Plane, integers, strings
 
 HOST_STATS: Final = frozenset(
     {
@@ -47,6 +58,7 @@ HOST_STATS: Final = frozenset(
         "memcpy_details",
         "Memset_details",
         "prefix",
+        *STATS,
     }
 )
 _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
@@ -69,7 +81,7 @@ class Host:
         self._calls: list[pl.DataFrame] = []
         self._memory: list[pl.DataFrame] = []
         self._threads: dict[int, tuple[int | None, str]] = {}
-        self._without_buffers = 0
+        self.without_buffers = self._eager_elsewhere = 0
 
     def add(self, plane: Plane, line: Line, events: Events) -> None:
         """Add a batch of a line's events."""
@@ -94,14 +106,15 @@ class Host:
                 "operation": operation,
                 "run": run,
                 **{
-                    title: _integers(events, title, many)
+                    title: integers(events, title, many)
                     for title in ("correlation_id", "step_num", "device_id")
                 },
-                "tf_op": _strings(events, "tf_op", many),
-                "copied": _strings(events, "memcpy_details", many).zip_with(
-                    _strings(events, "memcpy_details", many).is_not_null(),
-                    _strings(events, "Memset_details", many),
+                "tf_op": strings(events, "tf_op", many),
+                "copied": strings(events, "memcpy_details", many).zip_with(
+                    strings(events, "memcpy_details", many).is_not_null(),
+                    strings(events, "Memset_details", many),
                 ),
+                **described(events, line.name, many),
             }
         )
         memory = frame["name"].str.contains(_MEMORY).fill_null(False)
@@ -113,7 +126,7 @@ class Host:
                 "thread", "start", "end", call_name().alias("name"), "correlation_id"
             )
         )
-        self._without_buffers += int((frame["name"] == NO_COMMAND_BUFFERS).sum())
+        self.without_buffers += int((frame["name"] == NO_COMMAND_BUFFERS).sum())
         self._frames.append(_named(frame.filter(~called & ~memory)))
 
     def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
@@ -131,16 +144,16 @@ class Host:
                 continue
             graph = self._programs.graph(module or "", program)
             texts.append(self._programs.text(graph, operation, path(tf_op, name, prefix)))
-        return pl.Series(texts, dtype=pl.String).gather(place), _integers(events, "run_id", many)
+        return pl.Series(texts, dtype=pl.String).gather(place), integers(events, "run_id", many)
 
     def _allocations(
         self, events: Events, frame: pl.DataFrame, memory: pl.Series, many: int
     ) -> None:
         freed = frame["name"] == "MemoryDeallocation"
-        size = _integers(events, "allocation_bytes", many)
-        address = _integers(events, "addr", many)
-        device = _integers(events, "device_ordinal", many)
-        named = _strings(events, "allocator_name", many).str.extract(_OF_GPU, 1).cast(pl.Int64)
+        size = integers(events, "allocation_bytes", many)
+        address = integers(events, "addr", many)
+        device = integers(events, "device_ordinal", many)
+        named = strings(events, "allocator_name", many).str.extract(_OF_GPU, 1).cast(pl.Int64)
         self._memory.append(
             pl.DataFrame(
                 {
@@ -149,11 +162,11 @@ class Host:
                     "thread": frame["thread"],
                     "time": frame["start"],
                     "address": address.zip_with(
-                        address.is_not_null(), _integers(events, "address", many)
+                        address.is_not_null(), integers(events, "address", many)
                     ),
                     "bytes": size.zip_with(~freed, -size),
-                    "total": _integers(events, "bytes_allocated", many),
-                    "reserved": _integers(events, "bytes_reserved", many),
+                    "total": integers(events, "bytes_allocated", many),
+                    "reserved": integers(events, "bytes_reserved", many),
                 }
             ).filter(memory)
         )
@@ -193,6 +206,8 @@ class Host:
                 "start", "end", descending=[False, True], maintain_order=True
             )
             ranges = ranges.filter(~_traced(ranges))
+            ranges, self._eager_elsewhere = with_eager_ops(ranges)
+            ranges = user_ranges(inputs(with_devices(with_copies(ranges))))
             seq = _pairs(ranges)
             made["ranges"] = ranges.select(
                 pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
@@ -204,6 +219,7 @@ class Host:
                 pl.col("domain").cast(pl.Categorical),
                 pl.col("category").cast(pl.Categorical),
                 pl.col("text").cast(pl.Categorical),
+                "attrs",
                 seq,
                 pl.when(seq.is_not_null()).then(pl.lit(GRAPH_THREAD, pl.Int64)).alias("fwd_thread"),
                 pl.when(pl.col("end") > pl.col("start"))
@@ -216,7 +232,11 @@ class Host:
 
     def notes(self) -> list[tuple[str, int]]:
         """Return warnings for the user: (what, how many)."""
-        return [(COMMAND_BUFFERS_NOTE, self._without_buffers)] if self._without_buffers else []
+        counts = (
+            (COMMAND_BUFFERS_NOTE, self.without_buffers),
+            (EAGER_ELSEWHERE, self._eager_elsewhere),
+        )
+        return [(what, how_many) for what, how_many in counts if how_many]
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -253,6 +273,9 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
         .when(is_tf).then(tf_op)
         .otherwise(name.fill_null("")).alias("text"),
         "run",
+        ~(is_op | is_nvtx | is_step | is_frame | is_call | is_tf).fill_null(False).alias("plain"),
+        pl.lit(None, pl.String).alias("attrs"),
+        *DESCRIBED,
     )  # fmt: skip
 
 
@@ -326,18 +349,3 @@ def _distinct(column: pl.Series) -> tuple[list[Any], NDArray[np.int64]]:
         maintain_order="left",
     )
     return values.to_list(), frame["place"].cast(pl.Int64).to_numpy()
-
-
-def _integers(events: Events, title: str, many: int) -> pl.Series:
-    found = events.stats.get(title)
-    if found is None:
-        return nulls(title, pl.Int64, many)
-    column: pl.Series = found.cast(pl.Int64, strict=False).alias(title)
-    return column
-
-
-def _strings(events: Events, title: str, many: int) -> pl.Series:
-    found = events.stats.get(title)
-    if found is None or found.dtype != pl.String:
-        return nulls(title, pl.String, many)
-    return found.alias(title)

@@ -166,7 +166,7 @@ def _process(
         trace.note("info", what, how_many)
     for what, how_many in (*programs.notes(), *host.notes()):
         trace.note("warning", what, how_many)
-    if not host.notes() and _may_lack_buffers(trace):
+    if not host.without_buffers and _may_lack_buffers(trace):
         trace.note("info", MAYBE_NOTE)
     return trace
 

@@ -287,3 +287,20 @@ def nulls(name: str, dtype: Any, many: int) -> pl.Series:
     """A column of ``many`` nulls."""
     column: pl.Series = pl.Series(name, [None], dtype=dtype).new_from_index(0, many)
     return column
+
+
+def integers(events: Events, title: str, many: int) -> pl.Series:
+    """The whole numbers of one statistic, null where an event has none."""
+    found = events.stats.get(title)
+    if found is None:
+        return nulls(title, pl.Int64, many)
+    column: pl.Series = found.cast(pl.Int64, strict=False).alias(title)
+    return column
+
+
+def strings(events: Events, title: str, many: int) -> pl.Series:
+    """The texts of one statistic, null where an event has none."""
+    found = events.stats.get(title)
+    if found is None or found.dtype != pl.String:
+        return nulls(title, pl.String, many)
+    return found.alias(title)

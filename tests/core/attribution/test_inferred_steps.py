@@ -29,7 +29,7 @@ def eager(steps: list[str]) -> list[dict]:
             if kind == FORWARD:
                 seq = made[name] = next(numbers)
             elif kind == BACKWARD:
-                seq = made[name]
+                seq = made.get(name)  # none: the recording began after it
             rows.append(
                 {"process": 0, "thread": 1, "start": time, "end": time + 10, "domain": "opscope.x",
                  "category": _CATEGORIES[kind], "kind": "pushpop", "text": f"x::{kind}{name}(f32[4])",
@@ -69,6 +69,22 @@ def test_a_step_ends_with_the_optimizer(trace_of, many):
 def test_what_comes_before_the_first_step_is_none_of_it(trace_of):
     trace = trace_of(ranges=eager(["-init -init", *[STEP] * 5]))
     assert ops_by_step(trace) == [STEP.split()] * 5
+
+
+def unpaired(steps: list[str]) -> list[dict]:
+    """As ``eager``, where nothing says which op each backward op differentiates."""
+    return [{**row, "seq": None, "fwd_thread": None} for row in eager(steps)]
+
+
+@pytest.mark.parametrize("many", [3, 5])
+def test_a_recording_that_begins_with_a_step_has_all_of_it_without_pairs(trace_of, many):
+    assert ops_by_step(trace_of(ranges=unpaired([STEP] * many))) == [STEP.split()] * many
+
+
+@pytest.mark.parametrize("first", ["f3 b3 b2 b1 oA oB", "-init f1 f2 f3 b3 b2 b1 oA oB"])
+def test_without_pairs_a_first_step_that_differs_is_none(trace_of, first):
+    """It was cut, or other work came before it: where it began is not known."""
+    assert ops_by_step(trace_of(ranges=unpaired([first, *[STEP] * 4]))) == [STEP.split()] * 4
 
 
 def test_gradients_that_are_accumulated_make_one_step(trace_of):

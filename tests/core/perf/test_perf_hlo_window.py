@@ -1,65 +1,55 @@
-"""HLO's convolutions over dilated inputs, counted pair by pair."""
+"""HLO's convolutions over dilated inputs: each weight for each element, or the weights of a group."""
 
 from __future__ import annotations
+
+from math import prod
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.hlo.instructions import _on_elements
 from opscope.core.schema import OpCall, TensorSpec
 
-SMALL = st.integers(1, 4)
 
-
-@given(
-    many=st.integers(0, 12),
-    step=SMALL,
-    start=st.integers(-9, 20),
-    size=st.integers(0, 6),
-    base=SMALL,
-)
-def test_places_on_elements(many, step, start, size, base):
-    """Each place looked at: an element stands at every multiple of ``base``, as many as there are."""
-    elements = {place * base for place in range(size)}
-    counted = sum(start + number * step in elements for number in range(many))
-    assert _on_elements(many, step, start, size, base) == counted
-
-
-@given(st.lists(st.tuples(st.integers(1, 4), SMALL, SMALL, SMALL, SMALL, st.integers(-2, 3)), min_size=1, max_size=2))  # fmt: skip
-def test_a_convolution_over_holes(dims):
-    """Only windows' positions that hold an element multiply: 2 FLOPs for each, channel by channel."""
-    n, k, step, gap, base, low = zip(
-        *[(a, b, c, d, e + 1, f) for a, b, c, d, e, f in dims], strict=True
-    )
-    out = [4] * len(dims)
-    letters = "".join(str(place) for place in range(len(dims)))
-    batch, inner, outer = 2, 3, 5
-    pairs = 1
-    for axis in range(len(dims)):
-        pairs *= sum(
-            place % base[axis] == 0 and 0 <= place < (n[axis] - 1) * base[axis] + 1
-            for result in range(out[axis])
-            for tap in range(k[axis])
-            for place in [result * step[axis] + tap * gap[axis] - low[axis]]
-        )
+def flops(x, w, out, **params):
+    rank = len(x) - 2
+    letters = "".join(str(place) for place in range(rank))
+    labels = f"b{letters}f_{letters}io->b{letters}f"
     call = OpCall(
         "hlo::convolution",
-        (TensorSpec("f32", (batch, *n, inner)), TensorSpec("f32", (*k, inner, outer))),
-        (TensorSpec("f32", (batch, *out, outer)),),
-        (("dim_labels", f"b{letters}f_{letters}io->b{letters}f"), ("window", k), ("stride", step),
-         ("dilation", gap), ("base_dilation", base), ("pad", tuple((one, 0) for one in low))),
-    )  # fmt: skip
+        (TensorSpec("f32", x), TensorSpec("f32", w)),
+        (TensorSpec("f32", out),),
+        (("dim_labels", labels), *params.items()),
+    )
     found, why = perf.cost(call)
     assert found is not None, why
-    assert found.flops == 2 * batch * inner * outer * pairs
+    return found.flops
 
 
-def test_a_window_beyond_any_is_refused():
-    call = OpCall(
-        "hlo::convolution",
-        (TensorSpec("f32", (1, 4, 1)), TensorSpec("f32", (2**40, 1, 1))),
-        (TensorSpec("f32", (1, 4, 1)),),
-        (("dim_labels", "b0f_0io->b0f"), ("base_dilation", (2,))),
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(2, 4)), min_size=1, max_size=2),
+       st.integers(0, 2))  # fmt: skip
+def test_a_transposed_convolution_has_each_weight_for_each_input_element(dims, crop):
+    """Counted as torch.nn.ConvTranspose scatters: the taps that are cropped are counted, too."""
+    dims = [one for one in dims if len(set(one)) > 1] or [(5, 3, 2)]
+    n, k, base = zip(*dims, strict=True)
+    out = [max((a - 1) * c + b - crop, 1) for a, b, c in dims]
+    x, w = (2, *n, 3), (*k, 3, 5)
+    pads = tuple((window - 1, window - 1 - crop) for window in k)
+    found = flops(x, w, (2, *out, 5), base_dilation=base, pad=pads)
+    assert found == 2 * 2 * 3 * 5 * prod(n) * prod(k)
+
+
+def test_the_padding_of_a_convolution_counts_as_torch_counts_it():
+    assert flops((2, 16, 16, 3), (3, 3, 3, 8), (2, 16, 16, 8), pad=((1, 1), (1, 1))) == 221_184
+    assert flops((2, 16, 16, 3), (3, 3, 3, 8), (2, 14, 14, 8)) == 169_344
+    # the transposed one of stride 2, cropped to 32 x 32
+    cropped = flops(
+        (2, 16, 16, 3), (3, 3, 3, 8), (2, 32, 32, 8), base_dilation=(2, 2), pad=((2, 1), (2, 1))
     )
-    assert perf.cost(call) == (None, "the window is not valid for a convolution")
+    assert cropped == 221_184
+
+
+def test_a_dimension_of_groups_has_the_weights_of_one_group_for_each_result():
+    """XLA writes a convolution of two groups of the batch with one more dimension, of base dilation 2."""
+    found = flops((2, 16, 16, 2, 3), (3, 3, 2, 3, 4), (2, 14, 14, 2, 4), base_dilation=(1, 1, 2))
+    assert found == 2 * (2 * 14 * 14 * 8) * 27

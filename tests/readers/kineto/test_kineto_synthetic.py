@@ -333,6 +333,67 @@ def test_forward_threads_are_told_apart(tmp_path: Path) -> None:
     assert set(ranges.filter(pl.col("category") == "backward")["fwd_thread"]) == {1, 2}
 
 
+def frame(name: str, ts: int, dur: int, called_from: object = None) -> dict:
+    args = {} if called_from is None else {"CallFrom": called_from}
+    return event("python_function", name, ts, dur, 7, 8, **args)
+
+
+def test_an_op_is_at_the_line_that_calls_it_where_frames_say_where_they_were_called(tmp_path):
+    """PyTorch 2.15 writes ``CallFrom``; a frame's own number is where its function begins."""
+    builtin = "<built-in method {} of type object at 0x7f21>"
+    events = [
+        frame("train.py(30): <module>", 0, 900),
+        frame("train.py(4): block", 10, 800, "train.py:33"),
+        frame(builtin.format("tanh"), 20, 40, "train.py:5"),
+        event("cpu_op", "aten::tanh", 25, 20, 7, 8),
+        event("cpu_op", "aten::add", 70, 20, 7, 8),  # an operator of Python's calls no function
+        frame("torch/nn/functional.py(1700): relu", 100, 100, "train.py:7"),
+        frame(builtin.format("relu"), 110, 80, "torch/nn/functional.py:1711"),
+        event("cpu_op", "aten::relu", 120, 20, 7, 8),
+        frame("train.py(20): helper", 300, 100, "train.py:8"),
+        frame(builtin.format("exp"), 310, 80, "train.py:21"),
+        event("cpu_op", "aten::exp", 320, 20, 7, 8),
+        frame("broken", 600, 10, 5),
+    ]
+    ops = Profile(kineto.read(write(tmp_path / "t.json", events))).ops()
+    assert dict(ops.select("op", "source").cast(pl.String).rows()) == {
+        "aten::tanh": "train.py:5 < train.py:33",
+        "aten::add": "train.py:4 < train.py:33",
+        "aten::relu": "train.py:7 < train.py:33",
+        "aten::exp": "train.py:21 < train.py:8 < train.py:33",
+    }
+
+
+def test_frames_without_the_lines_of_calls_are_at_the_begin_of_their_functions(tmp_path):
+    events = [
+        frame("train.py(30): <module>", 0, 900),
+        frame("train.py(4): block", 10, 800),
+        event("cpu_op", "aten::tanh", 25, 20, 7, 8),
+    ]
+    ops = Profile(kineto.read(write(tmp_path / "t.json", events))).ops()
+    assert ops["source"].to_list() == ["train.py:4 < train.py:30"]
+
+
+def test_the_compilers_annotations_are_no_ranges_of_the_user(tmp_path):
+    graph = "## Call CompiledFxGraph fte7ybyj ##"
+    events = [
+        event("user_annotation", "outside", 0, 900, 7, 8),
+        event("cpu_op", "Torch-Compiled Region: 0/0", 10, 300, 7, 8),
+        event("cpu_op", "CompiledFunction", 20, 200, 7, 8, Sequence__number=4, Fwd__thread__id=0),
+        event("user_annotation", graph, 30, 100, 7, 8, scope="user_scope"),
+        event("cpu_op", "aten::mm", 40, 50, 7, 8),
+        event("cpu_op", "CompiledFunctionBackward", 500, 100, 7, 8, Sequence__number=4,
+              Fwd__thread__id=1),
+    ]  # fmt: skip
+    profile = Profile(kineto.read(write(tmp_path / "t.json", events)))
+    assert profile.range_totals()["range"].to_list() == ["outside"]
+    regions = profile.compiled().select("region", "direction").unique().sort("direction")
+    assert regions.rows() == [
+        ("Torch-Compiled Region: 0/0", "backward"),
+        ("Torch-Compiled Region: 0/0", "forward"),
+    ]
+
+
 # -------------------------------------------------------------------------------------- fuzz
 
 SEED_EVENTS = [

@@ -539,3 +539,28 @@ def test_the_allocator_names_the_gpu_of_a_block(tmp_path):
     rows = profile.trace["allocations"].select("device", "address", "bytes", "total").rows()
     assert rows == [(3, 4096, 640, 640), (None, 4096, 99, 99), (3, 4096, -640, 0)]
     assert profile.memory_events().select("device", "duration").rows() == [(None, None), (3, 2000)]
+
+
+def test_a_set_and_a_copy_that_name_their_operation_are_work_of_it(tmp_path):
+    """AMD's sets, which are kernels of the runtime, have the operation that needs them; so have XLA's copies."""
+    named = {"hlo_op": "conv.1", "hlo_module": "jit_f", "program_id": 5}
+    gpu = plane(
+        "/device:GPU:0",
+        {1: "__amd_rocclr_fillBufferAligned.kd", 2: "Cijk_kernel.kd", 3: "MemcpyD2D", 4: "copyBuffer"},
+        [
+            line(
+                20,
+                "Stream #20(Kernel)",
+                1_000,
+                event(1, 0, 3_000_000, correlation_id=9, kernel_details="grid:1,1,1", **named),
+                event(2, 4_000_000, 5_000_000, correlation_id=10, kernel_details="grid:1,1,1", **named),
+                event(3, 10_000_000, 2_000_000, memcpy_details="size:64", hlo_op="copy.2",
+                      hlo_module="jit_f", program_id=5),
+                event(3, 13_000_000, 1_000_000, memcpy_details="size:64"),
+            )
+        ],
+    )  # fmt: skip
+    profile = opscope.load(write(tmp_path, space(gpu)))
+    ops = profile.ops().select("op", "device_time").sort("op").rows()
+    assert ops == [("hlo::conv", 8_000), ("hlo::copy", 2_000)]
+    assert profile.summary()["device_unattributed_time"].item() == 1_000

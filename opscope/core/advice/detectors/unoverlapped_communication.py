@@ -40,7 +40,12 @@ _TORCH: Final = {
     "other": "work = torch.distributed.all_reduce(tensor, async_op=True), then what does not need its"
     " result, then work.wait()",
 }
-_OF_KIND: Final = {"recv": "send", "permute": "send", "all_to_all": "all_to_all"}
+_OF_KIND: Final = {
+    "recv": "send",
+    "send_recv": "send",
+    "permute": "send",
+    "all_to_all": "all_to_all",
+}
 _OTHERS: Final = {
     "mindspore": "mindspore.set_auto_parallel_context(comm_fusion={'allreduce': {'mode': 'auto', 'config':"
     " None}}), or {'mode': 'size', 'config': 32} for buckets of 32 MB",

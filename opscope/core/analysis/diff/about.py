@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.question.units import counted
 from opscope.core.tables.trace import Trace
 
 ABOUT: Final = {"property": pl.String, "value": pl.String}
@@ -133,14 +134,12 @@ def _counted(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[st
     processes = units["process"].n_unique()
     if processes > 1:
         yield "processes compared", str(processes)
-    word = {"step": "steps", "iteration": "iterations (found in what repeats)"}.get(
-        unit, "whole run"
-    )
     if unit == "run":
-        yield "compared", word
+        yield "compared", "whole run"
         return
+    how = " (found in what repeats)" if unit == "iteration" else ""
     left = f", {left_out} left out (warm-up or not captured)" if left_out else ""
-    yield "compared", f"{units['steps'].sum()} {word}{left}"
+    yield "compared", f"{counted(int(units['steps'].sum()), unit)}{how}{left}"
 
 
 def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.trees import Shape, folded
 from opscope.core.attribution.attribute import REASONS, RUNTIME, Launched
 from opscope.core.dialects import Reading
+from opscope.core.dialects.own import CALLED_FROM
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
@@ -152,6 +153,8 @@ def named_frame(reading: Reading, text: str) -> tuple[str, str] | None:
         return reading.call.name, kind
     if kind == "step":
         return "step", kind
+    if kind == "python":
+        return text.partition(CALLED_FROM)[0], kind
     if kind == "layer":
         return (reading.layer or text).removeprefix("nn.Module: ").removeprefix("layer:"), kind
     return text, kind

@@ -21,6 +21,7 @@ from opscope.core.analysis.ops.selected_trace import Cut, Kept, span
 from opscope.core.analysis.ops.spans import Flags, Spans, both, inside, spans_of
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import is_user_range
+from opscope.core.dialects import serving
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, compact, pieces
 from opscope.core.tables.intervals import NONE, Ints
@@ -153,7 +154,9 @@ def _there(ops: Ops, selection: Selection) -> Iterator[tuple[str, Sequence[objec
         yield "layer", selection.layers, sorted(layers)
     if selection.ranges:
         both = zip(meaning.readings, meaning.texts, strict=True)
-        yield "range", selection.ranges, sorted({text for one, text in both if is_user_range(one)})
+        texts = {text for one, text in both if is_user_range(one)}
+        labels = {label for text in texts if (label := serving.label(text)) is not None}
+        yield "range", selection.ranges, sorted(texts | labels)
 
 
 def _listed(word: str, values: Sequence[object]) -> str:
@@ -287,7 +290,11 @@ def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Fl
         yield of_layer, spans_of(trace, rows[chosen])
     if selection.ranges:
         fits = [
-            is_user_range(one) and any(_matches(text, name) for name in selection.ranges)
+            is_user_range(one)
+            and any(
+                _matches(text, name) or _matches(serving.label(text) or text, name)
+                for name in selection.ranges
+            )
             for one, text in zip(meaning.readings, meaning.texts, strict=True)
         ]
         spans = spans_of(trace, np.flatnonzero(np.array(fits, bool)[meaning.reading]))

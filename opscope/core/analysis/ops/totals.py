@@ -71,10 +71,12 @@ def kernel_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """
     named = pl.col("op").is_not_null()
     each = added_kernels(sums).lazy()
-    most = pl.col("op").filter(named & (pl.col("calls") == pl.col("calls").filter(named).max()))
+    # of ops with equally many calls the one with most time, of equal ones the first by name
+    often = pl.struct(-pl.col("calls"), -pl.col("total"), pl.col("op").cast(pl.String).alias("by"))
+    most = pl.col("op").filter(named).sort_by(often.filter(named)).first()
     return (
         each.group_by("name", maintain_order=True)
-        .agg(most.first().alias("op"), *_ADDED)
+        .agg(most.alias("op"), *_ADDED)
         .with_columns(
             (pl.col("total") / pl.col("calls")).alias("mean"),
             (pl.col("total") / sums["total"].sum()).alias("share"),

@@ -13,6 +13,7 @@ from opscope.core.analysis.ranks.rank_names import rank_ends
 from opscope.core.job.clocks import one_clock
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, called
 from opscope.core.job.numbering import matched
+from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
@@ -215,7 +216,7 @@ def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
             continue
         groups = part.select(pl.col("group", "members").cast(pl.String), "size")
         calls = int(part["many"].sum())
-        of = f"{calls:,} calls" if why != NO_CALLS else f"{calls:,} collectives"
+        of = units.counted(calls, "call" if why != NO_CALLS else "collective")
         others = "" if len(groups) == 1 else f" of {len(groups):,} groups"
         same = groups.row(0, named=True) if len(groups) == 1 else {}
         told.append({**same, "reason": f"cannot tell of {of}{others}: {why}"})

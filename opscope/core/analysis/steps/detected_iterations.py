@@ -15,6 +15,7 @@ from opscope.core.analysis.steps.key_ops import Key, lanes, stop_times
 from opscope.core.analysis.steps.step_times import stepping
 from opscope.core.attribution.inferred_steps import HIGH, SCHEMA, Found, frame_of, trains
 from opscope.core.attribution.inferred_steps import SCHEMA as INFERRED
+from opscope.core.attribution.numbered_ranges import numbered_iterations
 from opscope.core.attribution.op_periods import Period, period
 from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_steps
 from opscope.core.tables.columns import compact
@@ -28,6 +29,10 @@ ACCUMULATED: Final = "nothing shows after how many of them the weights are updat
 FEW: Final = "too few to be sure that they repeat"
 BY_KERNELS: Final = "no ops were recorded: only the order of kernels repeats"
 NO_KERNELS: Final = "no ops and no kernels in this process"
+SERVED: Final = (
+    "steps of prefill and of decode are different work: their mean says nothing of either"
+)
+NUMBERED: Final = "ranges of one name, each with its number, may be iterations or parts of one"
 MADE_UP: Final = "the source has no times of events"
 #: Notes on where steps come from.
 BY_KEY: Final = "steps are the iterations that a key node ends: {name}"
@@ -85,12 +90,15 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
 
     def found_in(number: int) -> _OfProcess:
         mine = of == number
+        named = numbered_iterations(trace["ranges"], meaning, mine)
+        if named is not None and named["by"].str.contains(":").all():
+            return number, named, SERVED
         found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"
         if found == NO_OPS:
             found, by = _by_kernels(ops, number), "kernels"
         if isinstance(found, str):
-            return number, None, found
+            return (number, None, found) if named is None else (number, named, NUMBERED)
         one, thread = found
         confidence, doubts = one.confidence, [one.doubt]
         if by == "kernels":

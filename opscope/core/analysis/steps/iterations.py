@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.analysis.steps.steps import slow_ones
 from opscope.core.analysis.steps.warm_up import LEAST_ABOVE, warm_up
 from opscope.core.attribution.known import Launched
+from opscope.core.attribution.numbered_ranges import NAMED
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -55,6 +56,10 @@ ITERATIONS: Final = {
 }
 
 
+#: The kind of a server's step; null for all others.
+_KIND: Final = pl.col("found_by").str.extract(f"^{NAMED}(.*)$", 1).alias("kind")
+
+
 @dataclass(frozen=True, slots=True)
 class Stable:
     """The recommended iterations of a process, both included, None where there are none; and why."""
@@ -80,13 +85,15 @@ def iterations(
     recorded.
     """
     found = steps.filter(pl.col("step").is_not_null())
-    found = found.with_columns(warm_up(found), slow_ones())
-    counted = _counted(ops, found, seen_device)
     told = _told(ops)
+    found = found.join(
+        told, on=["process", "start", "step"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    alike = found.with_columns(pl.struct("process", _KIND).rank("dense").alias("process"))
+    found = found.with_columns(warm_up(alike), alike.select(slow_ones()).to_series())
+    counted = _counted(ops, found, seen_device)
     table = (
-        pl.concat([found, counted], how="horizontal")
-        .join(told, on=["process", "start", "step"], how="left", nulls_equal=True)
-        .with_columns(
+        pl.concat([found, counted], how="horizontal").with_columns(
             pl.col("step").alias("iteration"),
             pl.col("time").alias("duration"),
             pl.col("process").replace_strict(
@@ -208,14 +215,18 @@ def _stable(table: pl.DataFrame) -> pl.Series:
     """Return whether each iteration is in its process's stable range.
 
     That is the longest in a row of iterations that are whole, no warm-up, neither slow nor short, and of the
-    usual number of ops.
+    usual number of ops; of a server's steps, those of the kind that has most.
     """
     found = np.zeros(len(table), bool)
     for part in table.with_row_index("row").partition_by("process"):
-        usual = part.select(pl.col("ops").median()).item()
-        near = (part["ops"] - usual).abs() <= SAME_WORK * usual
+        kind = part.select(_KIND).to_series()
+        same = kind.eq_missing(kind.mode().sort()[0]) if kind.null_count() == 0 else kind.is_null()
+        usual = part["ops"].filter(same).median()
+        near = same & ((part["ops"] - usual).abs() <= SAME_WORK * usual)
         warm = part["warm_up"].fill_null(False)
-        good = near & ~warm & ~part["slow"].fill_null(False) & ~_short(part["duration"], ~warm)
+        good = (
+            near & ~warm & ~part["slow"].fill_null(False) & ~_short(part["duration"], same & ~warm)
+        )
         seen = part["seen"].fill_null(True)
         good = good & seen if seen.any() else good
         flags = good.fill_null(False).to_numpy()
@@ -304,6 +315,7 @@ def iterations_table(report: Report, profile: Answers, view: View) -> Table:
     last = min((one.last for one in ranges if one.last is not None), default=None)
     if first is not None and last is not None and first <= last:
         notes.append(f"to see them alone: --iter-start {first} --iter-stop {last}")
+    notes.extend(_kinds(frame))
     unsure = frame.filter(pl.col("is_step") == pl.lit(False))
     if len(unsure):
         notes.append(
@@ -311,6 +323,15 @@ def iterations_table(report: Report, profile: Answers, view: View) -> Table:
             f" {'; '.join(units.text(why) for why in unsure['reason'].drop_nulls().unique().sort())}"
         )
     return Table(table.title, table.columns, table.rows, list(dict.fromkeys(notes)))
+
+
+def _kinds(frame: pl.DataFrame) -> Iterator[str]:
+    """Yield a line for each kind of step that a server names: how many, how long, and their device time."""
+    named = frame.with_columns(_KIND).drop_nulls("kind")
+    for (kind,), part in named.group_by("kind", maintain_order=True):
+        middle, busy = part["duration"].median(), part["device_time"]
+        device = "" if busy.has_nulls() else f", {units.time(busy.sum())} of device time"
+        yield f"{kind}: {len(part)}, {units.time(round(middle))} each (median){device}"  # type: ignore[arg-type]
 
 
 QUESTION = Question(
@@ -332,7 +353,8 @@ QUESTION = Question(
                 stable: yes/no: whether it is in the longest range of iterations without warm-up, slow
                     ones and other work
                 found_by: text: marked by the program; key node and its name; global_step; or what
-                    repeats: optimizer, function, iteration, sequence (of ops), kernels
+                    repeats: optimizer, function, iteration, sequence (of ops), kernels, range (names
+                    that differ by numbers; of a server with the kind of step, such as range: prefill)
                 certainty: fraction: how sure it is that these are the iterations; null if the program
                     marks them
                 is_step: yes/no: whether it is a step in all frames; otherwise only where a range of them

@@ -13,6 +13,7 @@ from opscope.core.analysis.ops.kernels import launched_in
 from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.ops import Ops, first, op_index
 from opscope.core.attribution.attribute import Launched
+from opscope.core.dialects import serving
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
@@ -30,7 +31,7 @@ def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> 
     if frame is None:
         return _ran(ops, executed)
     return (
-        frame.select("range", pl.col("self_time").alias("time"), *_SUMS)
+        frame.select(_steps_of_servers(frame["range"]), pl.col("self_time").alias("time"), *_SUMS)
         .group_by("range")
         .agg(
             pl.col("time").sum(),
@@ -111,11 +112,23 @@ def _range_of(ops: Ops, launched: Launched) -> pl.Series:
     distinct = rows[rows >= 0]
     inside = launched_in(ops, launched.call)
     if not len(distinct):
-        return inside
+        return _steps_of_servers(inside)
     each, place = np.unique(distinct.astype(np.int64), return_inverse=True)
     code = np.full(len(rows), NONE, np.int32)
     code[rows >= 0] = place
-    return first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")
+    found = first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")
+    return _steps_of_servers(found)
+
+
+def _steps_of_servers(ranges: pl.Series) -> pl.Series:
+    """Return the ranges, with one name for all prefill and one for all decode steps that a server names by
+    their sizes."""
+    names = {text: serving.label(text) for text in ranges.unique().cast(pl.String).drop_nulls()}
+    known = {text: label for text, label in names.items() if label is not None}
+    if not known:
+        return ranges
+    named: pl.Series = ranges.cast(pl.String).replace(known).cast(ranges.dtype)
+    return named
 
 
 def answer(profile: Answers) -> pl.DataFrame:
@@ -135,7 +148,8 @@ QUESTION = Question(
             "range_totals()",
             (
                 "one row per user range: what ran with this range as the innermost; range is null "
-                "for what ran outside all ranges"
+                "for what ran outside all ranges. Steps of an inference server, whose names differ by "
+                "their sizes, are one row for prefill and one for decode"
             ),
             columns(
                 "range device_time share calls kernels copies matrix_flops vector_flops "

@@ -63,6 +63,7 @@ def region_sums(ops: Ops) -> pl.DataFrame:
         whole = (ranges["end"] - ranges["start"]).gather(found).to_numpy()
         time = pl.Series(np.where(found == outer, own[found], whole))
         name = spread("name", called, at(attribution.meaning.reading, found))
+    outer = _of_forward(ops, outer, is_region)
     distinct, place = np.unique(found, return_inverse=True)
     about = ops.describe(distinct)
     fused_params = [None if r.call is None else r.call.param("fused") for r in readings]
@@ -126,6 +127,20 @@ def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, I
         if not (above >= 0).any():
             return inside, here
         here = np.where(above >= 0, above, here)
+
+
+def _of_forward(ops: Ops, outer: Ints, is_region: NDArray[np.bool_]) -> Ints:
+    """Return the regions ``outer``; of those that autograd runs, the region that they differentiate.
+
+    Autograd's op has no number of a compilation, the forward region has.
+    """
+    distinct, place = np.unique(outer, return_inverse=True)
+    forward = ops.forward_of(distinct)
+    known = np.flatnonzero(forward >= 0)
+    inside, around = _within(ops, forward[known], is_region)
+    distinct[known[inside]] = around
+    regions: Ints = distinct[place.reshape(-1)]
+    return regions
 
 
 def answer(profile: Answers) -> pl.DataFrame:

@@ -2,15 +2,15 @@
 
 An elementwise result is one FLOP. XLA's HloCostAnalysis counts elementary functions separately as
 "transcendentals"; here they are FLOPs like the others. For a convolution, XLA counts multiply-adds only at
-valid positions; this model also counts the padding, which is computed. Neither counts the holes of a base
-dilation (in gradients of strided and grouped convolutions). Dimension numbers are parameters in the
-notation of HLO text.
+valid positions; this model counts every weight at every position, as ``perf.ops.conv`` does for all
+frameworks. Neither counts the holes of a base dilation (in gradients of strided and grouped convolutions).
+Dimension numbers are parameters in the notation of HLO text.
 """
 
 from __future__ import annotations
 
 import re
-from math import ceil, gcd, log2
+from math import ceil, log2
 
 from opscope.core.perf.ops.fft import transform_flops
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
@@ -32,7 +32,7 @@ from opscope.core.perf.shapes import (
     span,
     tensors,
 )
-from opscope.core.schema import OpCall, ParamValue
+from opscope.core.schema import OpCall
 
 _ELEMENTWISE = words(
     """
@@ -95,7 +95,8 @@ def dot(call: OpCall) -> Cost:
 LABELS = re.compile(r"\w+_(\w+)->\w+")
 
 
-@op("hlo::convolution", family="conv", source="2·result·(weights per output channel) (XLA)")
+@op("hlo::convolution", family="conv", source="2·result·(weights per output channel), padding included; "
+    "of a dilated input 2·input·(weights per input channel)")  # fmt: skip
 def convolution(call: OpCall) -> Cost:
     """2 FLOPs for each result element and each weight of its output feature (given by ``dim_labels``)."""
     x, w = need(call, 0, "lhs"), need(call, 1, "rhs")
@@ -110,63 +111,36 @@ def convolution(call: OpCall) -> Cost:
     each = product(weight) // max(weight[kernel.index("o")], 1)
     groups = as_ints(call.param("batch_group_count"))
     flops = 2 * numel(out) * each // (groups[0] if groups else 1)
-    if any(gap > 1 for gap in as_ints(call.param("base_dilation")) or ()):
-        all_pairs, real = _pairs(call, labels.group(0), sizes(x), weight, sizes(out))
-        flops = flops // max(all_pairs, 1) * real
+    base = as_ints(call.param("base_dilation")) or ()
+    if any(gap > 1 for gap in base):
+        every, real = _taps(labels.group(0), sizes(x), weight, sizes(out), base)
+        flops = flops // max(every, 1) * real
     return cost(distinct_tensors(call), [out], matrix=flops, dtype=promote([x, w]))
 
 
-#: A wider window cannot be that of a convolution.
-_WIDEST = 1 << 16
-
-
-def _pairs(
-    call: OpCall, labels: str, x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...]
+def _taps(
+    labels: str, x: tuple[int, ...], w: tuple[int, ...], out: tuple[int, ...], base: tuple[int, ...]
 ) -> tuple[int, int]:
-    """Count pairs of a result and a window position per channel: all, and those on real input elements."""
+    """Count pairs of a result and a weight per channel: all, and those that a base dilation leaves.
+
+    A dilated dimension is a transposed convolution's, which has each weight for each input element, the ones
+    that are cropped too. Or it stands for groups (XLA's ConvolutionGroupConverter): then input, window and
+    dilation are the number of groups, and each result has the weights of its own group.
+    """
     data, _, rest = labels.partition("_")
     kernel, _, results = rest.partition("->")
     if len(data) != len(x) or len(results) != len(out):
         raise CannotKnow("the dimension labels do not fit the shapes of the operands")
     spatial = sorted(letter for letter in data if letter.isdigit())
-    base, gap, step = (
-        as_ints(call.param(name)) or (1,) * len(spatial)
-        for name in ("base_dilation", "dilation", "stride")
-    )
-    pads = call.param("pad")
-    low = [_first(one) for one in pads] if isinstance(pads, tuple) else [0] * len(spatial)
-    if not len(base) == len(gap) == len(step) == len(low) == len(spatial):
+    if len(base) != len(spatial):
         raise CannotKnow("the window's parameters do not fit its dimensions")
     every = real = 1
-    for place, letter in enumerate(spatial):
+    for letter, gap in zip(spatial, base, strict=True):
         size, window = x[data.index(letter)], w[kernel.index(letter)]
         many = out[results.index(letter)]
-        if window > _WIDEST or min(base[place], gap[place], step[place]) < 1:
-            raise CannotKnow("the window is not valid for a convolution")
         every *= many * window
-        real *= sum(
-            _on_elements(many, step[place], tap * gap[place] - low[place], size, base[place])
-            for tap in range(window)
-        )
+        real *= many * window if gap < 2 else many if size == window == gap else size * window
     return every, real
-
-
-def _first(pair: ParamValue) -> int:
-    found = as_ints(pair)
-    return found[0] if found else 0
-
-
-def _on_elements(many: int, step: int, start: int, size: int, base: int) -> int:
-    """Count positions ``start + i·step``, i < ``many``, that are multiples of ``base`` below size·base."""
-    shared = gcd(step, base)
-    if start % shared or not size:
-        return 0
-    first = max(-(start // step), 0)  # the first i with a position that is not negative
-    last = min(((size - 1) * base - start) // step, many - 1)
-    period = base // shared
-    wanted = (-start // shared) * pow(step // shared, -1, period) % period if period > 1 else 0
-    first += (wanted - first) % period
-    return (last - first) // period + 1 if last >= first else 0
 
 
 @op("hlo::reduce", family="reduction", source="inputs − outputs (XLA)")
@@ -322,7 +296,7 @@ def solve(call: OpCall) -> Cost:
     return cost([a, b], [b], matrix=batch * n * n * k, dtype=a.dtype)
 
 
-@op("hlo::fft", family="fft", source="5·N·log2 N per complex transform")
+@op("hlo::fft", family="fft", source="5·N·log2 N per complex transform, half for a real one")
 def fft(call: OpCall) -> Cost:
     """A transform over the last dimensions, as many as ``fft_length`` has entries."""
     x = need(call, 0, "operand")

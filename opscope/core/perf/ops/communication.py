@@ -33,6 +33,7 @@ FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "scatter": lambda n: (n - 1, n),
     "send": lambda n: (1, 1),
     "recv": lambda n: (1, 1),
+    "send_recv": lambda n: (1, 1),
     "permute": lambda n: (1, 1),
     "barrier": lambda n: (0, 1),
 }
@@ -56,6 +57,8 @@ _WORDS: Final = (
         ),
         "all_to_all",
     ),
+    # what runs any messages, as NCCL's kernel does: which of the two is not in its name
+    (re.compile(r"send_?i?recv|ncclSend\+ncclRecv|ncclRecv\+ncclSend", re.I), "send_recv"),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
     (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),
 )
@@ -154,7 +157,7 @@ def _nbytes(call: OpCall, value: Arg) -> int | None:
 
 #: Kinds whose bytes on the wire do not depend on the number of ranks.
 _ANY_RANKS: Final = (
-    "broadcast", "reduce", "send", "recv", "permute", "barrier", "multimem_all_reduce",
+    "broadcast", "reduce", "send", "recv", "send_recv", "permute", "barrier", "multimem_all_reduce",
 )  # fmt: skip
 
 

@@ -1,0 +1,95 @@
+"""Find iterations in a program's own ranges whose names differ only by numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.enclosing import is_user_range
+from opscope.core.attribution.inferred_steps import LEAST, SCHEMA
+from opscope.core.attribution.op_ranges import RUNTIME
+from opscope.core.dialects import serving
+from opscope.core.tables.interpret import Meaning
+from opscope.core.tables.intervals import NONE, nest
+
+#: What found the iterations; of a server's steps, their kind follows.
+BY: Final = "range"
+NAMED: Final = f"{BY}: "
+#: Words in the names of what a program does again and again. Numbered layers are parts of one iteration.
+_AGAIN: Final = re.compile(
+    r"(?<![a-z])(?:step|iter|iteration|batch|request|forward|execute|tick)(?![a-z])"
+)
+
+
+def numbered_iterations(
+    ranges: pl.DataFrame, meaning: Meaning, mine: NDArray[np.bool_]
+) -> pl.DataFrame | None:
+    """Return the iterations of a process as rows of ``inferred_steps``; None if its ranges show none.
+
+    They are the outermost of the user's ranges, on the thread with most of them, whose names are a server's
+    (``dialects.serving``), else one name with numbers in it and a word for what is done again and again.
+    ``mine``: which ranges are the process's.
+    """
+    kinds = [
+        serving.kind(text) if is_user_range(reading) else None
+        for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+    ]
+    names = [
+        serving.pattern(text) if is_user_range(reading) else None
+        for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+    ]
+    again = [
+        name is not None and "*" in name and _AGAIN.search(name.lower()) is not None
+        for name in names
+    ]
+    of_server = np.array([kind is not None for kind in kinds], bool)
+    served = _outermost(ranges, meaning, mine & of_server[meaning.reading])
+    if served is not None:
+        by = [f"{NAMED}{kinds[code]}" for code in meaning.reading[served]]
+        return _rows(ranges, served, by)
+    found = _outermost(ranges, meaning, mine & np.array(again, bool)[meaning.reading])
+    if found is None:
+        return None
+    often = Counter(names[code] for code in meaning.reading[found])
+    name, many = often.most_common(1)[0]
+    found = found[[names[code] == name for code in meaning.reading[found]]]
+    return _rows(ranges, found, [BY] * many) if many >= LEAST else None
+
+
+def _outermost(
+    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_]
+) -> NDArray[np.int64] | None:
+    """Return the outermost of the chosen rows, by time, on the thread with most; None if they are few."""
+    rows = np.flatnonzero(chosen)
+    rows = rows[(ranges["domain"].gather(rows) != RUNTIME).fill_null(True).to_numpy()]
+    if len(rows) < LEAST:
+        return None
+    thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
+    numbers, count = np.unique(thread, return_counts=True)
+    rows = rows[thread == numbers[np.argmax(count)]]
+    start, end = (ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end"))
+    tree = nest(start, end)
+    outer = rows[np.sort(tree.order[tree.parent < 0])]
+    outer = outer[np.argsort(ranges["start"].gather(outer).to_numpy(), kind="stable")]
+    return outer if len(outer) >= LEAST else None
+
+
+def _rows(ranges: pl.DataFrame, rows: NDArray[np.int64], by: list[str]) -> pl.DataFrame:
+    return (
+        ranges[rows]
+        .select(
+            "process",
+            pl.col("thread").fill_null(NONE),
+            "start",
+            "end",
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
+            pl.lit(1.0).alias("confidence"),
+            pl.lit(pl.Series("by", by, pl.String)),
+        )
+        .cast(dict(SCHEMA.items()))
+    )
