@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from opscope.core import progress
 from opscope.remote.urls import is_pattern, is_url, shown
 
-from . import at_urls
+from . import at_urls, containers
 from .base import Reader
-from .errors import BadInput, NoneReadable, NotATrace
-from .formats import Found, find
+from .errors import TRUNCATED, BadInput, NoneReadable, NotATrace
+from .formats import CONTAINERS, Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -68,6 +68,8 @@ def open(
 
 
 def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
+    if found.name == CONTAINERS:
+        return containers.read(location, strict=strict, lean=lean, model=beside)
     if beside is not None and found.takes_model:
         return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
@@ -142,7 +144,8 @@ def traces_in(folder: Path) -> list[Path]:
         if entry.name.startswith("."):
             continue
         try:
-            if format_of(entry) != "folder":
+            name = format_of(entry)
+            if name != "folder" and (name != CONTAINERS or containers.has_trace(entry)):
                 found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue
@@ -170,6 +173,7 @@ def _join(
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
+    cut: dict[BadInput, Trace] = {}
     seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
@@ -193,7 +197,10 @@ def _join(
                 part = open(path, strict=strict, lean=lean, model=model)
             for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
-            parts.append(part)
+            if TRUNCATED in part.origin:
+                cut[BadInput(path, alone(part))] = part
+            else:
+                parts.append(part)
         except NotATrace:
             continue
         except at_urls.GivenTwice:
@@ -202,6 +209,14 @@ def _join(
             if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
+    if (
+        parts
+    ):  # beside ranks that are complete, one that is cut off would seem to wait, or to be fast
+        if cut and strict:
+            raise next(iter(cut))
+        failed += cut
+    else:
+        parts += cut.values()
     if not parts and not failed:
         raise BadInput(*none.split(": ", 1))
     if not parts:
@@ -216,6 +231,12 @@ def _join(
     for one in failed:
         trace.note("error", f"left out: {one}")
     return trace
+
+
+def alone(trace: Trace) -> str:
+    """Return the complaint about a trace whose file is cut off, where whole ones are needed."""
+    how = trace.origin[TRUNCATED].removeprefix("truncated: ")
+    return f"truncated: {how} (given alone, what it holds is read)"
 
 
 def _of_engines(

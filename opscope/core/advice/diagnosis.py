@@ -169,7 +169,7 @@ class _Diagnosis(Idle, Work):
             )
         world = self.facts.trace["processes"]["world_size"].max()
         here = len({rank for rank in self.ranks.values() if rank is not None})
-        if isinstance(world, int) and world > max(here, 1) and self.parts["communication"]:
+        if isinstance(world, int) and world > max(here, 1) and self.parts.get("communication"):
             yield self._row(
                 CANNOT_TELL,
                 None,
