@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 #: How the names of a profile's files begin that hold results: joining profiles reads none of them.
 NOT_READ: Final = "extra."
 
+#: Tables that describe a run, and have no row of what ran.
+_DESCRIBING: Final = frozenset({"processes", "threads", "clocks", "devices", "notes"})
+#: Formats that say themselves why they have nothing.
+_EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS})
+
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open", "traces_in"]
 
 
@@ -64,6 +69,7 @@ def open(
     with progress.reading([location], without=NOT_READ):
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
+    _refuse_nothing(found, location, trace)
     return trace
 
 
@@ -84,6 +90,18 @@ def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path |
     from .beside import with_model  # lazy: it loads Polars
 
     return with_model(trace, beside)
+
+
+def _refuse_nothing(found: Found, location: Path, trace: Trace) -> None:
+    """Raise BadInput for a file of which nothing became a row: its report would look healthy."""
+    if found.name in _EXPLAINED or any(
+        len(trace.tables[name]) for name in trace.present - _DESCRIBING
+    ):
+        return
+    told = [row[1] for row in trace["notes"].select("severity", "what").rows() if row[0] != "info"]
+    tool = trace.origin.get("tool") or trace.origin.get("format") or found.name
+    what = f"a file of {tool} without any kernel, op, range or call"
+    raise BadInput(location, ": ".join([what, *told[:1]]))
 
 
 def _read_all(

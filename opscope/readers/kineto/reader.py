@@ -116,6 +116,9 @@ def _held(columns: Columns) -> str:
             counts[list(columns.categories)[code]] += 1
     if not counts:
         return ""
+    del counts[""]
+    if not counts:
+        return ""
     kinds = ", ".join(f"{name[:40]!r} ({count})" for name, count in counts.most_common(5))
     return f": its events are of the kinds {kinds}"
 

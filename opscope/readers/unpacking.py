@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from opscope.core import progress
-from opscope.readers import at_urls
-from opscope.readers.errors import TRUNCATED, BadInput, cut_off
-from opscope.readers.heads import PACKED, ZSTD_MODULE
 from opscope.remote.copied import scratch
 
-from . import BZ2, XZ, ZIP, encoding, is_archive, split
+from . import at_urls
+from .containers import BZ2, XZ, ZIP, encoding, is_archive, split
+from .errors import TRUNCATED, BadInput, cut_off
+from .heads import PACKED, ZSTD_MODULE
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -59,7 +59,7 @@ _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
 
 def has_trace(path: Path) -> bool:
     """Whether the file packed in ``path`` begins as a trace; False for archives. Raises BadInput."""
-    from opscope.readers.formats import find
+    from .formats import find
 
     try:
         with _scratch(path) as folder, _opened(path) as (stream, head):
@@ -86,7 +86,7 @@ def _damages() -> tuple[type[Exception], ...]:
 
 def read(path: Path, *, strict: bool, lean: bool, model: Path | None) -> Trace:
     """Return the one trace in the file. Raises BadInput, which names the traces if there are several."""
-    from opscope.readers import open as open_trace
+    from . import open as open_trace
 
     archive, member = split(path) or (path, "")
     with _scratch(path) as folder:
@@ -271,7 +271,7 @@ class _Unpacked:
 
 def _traces(folder: Path) -> Iterator[Path]:
     """Yield the traces below a folder: it itself, the files and folders in it, and theirs."""
-    from opscope.readers.formats import find
+    from .formats import find
 
     if find(folder) is not None:
         yield folder

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from opscope.readers.heads import PACKED, SQLITE
+from .heads import PACKED, SQLITE
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
