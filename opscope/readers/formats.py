@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from . import foreign
 from .base import Reader
 from .containers import split
-from .errors import BadInput
+from .errors import BadInput, Truncated
 from .heads import PACKED, SQLITE
 from .looks import LOOKS
 
@@ -113,7 +114,10 @@ def _head(path: Path) -> bytes:
     if head.startswith(PACKED):
         from .kineto.json_events import read_blocks  # lazy: it loads decoders
 
-        head = next(read_blocks(path), b"")
+        blocks, head = read_blocks(path), b""
+        with contextlib.suppress(StopIteration, Truncated):  # the reader tells of its early end
+            while len(head) < _HEAD:  # its first packed part may be small
+                head += next(blocks)
     return head
 
 

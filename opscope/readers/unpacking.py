@@ -44,7 +44,8 @@ ENTRIES: Final = 20_000
 DEPTH: Final = 4
 #: How many traces or files a complaint names.
 _NAMED: Final = 8
-_BLOCK: Final = 1 << 20
+#: Of a packed file that ends early, up to so many bytes before its end are lost.
+_BLOCK: Final = 1 << 16
 _GZIP, _ZSTD = PACKED
 #: How packed streams begin, and what opens each.
 _PACKINGS: Final = (
@@ -131,14 +132,14 @@ class _Budget:
 class _Counted(io.RawIOBase):
     """A stream that takes what is read of it from a budget."""
 
-    def __init__(self, stream: IO[bytes], budget: _Budget) -> None:
+    def __init__(self, stream: Any, budget: _Budget) -> None:
         self._stream, self._budget = stream, budget
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
+        data = self._stream.read1(len(buffer))  # read would lose what comes before an early end
         self._budget.take(len(data))
         buffer[: len(data)] = data
         return len(data)
@@ -231,7 +232,8 @@ class _Unpacked:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as written:
             self.seen.add("/".join(parts))
-            while block := file.read(_BLOCK):
+            read = file.read1 if isinstance(file, io.BufferedReader) else file.read
+            while block := read(_BLOCK):
                 written.write(block)
 
     def trace(self) -> Path:

@@ -187,7 +187,10 @@ def test_one_broken_file_is_named_and_the_others_go_on(job, capsys, monkeypatch)
     # where no other file is there to compare it with, what is in the file is read, and what lacks is said
     status, out, _ = run("report", job[1], job[1] + "no")
     assert status == 0
-    assert "warning: rank1.json is cut off (the JSON ends inside an event): what follows is missing" in out
+    assert (
+        "warning: rank1.json is cut off (the JSON ends inside an event): what follows is missing"
+        in out
+    )
 
 
 def test_how_many_files_were_read_is_kept_with_the_profile(job, tmp_path):

@@ -197,7 +197,9 @@ class Columns:
                 if len(self.unused) < _MOST_UNUSED:
                     self.unused |= {events[row].name for row in chosen[:_MOST_UNUSED].tolist()}
                 continue
-            timed = chosen[start[chosen] != NO_TIME]
+            timed = chosen  # a name of a process or thread needs no time
+            if kind != "meta":
+                timed = chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
                 found = itemgetter(*timed.tolist())(events)  # for a single row, the event itself

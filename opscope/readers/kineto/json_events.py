@@ -206,7 +206,7 @@ class KinetoFile:
             return None
         at, closed = found
         if not closed:  # the same object has a second array
-            return head + b"," + text[:at].strip(_SPACE + b","), text[text.index(b"[", at) + 1 :]
+            return _joined(head, text[:at]), text[text.index(b"[", at) + 1 :]
         if not self._understand(head, text[:at]):
             raise BadInput(self.path, "not valid JSON around traceEvents")
         return self._next(source, text[at:])
@@ -232,10 +232,7 @@ class KinetoFile:
 
         Raises BadInput if the file has a trace of another process already.
         """
-        before = head.rstrip(_SPACE + b",").lstrip(b"\xef\xbb\xbf")
-        after = after.lstrip(_SPACE + b",")
-        comma = b"," if before.strip(_SPACE) != b"{" and after != b"}" else b""
-        text = before + comma + after
+        text = _joined(head.lstrip(b"\xef\xbb\xbf"), after)
         for attempt in (text, repair(text)):
             try:
                 meta = msgspec.json.decode(attempt, type=dict[str, Any])
@@ -285,6 +282,12 @@ def last_gap(text: bytes) -> int:
         if before.endswith(b",") and before[:-1].rstrip(_SPACE).endswith(b"}"):
             return text.rindex(b"}", 0, at) + 1
     return 0
+
+
+def _joined(head: bytes, after: bytes) -> bytes:
+    """Return the keys before and after an array as text of one object."""
+    before, after = head.rstrip(_SPACE + b","), after.lstrip(_SPACE + b",")
+    return before + (b"," if before.strip(_SPACE) != b"{" and after != b"}" else b"") + after
 
 
 def _is_line_of_event(text: bytes) -> bool:
