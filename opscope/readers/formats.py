@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -115,9 +114,12 @@ def _head(path: Path) -> bytes:
         from .kineto.json_events import read_blocks  # lazy: it loads decoders
 
         blocks, head = read_blocks(path), b""
-        with contextlib.suppress(StopIteration, Truncated):  # the reader tells of its early end
-            while len(head) < _HEAD:  # its first packed part may be small
-                head += next(blocks)
+        try:
+            while len(head) < _HEAD and (block := next(blocks, b"")):  # the first may be small
+                head += block
+        except Truncated:
+            if not head:  # else its reader tells of its early end
+                raise
     return head
 
 
