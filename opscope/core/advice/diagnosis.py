@@ -22,6 +22,7 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
 from opscope.core.analysis.device.idle import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.perf.devices.vendors import recorders
 
 __all__ = ["Facts", "diagnosis"]
 
@@ -53,7 +54,9 @@ class _Diagnosis(Idle, Work):
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         many = 0 if work is None else len(work.start)
         if work is not None and many and not work.timed:
-            return NOT_TIMED, "opscope run or nsys profile: they record when each kernel ran"
+            tools = recorders(self.vendor, short=True)
+            verb = "they record" if len(tools) > 1 else "it records"
+            return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
         if work is not None and not many:
             return "a GPU was used, and no kernels were captured", run
         if work is not None and many < LEAST:

@@ -23,6 +23,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.dialects.launches import LAUNCH
+from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.columns import matching
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers import foreign
@@ -46,7 +47,8 @@ def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
     columns, metrics, start = _decoded(file)
-    complaint = foreign.of_events(columns.writer(file.meta.keys()))
+    writer = columns.writer(file.meta.keys())
+    complaint = foreign.of_events(writer)
     if complaint:
         raise BadInput(path, complaint)
     unpaired = links.pair(columns)
@@ -95,6 +97,9 @@ def read(path: str | PathLike[str]) -> Trace:
         "resolution_ns": 1 if columns.fractional else 1000,
         **({"gpu": True} if ran.unseen else {}),
     }
+    vendor = vendor_of_events((*writer.categories, *writer.labels))
+    if vendor is not None:
+        origin[VENDOR] = vendor
     if file.truncated:
         origin[TRUNCATED] = file.truncated
     trace = sound_trace(tables, origin)
