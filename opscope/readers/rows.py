@@ -83,7 +83,9 @@ def csv_rows(
         return frame, 0
     text = source.read_bytes() if isinstance(source, Path) else source
     lines = pl.Series(text.decode("utf-8", "replace").splitlines()[skip:], dtype=pl.String)
-    if (lines.str.count_matches('"', literal=True) % 2 == 1).any():  # a field has ends of lines in it
+    if (
+        lines.str.count_matches('"', literal=True) % 2 == 1
+    ).any():  # a field has ends of lines in it
         return frame, 0
     plain = lines.str.replace_all('"[^"]*"', "q")
     bare = plain.str.strip_chars_end(f" {separator}")

@@ -34,6 +34,10 @@ BLOCK: Final = 2 << 20
 LARGEST: Final = 64 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+#: How a JSON array begins.
+_LIST: Final = re.compile(
+    rb'\[\s*(?:[{\["\]]|(?:-?[0-9][0-9.eE+-]*|true|false|null)\s*(?:[,\]]|\Z)|\Z)'
+)
 #: Keys that name the process and the run of a trace.
 _IDENTITY: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "trace_id", "traceName"})
 # A string without an end also matches; otherwise it would be searched for again from each quote inside it.
@@ -166,6 +170,8 @@ class KinetoFile:
             if (
                 text.lstrip(_SPACE + b"\xef\xbb\xbf")[:1] == b"["
             ):  # the array alone, as other tools save it
+                if not _LIST.match(text.lstrip(_SPACE + b"\xef\xbb\xbf")):
+                    raise BadInput(self.path, "lines of a log that begin with a bracket: no JSON")
                 return b"", text[text.index(b"[") + 1 :]
             found = _ARRAY.search(text)
             if found:
