@@ -12,7 +12,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from . import foreign
 from .base import Reader
 from .containers import split
 from .errors import BadInput, Truncated
@@ -91,6 +90,8 @@ def find(path: Path) -> Found | None:
             path,
             "an SQLite database that is not a trace of Nsight Systems, nvprof, DLProf or AMD's profilers",
         )
+    from . import foreign  # lazy: few files are refused
+
     complaint = foreign.of_bytes(head, path.name)
     if complaint:
         raise BadInput(path, complaint)
