@@ -73,7 +73,7 @@ def counters(
         common.show(console.tables(profile, ["counter_roofline"], rows), width)
         return
     frame, shown, title = _frame(profile, each, roofline, hta, search)
-    _write(frame, shown, title, sort, top, columns, csv, json, width)
+    _write(profile, frame, shown, title, sort, top, columns, csv, json, width)
 
 
 def _frame(
@@ -104,6 +104,7 @@ def _frame(
 
 
 def _write(
+    profile: Profile,
     frame: pl.DataFrame,
     shown: list[str],
     title: str,
@@ -119,6 +120,7 @@ def _write(
     from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS, value
     from opscope.core.question.layout import Column
     from opscope.core.question.tables import totals
+    from opscope.reports import vendor_words
 
     keys = common.split(columns) if columns else (frame.columns if csv or json else shown)
     for key in (*([sort] if sort else []), *keys):
@@ -137,4 +139,5 @@ def _write(
     forms = [*FORMS, *(Column(key, key.removesuffix(".sum"), value) for key in keys
              if key not in formed and frame.schema[key] == pl.Float64)]  # fmt: skip
     rows = common.rows(top)
-    common.show([totals(title, frame, keys, rows, EMPTY, forms=forms)], width)
+    table = totals(title, frame, keys, rows, EMPTY, forms=forms)
+    common.show([vendor_words.told(table, vendor_words.vendor(profile))], width)

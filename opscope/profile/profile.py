@@ -31,6 +31,7 @@ from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of
 from opscope.core.cells import replaces
 from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
+from opscope.core.perf.devices.vendors import call_names
 from opscope.core.question.methods import documented
 from opscope.core.tables.columns import hand_back, pieces
 from opscope.core.tables.mapped import Mapped
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
 Path: TypeAlias = "str | PathLike[str]"
 _Part = TypeVar("_Part")
 _log = logging.getLogger(__name__)
-#: Of so many calls the names tell whose runtime it is.
-_CALLS: Final = 1_000
 #: How many selections, and how many profiles by a key, a profile keeps: each has tables of its own.
 PARTS_KEPT: Final = 8
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
@@ -158,10 +157,7 @@ class Profile(Answers):
     @property
     def call_names(self) -> list[str]:
         """The names of the first thousand calls of the runtime, sorted."""
-        if not self.trace.has("calls"):
-            return []
-        names = self.trace["calls"]["name"].head(_CALLS).drop_nulls().cast(pl.String)
-        return sorted(names.unique())
+        return call_names(self.trace)
 
     def op_columns(self, *columns: str) -> pl.DataFrame:
         """Columns of ``op_totals()`` in no order, with text as categories; of a saved profile only these are

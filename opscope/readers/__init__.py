@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from opscope.core import progress
 from opscope.remote.urls import is_pattern, is_url, shown
 
-from . import at_urls
+from . import at_urls, containers
 from .base import Reader
-from .errors import BadInput, NoneReadable, NotATrace
-from .formats import Found, find
+from .errors import TRUNCATED, BadInput, NoneReadable, NotATrace
+from .formats import CONTAINERS, Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 #: How the names of a profile's files begin that hold results: joining profiles reads none of them.
 NOT_READ: Final = "extra."
+
+#: Tables that describe a run, and have no row of what ran.
+_DESCRIBING: Final = frozenset({"processes", "threads", "clocks", "devices", "notes"})
+#: Formats that say themselves why they have nothing.
+_EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS})
 
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open", "traces_in"]
 
@@ -64,10 +69,13 @@ def open(
     with progress.reading([location], without=NOT_READ):
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
+    _refuse_nothing(found, location, trace)
     return trace
 
 
 def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
+    if found.name == CONTAINERS:
+        return containers.read(location, strict=strict, lean=lean, model=beside)
     if beside is not None and found.takes_model:
         return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
@@ -82,6 +90,18 @@ def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path |
     from .beside import with_model  # lazy: it loads Polars
 
     return with_model(trace, beside)
+
+
+def _refuse_nothing(found: Found, location: Path, trace: Trace) -> None:
+    """Raise BadInput for a file of which nothing became a row: its report would look healthy."""
+    if found.name in _EXPLAINED or any(
+        len(trace.tables[name]) for name in trace.present - _DESCRIBING
+    ):
+        return
+    told = [row[1] for row in trace["notes"].select("severity", "what").rows() if row[0] != "info"]
+    tool = trace.origin.get("tool") or trace.origin.get("format") or found.name
+    what = f"a file of {tool} without any kernel, op, range or call"
+    raise BadInput(location, ": ".join([what, *told[:1]]))
 
 
 def _read_all(
@@ -142,7 +162,8 @@ def traces_in(folder: Path) -> list[Path]:
         if entry.name.startswith("."):
             continue
         try:
-            if format_of(entry) != "folder":
+            name = format_of(entry)
+            if name != "folder" and (name != CONTAINERS or containers.has_trace(entry)):
                 found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue
@@ -170,6 +191,7 @@ def _join(
     _refuse_twice(paths)
     parts: list[Trace] = []
     failed: list[BadInput] = []
+    cut: dict[BadInput, Trace] = {}
     seen: list[AtUrl] = []
     if of_engines and model is not None:
         raise BadInput(
@@ -193,7 +215,10 @@ def _join(
                 part = open(path, strict=strict, lean=lean, model=model)
             for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
-            parts.append(part)
+            if TRUNCATED in part.origin:
+                cut[BadInput(path, alone(part))] = part
+            else:
+                parts.append(part)
         except NotATrace:
             continue
         except at_urls.GivenTwice:
@@ -202,6 +227,14 @@ def _join(
             if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
+    if (
+        parts
+    ):  # beside ranks that are complete, one that is cut off would seem to wait, or to be fast
+        if cut and strict:
+            raise next(iter(cut))
+        failed += cut
+    else:
+        parts += cut.values()
     if not parts and not failed:
         raise BadInput(*none.split(": ", 1))
     if not parts:
@@ -216,6 +249,12 @@ def _join(
     for one in failed:
         trace.note("error", f"left out: {one}")
     return trace
+
+
+def alone(trace: Trace) -> str:
+    """Return the complaint about a trace whose file is cut off, where whole ones are needed."""
+    how = trace.origin[TRUNCATED].removeprefix("truncated: ")
+    return f"truncated: {how} (given alone, what it holds is read)"
 
 
 def _of_engines(

@@ -113,17 +113,21 @@ def read(found: Found, open_local: Callable[[Path], Trace]) -> Trace:
 
 def name_urls(trace: Trace, found: Found, copy: Path) -> None:
     """Let the trace name ``found`` in the place of its copy, and keep what identifies it."""
+    name, here = shown(found.url), os.fspath(copy)
+    rename(trace, lambda text: text.replace(here, name))
+    trace.origin[SOURCES] = [{"url": name, "size": found.size, "version": found.version}]
+
+
+def rename(trace: Trace, named: Callable[[str], str]) -> None:
+    """Let the trace name itself in its origin and its notes as ``named`` says of each text."""
     import polars as pl
 
-    name, here = shown(found.url), os.fspath(copy)
-    trace.origin = _replaced(trace.origin, here, name)
-    trace.origin[SOURCES] = [{"url": name, "size": found.size, "version": found.version}]
+    trace.origin = _replaced(trace.origin, named)
     if trace.has("notes"):
         notes = trace["notes"]
-        texts = [key for key, kind in notes.schema.items() if kind == pl.String]
-        trace.tables["notes"] = notes.with_columns(
-            pl.col(texts).str.replace_all(here, name, literal=True)
-        )
+        texts = [pl.Series(one.name, [text if text is None else named(text) for text in one]) for one in notes
+                 if one.dtype == pl.String]  # fmt: skip
+        trace.tables["notes"] = notes.with_columns(texts)
 
 
 def same_content(found: Iterable[Found]) -> None:
@@ -161,11 +165,11 @@ def _renamed(error: BadInput, folder: Path, copy: Path, url: str) -> BadInput:
     return NotATrace(path, what) if isinstance(error, NotATrace) else BadInput(path, what)
 
 
-def _replaced(value: Any, old: str, new: str) -> Any:
+def _replaced(value: Any, named: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return value.replace(old, new)
+        return named(value)
     if isinstance(value, dict):
-        return {key: _replaced(one, old, new) for key, one in value.items()}
+        return {key: _replaced(one, named) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(one, old, new) for one in value)
+        return type(value)(_replaced(one, named) for one in value)
     return value

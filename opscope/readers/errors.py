@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Final
+
+#: Key of a trace's origin: how its file ends too early. Several files are joined without such ones.
+TRUNCATED: Final = "truncated"
 
 
 class BadInput(ValueError):
@@ -25,6 +29,16 @@ class NoneReadable(BadInput):
         self.failed = list(failed)
         first = self.failed[0]
         super().__init__(first.path, f"{first.what} (none of {len(self.failed)} files can be read)")
+
+
+class Truncated(BadInput):
+    """The end of a file whose writer was killed: what came before it may still be read."""
+
+
+def cut_off(path: str | os.PathLike[str], what: str) -> str:
+    """Return the note on a file that ends too early, of which the rest was read."""
+    name = os.path.basename(os.fspath(path))
+    return f"{name} is cut off ({what.removeprefix('truncated: ')}): what follows is missing"
 
 
 class NotATrace(BadInput):

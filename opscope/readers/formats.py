@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from .base import Reader
-from .errors import BadInput
+from .containers import split
+from .errors import BadInput, Truncated
 from .heads import PACKED, SQLITE
 from .looks import LOOKS
 
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 GROUP: Final = "opscope.readers"
 #: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
 _LAST: Final = "kineto"
+#: What unpacks archives and files that are packed twice; their traces are read as others are.
+CONTAINERS: Final = "containers"
 #: Readers that take the model that ran.
 _WITH_MODEL: Final = ("onnxruntime",)
 #: How many bytes of a file are read to recognise its format.
@@ -59,14 +62,21 @@ class Found:
 def find(path: Path) -> Found | None:
     """Return the reader of ``path``, or None for a folder that is not itself a trace. Raises BadInput."""
     try:
+        if split(path) is not None:
+            return _ours(CONTAINERS)
         is_folder = path.is_dir()
         head = b"" if is_folder else _head(path)
+        packed = not is_folder and _ours(CONTAINERS).reader.recognise(head, path)
         for name, look in LOOKS.items():
+            if packed:  # its first bytes are not those of the trace
+                break
             if look.fits(head, path, is_folder) and _ours(name).reader.recognise(head, path):
                 return _ours(name)
         for found in _others(tuple(sys.path)):
             if _recognises(found, head, path):
                 return found
+        if packed:
+            return _ours(CONTAINERS)
         if _ours(_LAST).reader.recognise(head, path):
             return _ours(_LAST)
         if is_folder:
@@ -80,6 +90,11 @@ def find(path: Path) -> Found | None:
             path,
             "an SQLite database that is not a trace of Nsight Systems, nvprof, DLProf or AMD's profilers",
         )
+    from . import foreign  # lazy: few files are refused
+
+    complaint = foreign.of_bytes(head, path.name)
+    if complaint:
+        raise BadInput(path, complaint)
     raise BadInput(
         path, "not a trace: opscope reads SQLite, JSON, CSV and XPlane files, and its own profiles"
     )
@@ -99,7 +114,13 @@ def _head(path: Path) -> bytes:
     if head.startswith(PACKED):
         from .kineto.json_events import read_blocks  # lazy: it loads decoders
 
-        head = next(read_blocks(path), b"")
+        blocks, head = read_blocks(path), b""
+        try:
+            while len(head) < _HEAD and (block := next(blocks, b"")):  # the first may be small
+                head += block
+        except Truncated:
+            if not head:  # else its reader tells of its early end
+                raise
     return head
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 #: How a report of Nsight Compute begins.
@@ -9,6 +10,8 @@ NSIGHT_COMPUTE: Final = b"NVR\0"
 SQLITE: Final = b"SQLite format 3\0"
 #: How files compressed with gzip and zstd begin.
 PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+#: The module that unpacks zstd: of the standard library, or its backport for older Pythons.
+ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 def is_json(head: bytes) -> bool:

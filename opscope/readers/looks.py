@@ -73,7 +73,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     "onnxruntime": Look(words=(b'"Session"', b'"Node"')),
     "tensorrt": Look(
         other=True,
-        begins=re.compile(rb"\[\d\d/\d\d/"),
+        begins=re.compile(rb"\[(?:\d\d/\d\d/|TRT\])"),
         words=(
             b'"Layers"', b'"Bindings"', b'"performance_summary"', b'"model_options"', b'"LayerType"',
             b'"startEnqMs"', b'"startInMs"', b'"count"', b'"timeMs"', b'"ComputeCapability"', b"TensorRT",

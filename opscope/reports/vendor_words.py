@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.question.layout import Table
@@ -35,42 +36,46 @@ _OURS: Final = frozenset(
         *("no_vector", "no_tensor", "model_reason", "counted_reason"),
     )
 )
-#: How the names of other vendors' devices begin.
-_NAMES: Final = (("ascend", "huawei"), ("tpu", "google"))
 
 
 def vendor(profile: Profile) -> str | None:
-    """Return ``nvidia``, ``amd``, ``huawei`` or ``google`` by the devices, else by the runtime; else None.
+    """Return the vendor of the profile's devices (``core.perf.devices.vendors.TOOLS``), or None."""
+    from opscope.core.perf.devices.vendors import vendor_of  # lazy: it loads Polars
 
-    Devices of several models count as the first, as everywhere.
-    """
-    from opscope.core.perf.devices.of_trace import trace_device  # loads Polars
-
-    trace = profile.trace
-    if trace.has("devices") and len(trace["devices"]):
-        device, _ = trace_device(trace["devices"])
-        if device is not None:
-            return device.vendor
-        names = [str(name).lower() for name in trace["devices"]["name"].drop_nulls().unique()]
-        for word, found in _NAMES:
-            if names and all(name.startswith(word) for name in names):
-                return found
-    calls = profile.call_names
-    if any(name.startswith("hip") for name in calls):
-        return None if any(name.startswith("cu") for name in calls) else "amd"
-    return "amd" if trace.origin.get("format") == "rocm" else None
+    return vendor_of(profile.trace, profile.call_names)
 
 
 def said(text: str, of: str | None) -> str:
-    """Return our own ``text`` in the words of the vendor ``of``."""
-    for ours, theirs in _WORDS.get(of or "", ()):
+    """Return our own ``text`` in the words of the vendor ``of``, with its tools in place of NVIDIA's."""
+    for ours, theirs in (*_WORDS.get(of or "", ()), *_tools(of)):
         text = re.sub(ours, theirs, text)
     return text
 
 
+@lru_cache
+def _tools(of: str | None) -> tuple[tuple[str, str], ...]:
+    """Patterns of what our texts say of NVIDIA's tools, and what to say of the vendor's."""
+    from opscope.core.perf.devices.vendors import TOOLS  # lazy: it loads Polars
+
+    tools = TOOLS.get(of or "")
+    if tools is None or of == "nvidia":
+        return ()
+    measured = (
+        "measure them with " + tools.counters if tools.counters else "none are read of its devices"
+    )
+    return (
+        (r"measure them with ncu, or with opscope run --counters", measured),
+        (r"\bCUDA API\b", tools.api),
+        (r"nvidia-smi -q -d PERFORMANCE", tools.clocks or "its vendor's monitor"),
+        (r", under Nsight Systems as well", ""),
+        (r"; with nsys[^;]*|, or (?:with )?nsys(?: with)? --cuda-graph-trace=node", ""),
+        (r"; a C\+\+ thread must push NVTX ranges itself", ""),
+    )
+
+
 def told(table: Table, of: str | None) -> Table:
     """Return the table with its title, headings, notes and what is ours in its rows in the vendor's words."""
-    if of not in _WORDS:
+    if of not in _WORDS and not _tools(of):
         return table
     return replace(
         table,

@@ -11,7 +11,7 @@ from typing import Any
 from opscope import readers
 from opscope.profile import load
 from opscope.readers import at_urls
-from opscope.readers.errors import BadInput
+from opscope.readers.errors import TRUNCATED, BadInput
 from opscope.remote.urls import is_url
 
 from . import packed, places
@@ -42,6 +42,8 @@ def write_partial(
     if not force and places.exists(parts, name):
         return name
     profile = load(source, gpu=gpu, model=model)
+    if TRUNCATED in profile.trace.origin:  # beside whole ranks it would seem to wait, or to be fast
+        raise BadInput(identity.place, readers.alone(profile.trace))
     if identity_of(source) != identity:
         raise BadInput(identity.place, "was replaced while it was read: make its partial again")
     from .statistics import statistics  # lazy: names of partials need no analysis

@@ -183,7 +183,14 @@ def test_one_broken_file_is_named_and_the_others_go_on(job, capsys, monkeypatch)
         status, out, err = run(command, *job, "--strict")
         assert (status, out) == (2, "")
         assert job[1] in err
-    assert run("report", job[1], job[1] + "no")[0] == 2  # none is readable
+    assert run("report", job[0] + "no", job[1] + "no")[0] == 2  # none is readable
+    # where no other file is there to compare it with, what is in the file is read, and what lacks is said
+    status, out, _ = run("report", job[1], job[1] + "no")
+    assert status == 0
+    assert (
+        "warning: rank1.json is cut off (the JSON ends inside an event): what follows is missing"
+        in out
+    )
 
 
 def test_how_many_files_were_read_is_kept_with_the_profile(job, tmp_path):
@@ -194,8 +201,9 @@ def test_how_many_files_were_read_is_kept_with_the_profile(job, tmp_path):
 
 def test_a_list_of_which_none_can_be_read_is_an_error(job, tmp_path):
     (tmp_path / "no").write_text("no trace")
+    (tmp_path / "nothing").write_text("")
     with pytest.raises(NoneReadable, match="none of 2 files") as raised:
-        opscope.load([job[1], tmp_path / "no"])
+        opscope.load([tmp_path / "nothing", tmp_path / "no"])
     assert len(raised.value.failed) == 2
     with pytest.raises(BadInput, match="truncated"):
         opscope.load(job, strict=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import polars as pl
 import pytest
 
+import opscope
 from opscope.cli import gaps
 from opscope.core.attribution.reasons import REASONS
 from opscope.core.perf.devices import peaks
@@ -66,7 +68,12 @@ def profile(name: str | None, call: str = "hipLaunchKernel", **origin: str) -> P
         ("NVIDIA H100 PCIe", "cudaGraphLaunch", {}, "nvidia"),
         ("AMD Instinct MI300X", "hipGraphLaunch", {}, "amd"),
         (None, "hipGraphLaunch", {}, "amd"),
-        (None, "cudaGraphLaunch", {}, None),
+        (None, "cudaGraphLaunch", {}, "nvidia"),
+        (None, "launch", {}, None),
+        (None, "launch", {"vendor": "meta"}, "meta"),
+        (None, "aclrtLaunchKernel", {}, "huawei"),
+        (None, "zeCommandListAppendLaunchKernel", {}, "intel"),
+        ("Intel(R) Data Center GPU Max 1550", "launch", {}, "intel"),
         (None, "launch", {"format": "rocm"}, "amd"),
         ("Ascend910B", "launch", {}, "huawei"),
         ("TPU v5 lite", "launch", {}, "google"),
@@ -74,6 +81,49 @@ def profile(name: str | None, call: str = "hipLaunchKernel", **origin: str) -> P
 )
 def test_the_vendor_is_known_by_the_device_else_by_the_runtime(name, call, origin, of):
     assert vendor_words.vendor(profile(name, call, **origin)) == of
+
+
+@pytest.mark.parametrize(
+    ("category", "label", "vendor", "tool"),
+    [
+        ("mtia_runtime", "MTIA 17", "meta", None),
+        ("enqueue", "Ascend Hardware", "huawei", "msprof"),
+        ("hip_runtime", "python", "amd", "rocprofv3"),
+        ("xpu_runtime", "python", "intel", None),
+        ("privateuse1_runtime", "python", None, None),
+    ],
+)
+def test_what_is_recommended_is_a_tool_of_the_vendor(tmp_path, category, label, vendor, tool):
+    """Fifty kernels without launches on an idle device: capture the launches, and measure counters."""
+    host = {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::mm",
+        "pid": 9,
+        "tid": 9,
+        "ts": 1,
+        "dur": 99_000,
+    }
+    call = {**host, "cat": category, "name": "call", "dur": 5}
+    kernels = [
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 2_000 * n, "dur": 9,
+         "args": {"device": 0, "stream": 7}} for n in range(1, 50)
+    ]  # fmt: skip
+    named = {"ph": "M", "name": "process_name", "pid": 9, "ts": 0, "args": {"name": label}}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [named, host, call, *kernels]}))
+    made = opscope.load(path)
+    assert vendor_words.vendor(made) == vendor
+    (advice,) = [
+        one
+        for one in made.diagnosis()["to_try"].drop_nulls()
+        if one.startswith("capture the launches")
+    ]
+    assert not re.search(r"nsys|ncu|Nsight|nvidia", advice)
+    assert (tool or "opscope run") in advice
+    text = shown(made, "counters", "diagnosis") + "".join(str(row) for row in gaps.advice(made))
+    if vendor is not None:
+        assert not re.search(r"\bnsys\b|\bncu\b|Nsight|nvidia|NVTX|CUDA API", text)
 
 
 def shown(made: Profile, *names: str) -> str:

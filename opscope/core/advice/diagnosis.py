@@ -24,6 +24,7 @@ from opscope.core.analysis.device.idle import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.steps.step_times import covered
+from opscope.core.perf.devices.vendors import recorders
 
 __all__ = ["Facts", "diagnosis"]
 
@@ -59,7 +60,9 @@ class _Diagnosis(Idle, Work):
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         many = 0 if work is None else len(work.start)
         if work is not None and many and not work.timed:
-            return NOT_TIMED, "opscope run or nsys profile: they record when each kernel ran"
+            tools = recorders(self.vendor, short=True)
+            verb = "they record" if len(tools) > 1 else "it records"
+            return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
         if work is not None and not many:
             return "a GPU was used, and no kernels were captured", run
         if work is not None and many < LEAST:
@@ -196,7 +199,7 @@ class _Diagnosis(Idle, Work):
             )
         world = self.facts.trace["processes"]["world_size"].max()
         here = len({rank for rank in self.ranks.values() if rank is not None})
-        if isinstance(world, int) and world > max(here, 1) and self.parts["communication"]:
+        if isinstance(world, int) and world > max(here, 1) and self.parts.get("communication"):
             yield self._row(
                 CANNOT_TELL,
                 None,

@@ -22,6 +22,7 @@ from opscope.core.advice.diagnosis_limits import (
 from opscope.core.advice.diagnosis_rows import Judge
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import COMPUTATION
+from opscope.core.perf.devices.vendors import recorders
 
 
 class Idle(Judge):
@@ -134,7 +135,7 @@ class Idle(Judge):
                 WORTH,
                 f"the device was idle for {self._part(lost)}; the trace does not record the launches that"
                 " would tell what it waited for",
-                "capture the launches too: opscope run, or nsys profile -t cuda,nvtx",
+                "capture the launches too: " + ", or ".join(recorders(self.vendor)),
             )
 
     def _outside(self) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import DeviceWork
 from opscope.core.analysis.host.in_words import NEAR, borderline
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.tables.trace import Trace
 
 
@@ -54,6 +55,7 @@ class Judge:
         self.on_gpu = facts.work is not None
         #: How far below its threshold a part is borderline.
         self.near = 1.0 if self.on_gpu else NEAR
+        self.vendor = vendor_of(facts.trace, call_names(facts.trace))
         self.say = words.Words(facts.framework, self.on_gpu)
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 

@@ -154,14 +154,15 @@ class Trace:
             self.apart,
         )
 
-    def note(self, severity: str, what: str, how_many: int = 1) -> None:
-        """Add a row to ``notes``: something that the user must know."""
+    def note(self, severity: str, what: str, how_many: int = 1, *, first: bool = False) -> None:
+        """Add a row to ``notes``: something that the user must know, ``first``: before all others."""
         row = pl.DataFrame(
             {"severity": [severity], "what": [what], "how_many": [how_many]},
             schema=table_schema("notes"),
         )
         with _noting:
-            self.tables["notes"] = pl.concat([self.tables["notes"], row])
+            notes = [self.tables["notes"], row]
+            self.tables["notes"] = pl.concat(notes[::-1] if first else notes)
             self.present |= {"notes"}
 
 

@@ -7,7 +7,7 @@ events, gathering costs nine tenths of decoding (1.1 and 1.2 µs an event).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter, itemgetter
@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.dialects.own import CALLED_FROM
+from opscope.readers import foreign
 
 from .events import (
     ABSENT,
@@ -36,6 +37,8 @@ Column = NDArray[Any]
 #: Null in an integer column.
 NONE: Final = -(1 << 63)
 _EMPTY: Final = Args()
+#: Names of events that no table takes, kept to say whose they are.
+_MOST_UNUSED: Final = 256
 
 
 class Codes(dict[Any, int]):
@@ -157,6 +160,9 @@ class Columns:
     flows: Codes = field(default_factory=Codes)  # ids of flow arrows
     meta: list[tuple[str, int | str, int | str, str]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
+    unused: set[str] = field(
+        default_factory=set
+    )  # names of events of unknown kinds, the first ones
     untimed: int = 0
     negative: int = 0
     fractional: bool = False
@@ -191,6 +197,8 @@ class Columns:
             gather = _GATHER.get(kind)
             if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)
+                if len(self.unused) < _MOST_UNUSED:
+                    self.unused |= {events[row].name for row in chosen[:_MOST_UNUSED].tolist()}
                 continue
             # the names of processes and threads need no time
             timed = chosen if kind == "meta" else chosen[start[chosen] != NO_TIME]
@@ -209,6 +217,19 @@ class Columns:
             duration[wrong] = 0
         if not self.fractional:
             self.fractional = bool(((start != NO_TIME) & (start % 1000 != 0)).any())
+
+    def writer(self, keys: Collection[str]) -> foreign.Events:
+        """What the events say of the program that wrote them; ``keys``: those beside the events."""
+        labels = {
+            label for kind, _, _, label in self.meta if kind in ("process_name", "thread_name")
+        }
+        return foreign.Events(
+            {category for _, category in self._pairs},
+            {*self.names, *self.unused},
+            {name for name in self.ids if isinstance(name, str)},
+            labels,
+            keys,
+        )
 
     def spans(self, rows: Block) -> dict[str, Column]:
         """The columns that every complete event has."""

@@ -1,7 +1,8 @@
 """Decode Kineto's JSON into lists of events, a few megabytes at a time, from a file of any size.
 
-The events are one array, ``traceEvents``, inside one object. The file is never held whole in memory: blocks
-of bytes are cut between two events, and each block is decoded into typed structs, which live until the next
+The events are an array, ``traceEvents``, inside an object, or an array alone, or a JSON object a line; a file
+may have several of these, one after another, and may end early. It is never held whole in memory: blocks of
+bytes are cut between two events, and each block is decoded into typed structs, which live until the next
 block. Where to cut is a guess (the last ``}, {`` of a block) that decoding confirms: a block that was cut
 inside an event, or that contains the array's end, is not a JSON array. Only then are brackets counted.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import queue
 import re
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,7 +22,9 @@ from typing import IO, Any, Final
 import msgspec
 
 from opscope.core import progress
-from opscope.readers.errors import BadInput
+from opscope.readers import foreign
+from opscope.readers.errors import BadInput, Truncated
+from opscope.readers.heads import PACKED, ZSTD_MODULE
 
 from .events import decode_events, repair
 
@@ -32,21 +34,26 @@ BLOCK: Final = 2 << 20
 LARGEST: Final = 64 << 20
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+#: How a JSON array begins.
+_LIST: Final = re.compile(
+    rb'\[\s*(?:[{\["\]]|(?:-?[0-9][0-9.eE+-]*|true|false|null)\s*(?:[,\]]|\Z)|\Z)'
+)
+#: Keys that name the process and the run of a trace.
+_IDENTITY: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "trace_id", "traceName"})
 # A string without an end also matches; otherwise it would be searched for again from each quote inside it.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _GAP = re.compile(rb"[\s,]*")
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _ZSTD = PACKED
 _SPACE = b" \t\r\n"
-#: The standard library's module, and its backport for older Pythons.
-_ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 
 @dataclass(slots=True)
 class KinetoFile:
     """A file's events and what it says beside them; ``meta`` is complete once ``blocks`` is exhausted.
 
-    Other formats of events in one array are read by their own ``decode`` and ``mend``. With ``open_ended``
-    an array of whole events without its end is read, and ``truncated`` says so.
+    Other formats of events in one array are read by their own ``decode`` and ``mend``. Of a file that ends
+    early the events before its end are read, and ``truncated`` says where it ends. ``unclosed``: an array
+    alone lacks its bracket, which the trace-event format allows. ``arrays``: how many arrays were read.
     """
 
     path: Path
@@ -54,9 +61,12 @@ class KinetoFile:
     mend: Callable[[bytes], bytes] = repair
     #: Guesses where the last complete event of a block ends; None: before the comma of its last ``}, {``.
     gap: Callable[[bytes], int] | None = None
-    open_ended: bool = False
     what: str = "a Kineto trace"
-    truncated: bool = False
+    truncated: str = ""
+    unclosed: bool = False
+    arrays: int = 1
+    #: Bytes behind the end of the JSON that are no JSON, as a crashed writer leaves them.
+    unread: int = 0
     meta: dict[str, Any] = field(default_factory=dict)
     skipped: int = 0
     repaired: int = 0
@@ -72,80 +82,177 @@ class KinetoFile:
             source.close()
 
     def _blocks(self, source: Iterator[bytes]) -> Iterator[list[Any]]:
-        head, rest = self._head(source)
+        head, rest = self._head(source, b"")
+        if head is None:
+            yield from self._lines(source, rest)
+            return
         while True:
-            cut, ended = (self.gap or last_gap)(rest), False
-            events = self._decode(rest[:cut]) if cut else None
-            if cut and events is None and self.mend is not repair:
-                # quotes in a name that the writer did not escape hide where events end
-                events = self._decode(self.mend(rest[:cut]))
-                self.repaired += events is not None
-            if cut and events is None:  # cut inside an event, or beyond the array, or damaged
+            ended = False
+            while not ended:
+                cut = (self.gap or last_gap)(rest)
+                events = self._decode(rest[:cut]) if cut else None
+                if cut and events is None and self.mend is not repair:
+                    # quotes in a name that the writer did not escape hide where events end
+                    events = self._decode(self.mend(rest[:cut]))
+                    self.repaired += events is not None
+                if cut and events is None:  # cut inside an event, or beyond the array, or damaged
+                    cut, ended = _scan(self.path, rest)
+                    events = self._decode_damaged(rest[:cut]) if cut else None
+                if events is not None:
+                    yield events
+                found = _GAP.match(rest, cut)
+                rest = rest[found.end() if found else cut :]
+                if ended:
+                    break
+                if len(rest) > LARGEST:
+                    raise BadInput(self.path, f"an event is larger than {LARGEST >> 20} MB")
+                more = self._more(source)
+                if more:
+                    rest += more
+                    continue
                 cut, ended = _scan(self.path, rest)
-                events = self._decode_damaged(rest[:cut]) if cut else None
-            if events is not None:
-                yield events
-            found = _GAP.match(rest, cut)
-            rest = rest[found.end() if found else cut :]
-            if ended:
-                break
-            if len(rest) > LARGEST:
-                raise BadInput(self.path, f"an event is larger than {LARGEST >> 20} MB")
-            more = next(source, b"")
-            if not more:
-                cut, ended = _scan(self.path, rest)
-                if not ended and not self.open_ended:
-                    raise BadInput(self.path, "truncated: the JSON ends inside traceEvents")
-                if not ended and rest[cut:].strip(_SPACE + b","):
-                    raise BadInput(self.path, "truncated: the JSON ends inside an event")
                 if cut:
                     yield self._decode_damaged(rest[:cut])
-                if not ended:
-                    self.truncated = True
-                    return
                 rest = rest[cut:]
-                break
-            rest += more
-        self._tail(head, rest, source)
+                if not ended:
+                    self._end_early(head, rest.strip(_SPACE + b","))
+                    return
+            following = self._tail(head, rest, source)
+            if following is None:
+                return
+            self.arrays += 1
+            head, rest = following
 
-    def _head(self, source: Iterator[bytes]) -> tuple[bytes, bytes]:
-        text = b""
+    def _more(self, source: Iterator[bytes]) -> bytes:
+        """Return the next bytes; none at the end of the file, also where its compression ends early."""
+        try:
+            return next(source, b"")
+        except Truncated as error:
+            self.truncated = error.what
+            return b""
+
+    def _end_early(self, head: bytes, rest: bytes) -> None:
+        """Say that the file ends before its array does; ``rest``: the event that it ends inside."""
+        if rest:
+            self.truncated = self.truncated or "truncated: the JSON ends inside an event"
+        elif head:
+            self.truncated = self.truncated or "truncated: the JSON ends inside traceEvents"
+        else:
+            self.unclosed = True
+        if head:
+            self._understand(head, b"}")
+
+    def _lines(self, source: Iterator[bytes], rest: bytes) -> Iterator[list[Any]]:
+        """Yield the events of a file that has one a line."""
         while True:
-            more = next(source, b"")
+            more = self._more(source)
+            cut = rest.rfind(b"\n") + 1 if more else len(rest)
+            lines = [line.strip(_SPACE + b",") for line in rest[:cut].split(b"\n")]
+            if not more and not lines[-1].endswith(b"}") and lines[-1]:
+                self.truncated = self.truncated or "truncated: the JSON ends inside an event"
+                del lines[-1]
+            body = b",".join(filter(None, lines))
+            if body:
+                yield self._decode_damaged(body)
+            rest = rest[cut:] + more
+            if not more:
+                return
+            if len(rest) > LARGEST:
+                raise BadInput(self.path, f"a line is larger than {LARGEST >> 20} MB")
+
+    def _head(self, source: Iterator[bytes], text: bytes) -> tuple[bytes | None, bytes]:
+        """Return the text before the events and that after it; None for the first if lines are events."""
+        while True:
+            more = self._more(source)
             text += more
-            if not text.lstrip(_SPACE) and not more:
-                raise BadInput(self.path, "the file is empty")
-            if text.lstrip(_SPACE)[:1] == b"[":  # the array alone, as other tools save it
+            if not text.lstrip(_SPACE + b"\xef\xbb\xbf") and not more:
+                raise BadInput(self.path, self.truncated or "the file is empty")
+            if (
+                text.lstrip(_SPACE + b"\xef\xbb\xbf")[:1] == b"["
+            ):  # the array alone, as other tools save it
+                if not _LIST.match(text.lstrip(_SPACE + b"\xef\xbb\xbf")):
+                    raise BadInput(self.path, "lines of a log that begin with a bracket: no JSON")
                 return b"", text[text.index(b"[") + 1 :]
             found = _ARRAY.search(text)
             if found:
                 return text[: found.start()], text[found.end() :]
+            if _is_line_of_event(text):
+                return None, text
             if not more or len(text) > LARGEST:
-                raise BadInput(self.path, f"not {self.what}: JSON without traceEvents")
+                what = foreign.of_json(text) or f"not {self.what}: JSON without traceEvents"
+                raise BadInput(self.path, self.truncated or what)
 
-    def _tail(self, head: bytes, rest: bytes, source: Iterator[bytes]) -> None:
-        """Read the keys beside the events: ``head`` is the text before them, ``rest`` the text after them."""
+    def _tail(
+        self, head: bytes, rest: bytes, source: Iterator[bytes]
+    ) -> tuple[bytes, bytes] | None:
+        """Read what follows an array: ``head`` is the text before its events, ``rest`` that from its bracket.
+
+        Returns head and rest of another array that follows, or None at the file's end.
+        """
         text = rest[rest.index(b"]") + 1 :]
-        for more in source:
-            text += more
+        if not head:
+            return self._next(source, text)
+        looked = 0
+        while True:
+            if len(text) >= 2 * looked:  # so that all looks together cost twice the text
+                looked = len(text)
+                found = _array_or_end(text)
+                if found:
+                    break
             if len(text) > LARGEST:
                 raise BadInput(self.path, "more JSON after traceEvents than any trace has")
-        text = text.strip(_SPACE)
-        if not head:
-            return
-        if not text.endswith(b"}"):
-            raise BadInput(self.path, "truncated: the JSON ends before its closing brace")
-        before = head.rstrip(_SPACE + b",").lstrip(b"\xef\xbb\xbf")
-        after = text.lstrip(_SPACE + b",")
-        comma = b"," if before.strip(_SPACE) != b"{" and after != b"}" else b""
-        whole = before + comma + after
-        for attempt in (whole, repair(whole)):
+            more = self._more(source)
+            if not more:
+                found = _array_or_end(text)
+                break
+            text += more
+        if found is None:
+            self.truncated = self.truncated or "truncated: the JSON ends before its closing brace"
+            self._understand(head, text.rstrip(_SPACE) + b"}") or self._understand(head, b"}")
+            return None
+        at, closed = found
+        if not closed:  # the same object has a second array
+            return _joined(head, text[:at]), text[text.index(b"[", at) + 1 :]
+        if not self._understand(head, text[:at]):
+            raise BadInput(self.path, "not valid JSON around traceEvents")
+        return self._next(source, text[at:])
+
+    def _next(self, source: Iterator[bytes], text: bytes) -> tuple[bytes, bytes] | None:
+        """Return head and rest of another array behind ``text``, or None and count what is no JSON."""
+        while not (text := text.lstrip(_SPACE + b"\0,")):
+            text = self._more(source)
+            if not text:
+                return None
+        if text[:1] in (b"[", b"{"):
             try:
-                self.meta = msgspec.json.decode(attempt, type=dict[str, Any])
-                return
+                head, rest = self._head(source, text)
+            except BadInput:
+                head = None
+            if head is not None:
+                return head, rest
+        self.unread = len(text) + sum(map(len, iter(lambda: self._more(source), b"")))
+        return None
+
+    def _understand(self, head: bytes, after: bytes) -> bool:
+        """Keep the keys before and after the events; returns whether they are JSON.
+
+        Raises BadInput if the file has a trace of another process already.
+        """
+        text = _joined(head.lstrip(b"\xef\xbb\xbf"), after)
+        for attempt in (text, repair(text)):
+            try:
+                meta = msgspec.json.decode(attempt, type=dict[str, Any])
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-        raise BadInput(self.path, "not valid JSON around traceEvents")
+            for key in _IDENTITY & meta.keys() & self.meta.keys():
+                if meta[key] != self.meta[key]:
+                    what = (
+                        f"has several traces in a row, which differ in {key}: save each as a file"
+                    )
+                    raise BadInput(self.path, what)
+            self.meta = {**meta, **self.meta}
+            return True
+        return False
 
     def _decode(self, body: bytes) -> list[Any] | None:
         self.body = b"[" + body + b"]"
@@ -181,6 +288,39 @@ def last_gap(text: bytes) -> int:
         if before.endswith(b",") and before[:-1].rstrip(_SPACE).endswith(b"}"):
             return text.rindex(b"}", 0, at) + 1
     return 0
+
+
+def _joined(head: bytes, after: bytes) -> bytes:
+    """Return the keys before and after an array as text of one object."""
+    before, after = head.rstrip(_SPACE + b","), after.lstrip(_SPACE + b",")
+    return before + (b"," if before.strip(_SPACE) != b"{" and after != b"}" else b"") + after
+
+
+def _is_line_of_event(text: bytes) -> bool:
+    """Whether the first line of the text is an event by itself."""
+    line, end, _ = text.lstrip(_SPACE + b"\xef\xbb\xbf").partition(b"\n")
+    if not end or not line.startswith(b"{"):
+        return False
+    try:
+        return "ph" in msgspec.json.decode(line.rstrip(_SPACE + b","), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _array_or_end(text: bytes) -> tuple[int, bool] | None:
+    """Return where another ``traceEvents`` of the object begins, or where the object ends (and True)."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if first in b"{[":
+            depth += 1
+        elif first in b"}]":
+            if depth == 0:
+                return token.end(), True
+            depth -= 1
+        elif depth == 0 and _ARRAY.match(text, token.start()):
+            return token.start(), False
+    return None
 
 
 def _objects(text: bytes) -> Iterator[tuple[int, int]]:
@@ -265,17 +405,19 @@ def _gunzip(path: Path, file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     except zlib.error as error:
         raise BadInput(path, f"damaged gzip ({error})") from error
     if not stream.eof:
-        raise BadInput(path, "truncated gzip: the file ends before its data does")
+        if rest := stream.flush():
+            yield rest, file.tell()
+        raise Truncated(path, "truncated gzip: the file ends before its data does")
 
 
 def _unzstd(path: Path, file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    zstd: Any = import_module(_ZSTD_MODULE)
+    zstd: Any = import_module(ZSTD_MODULE)
     try:
         with zstd.open(file) as stream:
-            while block := stream.read(BLOCK):
+            while block := stream.read1(BLOCK):  # read would lose what comes before an early end
                 yield block, file.tell()
     except EOFError as error:
-        raise BadInput(path, "truncated zstd: the file ends before its data does") from error
+        raise Truncated(path, "truncated zstd: the file ends before its data does") from error
     except zstd.ZstdError as error:
         raise BadInput(path, f"damaged zstd ({error})") from error
 

@@ -14,6 +14,7 @@ has category ``layer``. ``fwd_thread`` of a backward row is Kineto's number of i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,14 +26,16 @@ import numpy as np
 import polars as pl
 
 from opscope.core.dialects.launches import LAUNCH
+from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.columns import matching
 from opscope.core.tables.trace import Trace, conform
-from opscope.readers.errors import BadInput
+from opscope.readers import foreign
+from opscope.readers.errors import TRUNCATED, BadInput, cut_off
 from opscope.readers.owners import owner
 from opscope.readers.sound import sound_trace
 
 from . import device, links, other
-from .columns import HOST, Columns, Inexact
+from .columns import DEVICE, HOST, Columns, Inexact
 from .counters import counters
 from .events import decode_events, decode_metrics
 from .groups import member_ranks, only_group
@@ -55,19 +58,29 @@ _NO_KERNELS: Final = (
 def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
-    columns, metrics = _decoded(file)
+    columns, metrics, start = _decoded(file)
     names = (label for event, _, _, label in columns.meta if event == "process_name")
     other_reader = owner(names, columns.categories)
     if other_reader is not None:
         other_trace: Trace = import_module(f"opscope.readers.{other_reader}").read(Path(path))
         return other_trace
+    writer = columns.writer(file.meta.keys())
+    complaint = foreign.of_events(writer)
+    if complaint:
+        raise BadInput(path, complaint)
     unpaired = links.pair(columns)
     number = links.numbers(columns.ids)
     left_out = other.left_out(columns, number)
     taken = other.adopt(columns, number)
-    empty = not any(len(rows) for rows in columns.kinds.values())
-    if empty and not _KINETO & set(file.meta):  # other tools' files may also have no events
-        raise BadInput(path, "traceEvents has nothing that torch.profiler records")
+    empty = not any(len(columns[kind]) for kind in (*HOST, *DEVICE, "call", "memory"))
+    if empty and file.truncated:
+        raise BadInput(path, file.truncated)
+    if empty and (
+        left_out or not _KINETO & set(file.meta)
+    ):  # other tools' files may have no events
+        complaint = foreign.of_json(start)
+        what = "traceEvents has nothing that torch.profiler records"
+        raise BadInput(path, complaint or what + _held(columns))
     files = links.processes(columns, number)
     base = _base(file.meta)
     first_given = links.number_calls(columns)
@@ -107,7 +120,13 @@ def read(path: str | PathLike[str]) -> Trace:
         "resolution_ns": 1 if columns.fractional else 1000,
         **({"gpu": True} if ran.unseen else {}),
     }
+    vendor = vendor_of_events((*writer.categories, *writer.labels))
+    if vendor is not None:
+        origin[VENDOR] = vendor
+    if file.truncated:
+        origin[TRUNCATED] = file.truncated
     trace = sound_trace(tables, origin)
+    _note_ends(trace, file)
     if empty:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
     if idle_gpu:
@@ -119,9 +138,25 @@ def read(path: str | PathLike[str]) -> Trace:
     return trace
 
 
-def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]]]:
-    """The file's events as columns, and the ``args`` of CUPTI's range profiler unchanged."""
+def _held(columns: Columns) -> str:
+    """What the events of no use are: their categories, the most frequent first."""
+    counts = Counter(columns.unknown)
+    for block in columns["other"].blocks:
+        for code in block["category"].tolist():
+            counts[list(columns.categories)[code]] += 1
+    if not counts:
+        return ""
+    del counts[""]
+    if not counts:
+        return ""
+    kinds = ", ".join(f"{name[:40]!r} ({count})" for name, count in counts.most_common(5))
+    return f": its events are of the kinds {kinds}"
+
+
+def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], bytes]:
+    """The file's events as columns, the ``args`` of CUPTI's range profiler unchanged, and the first block."""
     columns = Columns()
+    start = b""
     metrics: list[dict[str, Any]] = []
     for events in file.blocks():
         try:
@@ -130,7 +165,8 @@ def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]]]:
             columns.add(decode_events(file.body, exact=True) or [])
         if b"cuda_profiler_range" in file.body:
             metrics += decode_metrics(file.body, "cuda_profiler_range")
-    return columns, metrics
+        start = start or file.body
+    return columns, metrics, start
 
 
 def _clock(is_unix: bool) -> pl.DataFrame:
@@ -222,6 +258,22 @@ def _note_devices(
             f"events of unknown category {category!r} ran on a device: they are counted as kernels"
         )
         trace.note("info", what, count)
+
+
+def _note_ends(trace: Trace, file: KinetoFile) -> None:
+    """Note first what the file lacks at its end, and what it is made of."""
+    if file.truncated:
+        trace.note("warning", cut_off(file.path, file.truncated), first=True)
+    if file.arrays > 1:
+        trace.note(
+            "info", "arrays of events, one after another in the file, were joined", file.arrays
+        )
+    if file.unclosed:
+        trace.note(
+            "info", "the array of events has no closing bracket: events may be missing at its end"
+        )
+    if file.unread:
+        trace.note("warning", "bytes after the end of the JSON were not read", file.unread)
 
 
 def _note_damage(

@@ -175,7 +175,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     lines = _timelines(rank, _chosen(of["timeline"]), device)
     details = of["kernels"]
     for path in _details(details):
-        ran, steps = tables.kernel_details(path, device)
+        ran, steps = tables.kernel_details(path, device, rank.notes)
         rank.ran.append(ran)
         if not any(line.steps for line in lines):
             rank.steps += steps
@@ -192,7 +192,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     timed = sum(len(ran) for ran in rank.ran)
     if not timed:
         for path in of["timestamps"]:
-            rank.ran.append(tables.timestamps(path, device))
+            rank.ran.append(tables.timestamps(path, device, rank.notes))
         for path in of["activities"]:
             about = next(iter(of["activity"]), None)
             rank.ran.append(tables.activities(path, about, device))

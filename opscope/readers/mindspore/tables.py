@@ -26,6 +26,7 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import UNEVEN, Note, csv_rows
 
 from . import nodes
 from .timeline import LATEST, tensor_of
@@ -59,19 +60,22 @@ def text(path: Path) -> str:
         raise BadInput(path, error.strerror or str(error)) from error
 
 
-def csv_frame(path: Path) -> pl.DataFrame:
-    """Return a CSV file's columns as texts; names are stripped. Raises BadInput."""
+def csv_frame(path: Path, notes: list[Note] | None = None) -> pl.DataFrame:
+    """Return a CSV file's columns as texts; names are stripped. ``notes`` gets what was left out.
+
+    Raises BadInput.
+    """
     data = text(path)
     try:
-        frame = pl.read_csv(
-            data.encode(), infer_schema=False, truncate_ragged_lines=True, quote_char='"'
-        )
+        frame, uneven = csv_rows(data.encode())
     except (pl.exceptions.PolarsError, ValueError) as error:
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0][:120]}") from None
     names = [name.strip() for name in frame.columns]
     if len(set(names)) != len(names):
         raise BadInput(path, "not CSV: a column is there twice")
     frame.columns = names
+    if uneven and notes is not None:
+        notes.append(("warning", UNEVEN.format(path.name), uneven))
     return frame
 
 
@@ -89,12 +93,14 @@ def us(column: pl.Expr) -> pl.Expr:
     return pl.coalesce(exact, rounded.cast(pl.Int64))
 
 
-def kernel_details(path: Path, device: int) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
+def kernel_details(
+    path: Path, device: int, notes: list[Note] | None = None
+) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
     """Return what ran (``nodes.RAN``), and the span of each step's kernels.
 
     Raises BadInput.
     """
-    frame = csv_frame(path)
+    frame = csv_frame(path, notes)
     frame = frame.rename(
         {old: new for old, new in _AS.items() if old in frame.columns and new not in frame.columns}
     )
@@ -222,9 +228,9 @@ def with_shapes(
     ).drop("a_kind", "a_in", "a_out")  # fmt: skip
 
 
-def timestamps(path: Path, device: int) -> pl.DataFrame:
+def timestamps(path: Path, device: int, notes: list[Note] | None = None) -> pl.DataFrame:
     """Return what ran of ``output_timeline_data``, whose times are ms. Raises BadInput."""
-    frame = csv_frame(path)
+    frame = csv_frame(path, notes)
     if len(frame.columns) < 4:
         raise BadInput(path, "fewer than four columns")
     node, stream, start, duration = (pl.col(name).str.strip_chars() for name in frame.columns[:4])

@@ -23,6 +23,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import Note
 
 from . import nodes
 from .tables import csv_frame, text
@@ -48,7 +49,14 @@ def read(path: Path, kind: str, device: int) -> Totals:
     """Return the executions in a table of totals of this kind (``files.TOTALS``). Raises BadInput."""
     if kind == "dynamic":
         return _dynamic(path, device)
-    frame = csv_frame(path)
+    uneven: list[Note] = []
+    frame = csv_frame(path, uneven)
+    found = _read(path, kind, device, frame)
+    found.notes += [(what, many) for _, what, many in uneven]
+    return found
+
+
+def _read(path: Path, kind: str, device: int, frame: pl.DataFrame) -> Totals:
     if kind in ("aicore", "aicore_type"):
         node = _column(
             path,

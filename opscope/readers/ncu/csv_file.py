@@ -6,7 +6,6 @@ Rows are read by Polars; Python looks at distinct texts only.
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.counter_permission import REMEDY, denied
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import csv_rows
 
 from .measured import LAUNCHES, VALUES, Measured, Open
 from .nvtx import PUSHED, STARTED, pushed, started
@@ -116,20 +116,14 @@ def _table(text: str, start: int, separator: str, path: Path) -> tuple[pl.DataFr
     )
     rows = [line for line in lines[1:] if begins.match(line)]
     blank = sum(not line.strip() for line in lines[1:])
-    source = io.BytesIO("\n".join([lines[0], *rows]).encode("utf-8", "replace"))
+    source = "\n".join([lines[0], *rows]).encode("utf-8", "replace")
     try:
-        frame = pl.read_csv(
-            source,
-            separator=separator,
-            infer_schema=False,
-            truncate_ragged_lines=True,
-            null_values=None,
-        )
+        frame, uneven = csv_rows(source, separator)
     except pl.exceptions.PolarsError as error:
         raise BadInput(
             path, f"ncu's table is damaged: {str(error).splitlines()[0][:200]}"
         ) from error
-    return frame, len(lines) - 1 - len(rows) - blank
+    return frame, len(lines) - 1 - len(rows) - blank + uneven
 
 
 def _integer(name: str, frame: pl.DataFrame, otherwise: str | None = None) -> pl.Series:

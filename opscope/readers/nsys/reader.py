@@ -31,7 +31,7 @@ from opscope.readers.sqlite import MAGIC, Database
 from . import cuda, samples
 from . import target as nsys_target
 from .nvtx import Ranges, ranges_of, read_events
-from .source import Folder, Source
+from .source import Folder, Source, Versioned, base_name
 from .strings import Codes, Strings, Threads
 from .threads import read_states
 
@@ -45,6 +45,18 @@ _KNOWN: Final = (
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
 )
+#: The columns without which a table says nothing.
+_NEEDED: Final = {
+    "NVTX_EVENTS": ("start", "end", "eventType"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "correlationId"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end", "deviceId"),
+}
+#: Columns that only a table of ranges, or of kernels, has.
+_OWN: Final = {
+    "NVTX_EVENTS": ("eventType", "start", "end", "textId", "domainId"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("gridX", "blockX", "start", "end"),
+}
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
@@ -52,14 +64,14 @@ def recognise(path: str | os.PathLike[str]) -> bool:
     path = Path(path)
     try:
         if path.is_dir():
-            names = {file.name.partition(".")[0] for file in path.iterdir()}
+            names = {base_name(file.name.partition(".")[0]) for file in path.iterdir()}
             return "StringIds" in names and any(name in names for name in _KNOWN)
         if path.suffix in _REPORTS:
             return True
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 return False
-        tables = Database(path).tables
+        tables = set(map(base_name, Database(path).tables))
     except (OSError, BadInput):
         return False
     return "StringIds" in tables and any(name in tables for name in _KNOWN)
@@ -120,11 +132,13 @@ def _read_report(path: Path, gpu: str | None, lean: bool) -> Trace:
 
 
 def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
+    source = Versioned(source)
     if "StringIds" not in source.tables or not any(name in source.tables for name in _KNOWN):
         raise BadInput(source.path, "not an Nsight Systems export (it lacks the tables of one)")
     strings, threads = Strings(source), Threads()
     meta = nsys_target.read_meta(source)
     notes = nsys_target.read_notes(source)
+    notes[:0] = _unknown(source)
     named: Future[Ranges] | None = None
     with Pool(1) as beside:
         if source.has("NVTX_EVENTS", "start", "end", "eventType"):
@@ -167,6 +181,26 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
     )
     return with_ranks(with_facts(sound_trace(present, nsys_target.origin_of(source, meta))))
+
+
+def _unknown(source: Versioned) -> list[tuple[str, str, int]]:
+    """Notes on tables of other versions: those read as the ones before, and those that cannot be."""
+    notes = [
+        ("info", f"the table {name} was read as {base}", 1) for base, name in source.renamed.items()
+    ]
+    for base, columns in _NEEDED.items():
+        own = set(_OWN.get(base, ()))
+        alike = [
+            name
+            for name, held in source.tables.items()
+            if name != base and (name.startswith(f"{base}_") or (own and own <= set(held)))
+        ]
+        name = source.renamed.get(base)
+        if source.has(base, *columns) or not (alike or name):
+            continue
+        what = f"the export has no table {base} that can be read; {name or alike[0]} looks like it"
+        notes.append(("warning", f"{what}: opscope does not know this version", 1))
+    return notes
 
 
 def _tables(

@@ -7,6 +7,7 @@ so all readers use a ``Source`` and need not know which of these it is.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -18,6 +19,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.sqlite import PIECE, ROW, Column, Kind, fault_notes
 
 T = TypeVar("T")
+_VERSION: Final = re.compile(r"_[vV]?(\d{1,3})\Z")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
 
 
@@ -53,6 +55,58 @@ class Source(Protocol):
     def mostly(self, table: str, column: str) -> bool: ...
 
     def faults(self) -> list[tuple[str, str, int]]: ...
+
+
+class Versioned:
+    """A source whose tables of a newer version (``NVTX_EVENTS_V2``) have the names of those before.
+
+    ``renamed``: the names in the file by those that readers use.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.path = source.path
+        self.renamed: dict[str, str] = {}
+        for name in sorted(source.tables, key=_version):  # the newest last
+            base = base_name(name)
+            if base != name and base not in source.tables:
+                self.renamed[base] = name
+        self.tables = dict(source.tables)
+        for base, name in self.renamed.items():
+            self.tables[base] = self.tables.pop(name)
+
+    def rows(
+        self, table: str, columns: Mapping[str, Kind], where: str | None = None
+    ) -> pl.DataFrame:
+        return self._source.rows(self.renamed.get(table, table), columns, where)
+
+    def scan(
+        self,
+        table: str,
+        columns: Mapping[str, Column],
+        convert: Callable[[pl.DataFrame, pl.DataFrame | None], T],
+        rare: Mapping[str, Kind] | None = None,
+    ) -> list[T]:
+        return self._source.scan(self.renamed.get(table, table), columns, convert, rare)
+
+    def has(self, table: str, *columns: str) -> bool:
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def mostly(self, table: str, column: str) -> bool:
+        return self._source.mostly(self.renamed.get(table, table), column)
+
+    def faults(self) -> list[tuple[str, str, int]]:
+        return self._source.faults()
+
+
+def base_name(table: str) -> str:
+    """Return the table's name without the version that a newer Nsight Systems may append (``_V2``)."""
+    return _VERSION.sub("", table)
+
+
+def _version(table: str) -> int:
+    found = _VERSION.search(table)
+    return int(found[1]) if found else 0
 
 
 class Folder:

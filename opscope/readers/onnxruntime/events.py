@@ -132,11 +132,11 @@ _BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
 
 @dataclass(slots=True)
 class Events:
-    """The events of a profile; ``truncated``: the file ends before its array does; ``left_out``: events
+    """The events of a profile; ``truncated``: how the file ends before its array does; ``left_out``: events
     without a time or of damaged JSON; ``repaired``: blocks with names that the profiler did not escape."""
 
     frame: pl.DataFrame
-    truncated: bool = False
+    truncated: str = ""
     left_out: int = 0
     repaired: int = 0
     notes: list[tuple[str, str, int]] = field(default_factory=list)
@@ -152,7 +152,6 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
         decode=_decoded,
         mend=_mended,
         gap=_gap,
-        open_ended=True,
         what="a profile of ONNX Runtime",
     )
     parts, untimed = [], 0
@@ -163,10 +162,15 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
             parts.append(_frame(timed, pools))
     frame = _finished(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
     if not frame["cat"].is_in(["Session", "Node"]).any():
-        if file.truncated:
+        if file.truncated or file.unclosed:
             raise BadInput(path, "truncated: the JSON ends before its first event")
         raise BadInput(path, "not a profile of ONNX Runtime: no event of a session or a node")
-    return Events(frame, file.truncated, file.skipped + untimed, file.repaired)
+    return Events(
+        frame,
+        file.truncated or ("the array has no end" if file.unclosed else ""),
+        file.skipped + untimed,
+        file.repaired,
+    )
 
 
 def _gap(block: bytes) -> int:

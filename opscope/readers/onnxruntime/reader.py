@@ -16,6 +16,7 @@ import polars as pl
 from opscope.core.rangetext import format_call
 from opscope.core.tables.columns import spread
 from opscope.core.tables.trace import Trace
+from opscope.readers.errors import TRUNCATED
 from opscope.readers.sound import sound_trace
 
 from . import beside, events
@@ -96,6 +97,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
         "resolution_ns": _MICROSECOND,
         **({"model": of_model} if of_model is not None else {}),
         **({"gpu": True} if on_gpu and "kernels" not in device else {}),
+        **({TRUNCATED: found.truncated} if found.truncated.startswith(TRUNCATED) else {}),
     }
     trace = sound_trace(tables, origin)
     _note(trace, found, nodes, calls, of_model, extended)
@@ -209,10 +211,9 @@ def _note(
     extended: int,
 ) -> None:  # fmt: skip
     if found.truncated:
-        trace.note(
-            "warning",
-            "the array has no end, as where the program was killed while it wrote: later events are lost",
-        )
+        how = found.truncated.removeprefix("truncated: ")
+        what = f"{how}, as where the program was killed while it wrote: later events are lost"
+        trace.note("warning", what, first=True)
     full = int((found.frame["cat"] != "Kernel").sum())
     if full >= events.MOST_RECORDED:
         trace.note(

@@ -22,6 +22,7 @@ from typing import Final
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import UNEVEN
 
 from . import agents
 from .marks import ROCTX
@@ -67,6 +68,8 @@ def read(path: Path, kind: str, parts: Parts) -> None:
     table = Table(path)
     if table.header.kind != kind:
         raise BadInput(path, "changed while it was read")
+    if table.uneven:
+        parts.note("warning", UNEVEN.format(path.name), table.uneven)
     _READERS[kind](table, parts)
 
 

@@ -16,6 +16,7 @@ from opscope.core import progress
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import PACKED
 from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.rows import csv_rows
 
 from .kinds import Header, header_of, normal
 
@@ -28,7 +29,8 @@ _NOT_DIGITS: Final = r"[,' \u00a0\u202f]"
 
 
 class Table:
-    """The rows of a CSV file. ``names``: columns as written, by their normal names, the first of each."""
+    """The rows of a CSV file. ``names``: columns as written, by their normal names, the first of each;
+    ``uneven``: how many lines were left out."""
 
     def __init__(self, path: Path) -> None:
         data = _source(path)
@@ -38,7 +40,7 @@ class Table:
             raise BadInput(path, "not a table of rocprof, rocprofv3 or rocprofiler-compute")
         self.path = path
         self.header = found
-        self.rows = _read(path, data, found)
+        self.rows, self.uneven = _read(path, data, found)
         self.names: dict[str, str] = {}
         for name in self.rows.columns:
             self.names.setdefault(normal(name), name)
@@ -129,18 +131,13 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD)
 
 
-def _read(path: Path, data: bytes | None, header: Header) -> pl.DataFrame:
+def _read(path: Path, data: bytes | None, header: Header) -> tuple[pl.DataFrame, int]:
     try:
-        frame = pl.read_csv(
-            path if data is None else data,
-            separator=header.separator,
-            skip_lines=header.line,
-            infer_schema=False,
-            truncate_ragged_lines=True,
-            encoding="utf8-lossy",
-        )
+        source = path if data is None else data
+        frame, uneven = csv_rows(source, header.separator, header.line, "utf8-lossy")
     except (pl.exceptions.PolarsError, ValueError, OSError) as error:
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0][:120]}") from error
     progress.read_whole(path)
     blank = frame.select(pl.all_horizontal(pl.all().is_null()).alias("blank")).to_series()
-    return frame.filter(~blank) if blank.any() else frame  # rocprofv2 has one after its header
+    # rocprofv2 has one after its header
+    return frame.filter(~blank) if blank.any() else frame, uneven

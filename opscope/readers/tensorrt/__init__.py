@@ -21,7 +21,11 @@ _ARRAY: Final = re.compile(
     rb'|"Name"\s*:\s*"[^"]*"\s*,\s*"ComputeCapability"\s*:)'
 )
 #: How TensorRT's logger and trtexec begin a line; a log may have lost its first lines.
-_LINE: Final = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[EWIV]\] ")
+_LINE: Final = re.compile(
+    rb"(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?\[TRT\] \[[EWIV]\] "
+    rb"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[EWIV]\] "
+    rb"|Layers:\r?\nName: [^\n]*, LayerType: "
+)
 _LOG: Final = re.compile(
     rb"&&&& RUNNING TensorRT\.trtexec|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[EWIV]\] "
     rb"|^\[I\] === (?:Model|Build|Inference|Reporting) Options ===",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from .parts import Part, of_json
 #: Largest file, bytes. The largest real ones (a timing file of an hour) have some tens of megabytes.
 LARGEST: Final = 512 << 20
 #: How a log may begin, which is no list of JSON.
-_LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|[EWIV]\] )")
+_LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|TRT\] |[EWIV]\] )")
 
 
 def decode(path: Path) -> Part:
@@ -27,7 +28,13 @@ def decode(path: Path) -> Part:
     text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] not in (b"{", b"[") or _LINE.match(text):
         return log.read(path, body)
-    return of_json(path, text)
+    try:
+        return of_json(path, text)
+    except BadInput as error:
+        if log.LAYERS.match(text[:256].decode("utf-8", "replace")):
+            with contextlib.suppress(BadInput):
+                return log.read(path, body)  # lines of a log follow the layers
+        raise error
 
 
 def _bytes(path: Path) -> bytes:

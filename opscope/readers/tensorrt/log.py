@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any, Final
 
 import msgspec
 
-from opscope.core.tensorrt_layers import NotLayers, layers_of
+from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
 
 from .parts import LayerTime, Part, Stated, Times, named_apart, number
 
 #: What stands before each line: time, severity, and who speaks.
 _PREFIX: Final = re.compile(
-    r"(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?(?:\[([EWIV])\] ?)?(\[TRT\] ?)?"
+    r"(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?(?:\[TRT\] (?=\[))?(?:\[([EWIV])\] ?)?(\[TRT\] ?)?"
 )
+#: How the inspector's JSON begins, alone or among lines of a log.
+LAYERS: Final = re.compile(r'\{\s*"Layers"\s*:')
 _SECTION: Final = re.compile(r"=== (.{1,80}?) ===\s*\Z")
 _PAIR: Final = re.compile(r"([A-Za-z][\w ()/\[\]-]{0,60}?): ?(.*)\Z")
 _MEASURE: Final = re.compile(
@@ -50,10 +53,14 @@ _KEY: Final = re.compile(r", ([A-Z][A-Za-z]*):(?: |\Z)")
 def read(path: Path, body: bytes) -> Part:
     """Return what the log says. Raises BadInput if it holds nothing of an engine."""
     part = Part(path)
+    printed = body.decode("utf-8", "replace")
+    part.layers = printed_json(path, printed)
+    if part.layers:
+        part.kinds.add("layers")
     layers: list[dict[str, Any]] = []
     section, heading, times = "", "", _Table()
     # not splitlines: the names of a layer's origins are parted by a control character that it splits at
-    for line in body.decode("utf-8", "replace").split("\n"):
+    for line in printed.split("\n"):
         line = line.rstrip("\r")
         found = _PREFIX.match(line)
         text = line[found.end() :] if found else line
@@ -103,6 +110,21 @@ def read(path: Path, body: bytes) -> Part:
             path, "a log of TensorRT without a performance summary, layers or their times"
         )
     return part
+
+
+def printed_json(path: Path, text: str) -> list[Layer]:
+    """Return the layers that a program printed as the inspector's JSON among other lines; none if it did not.
+
+    Raises BadInput.
+    """
+    found = LAYERS.search(text)
+    if found is None:
+        return []
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text, found.start())
+        return layers_of(document)
+    except (ValueError, RecursionError, NotLayers) as error:
+        raise BadInput(path, f"its printed layers: {error}") from error
 
 
 def _version(text: str) -> str | None:

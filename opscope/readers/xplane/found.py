@@ -11,18 +11,25 @@ SUFFIX: Final = ".xplane.pb"
 
 
 def is_space(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` is an XSpace: planes (field 1), each with a name or lines."""
+    """Whether a file that begins with ``head`` is an XSpace: planes (field 1), each with a name or lines.
+
+    Every field of the first plane counts: packets of a Perfetto trace may begin as a plane does.
+    """
     try:
-        at = 0
         if head[:1] != b"\x0a":
             return False
         size, at = varint(head, 1, min(len(head), 11))
         if size < 2:
             return False
         # inside the plane, in any order: id, name, lines, two tables, statistics
-        tag, at = varint(head, at, len(head))
-        number, kind = tag >> 3, tag & 7
-        return (number == 1 and kind == VARINT) or (number in range(2, 7) and kind == 2)
+        while at < min(size + 3, len(head)):
+            tag, at = varint(head, at, len(head))
+            number, kind = tag >> 3, tag & 7
+            if not ((number == 1 and kind == VARINT) or (number in range(2, 8) and kind == 2)):
+                return False
+            number, at = varint(head, at, len(head))
+            at += number if kind == 2 else 0
+        return True
     except (WireError, IndexError):
         return False
 

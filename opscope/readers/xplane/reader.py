@@ -21,6 +21,7 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.core.hlo.wire import WireError
+from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
@@ -161,7 +162,11 @@ def _process(
     if has_device:
         for name in ("kernels", "memops"):
             made.setdefault(name, executed(None))
-    trace = sound_trace(made, {"format": "xplane", "paths": [str(file_path)]})
+    origin: dict[str, object] = {"format": "xplane", "paths": [str(file_path)]}
+    vendor = vendor_of_events(plane.name for plane in planes)
+    if vendor is not None:
+        origin[VENDOR] = vendor
+    trace = sound_trace(made, origin)
     for what, how_many in counts.items():
         trace.note("info", what, how_many)
     for what, how_many in (*programs.notes(), *host.notes()):

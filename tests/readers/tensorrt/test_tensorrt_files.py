@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import opscope
+from opscope import readers
 from opscope.cli.app import app, run
 from opscope.readers import BadInput, format_of
 from opscope.readers.tensorrt import recognise
@@ -420,3 +421,46 @@ def test_a_wrong_value_costs_no_more_than_itself(tmp_path, key, value):
     ).engine_layers()
     assert len(layers) == 2
     assert layers["flops"][1] == 0
+
+
+LAYER = {
+    "Name": "conv1 + relu", "LayerType": "CaskConvolution", "ParameterType": "Convolution", "Kernel": [3, 3],
+    "Inputs": [{"Name": "x", "Dimensions": [1, 3, 8, 8], "Format/Datatype": "Float"}],
+    "Outputs": [{"Name": "y", "Dimensions": [1, 4, 8, 8], "Format/Datatype": "Float"}],
+}  # fmt: skip
+PRINTED = json.dumps({"Layers": [LAYER], "Bindings": ["x", "y"]}, indent=1)
+ONE_LINE = (
+    "Layers:\nName: conv1, LayerType: CaskConvolution, Inputs: [ { Name: x, Location: Device, Dimensions: "
+    "[1,3,8,8], Format/Datatype: Float }], Outputs: [ { Name: y, Location: Device, Dimensions: [1,4,8,8], "
+    "Format/Datatype: Float }], TacticValue: 0x1\nBindings:\nx\ny\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[11/28/2026-10:00:00] [TRT] [I] Loaded engine size: 3 MiB\n{PRINTED}\n[11/28/2026-10:00:01] [TRT] [I] x\n",
+        f"[TRT] [I] Loaded engine size: 3 MiB\n{PRINTED}\n",
+        f"{PRINTED}\n[11/28/2026-10:00:01] [TRT] [I] done\n",
+        ONE_LINE,
+    ],
+)
+def test_a_log_of_a_program_that_printed_what_the_inspector_says_has_its_layers(tmp_path, text):
+    path = tmp_path / "inspect.log"
+    path.write_text(text)
+    trace = readers.open(path)
+    assert trace.origin["format"] == "tensorrt"
+    assert len(trace["specs"]) > 0
+
+
+@pytest.mark.parametrize(
+    "line", ["[TRT] [I] Loaded engine size", "[11/28/2026-10:00:00] [TRT] [W] slow"]
+)
+def test_a_log_of_tensorrt_without_layers_is_refused_as_one(tmp_path, line):
+    path = tmp_path / "run.log"
+    path.write_text(f"{line}\n" * 3)
+    with pytest.raises(BadInput, match="a log of TensorRT without"):
+        readers.open(path)
+    path.write_text("[2026-11-28 10:00:00] INFO starting\n")
+    with pytest.raises(BadInput, match="lines of a log that begin with a bracket"):
+        readers.open(path)

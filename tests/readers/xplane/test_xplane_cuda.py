@@ -125,7 +125,10 @@ def test_an_h200_is_one_and_has_its_peaks(tmp_path):
 def test_properties_that_no_device_has_are_unknown(tmp_path):
     odd = {**H200, "core_count": 0, "clock_rate": -1, "memory_size": 0, "compute_cap_major": 0,
            "memory_bandwidth": 0}  # fmt: skip
-    row = load(tmp_path, Cupti(odd)).trace["devices"].row(0, named=True)
+    made = Cupti(odd)
+    made.launch("k", 1, 1_000, 1_010)
+    made.kernel("k", 1, 1_020, 1_030, 7)
+    row = load(tmp_path, made).trace["devices"].row(0, named=True)
     assert row["name"] == "NVIDIA H200"
     assert [row[key] for key in ("sm_count", "clock_khz", "memory", "cc", "mem_bandwidth")] == [
         None
@@ -376,6 +379,7 @@ KERNELS = st.lists(
         st.integers(0, 1), st.integers(0, 40), st.integers(0, 1 << 20), st.integers(0, 65_535),
         st.booleans(),
     ),
+    min_size=1,
     max_size=20,
 )  # fmt: skip
 

@@ -1,8 +1,10 @@
-"""The vendor of a trace's devices, by their names, else by the calls of the runtime or the format."""
+"""The vendor of a trace's devices, and what its own tools are called: the one table of both."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -10,13 +12,68 @@ import polars as pl
 from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.tables.trace import Trace
 
+#: Key of a trace's origin: the vendor, where the events name it and no device does.
+VENDOR: Final = "vendor"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """A vendor's tools whose files opscope reads; None where it has none. ``recorder`` is how to record
+    kernels, with their launches where there are any; ``tracer`` its command alone; ``counters`` what measures
+    hardware counters; ``clocks`` what shows that a device slowed itself down; ``api`` what launches work."""
+
+    recorder: str | None = None
+    tracer: str | None = None
+    counters: str | None = None
+    clocks: str | None = None
+    api: str = "runtime's calls"
+
+
+TOOLS: Final[Mapping[str, Tools]] = {
+    "nvidia": Tools("nsys profile -t cuda,nvtx", "nsys profile", "ncu", "nvidia-smi", "CUDA API"),
+    "amd": Tools(
+        "rocprofv3 --hip-trace --kernel-trace",
+        "rocprofv3",
+        "rocprof-compute",
+        "amd-smi",
+        "HIP API",
+    ),
+    "huawei": Tools("msprof", "msprof", None, "npu-smi info", "CANN's calls"),
+    "google": Tools("jax.profiler.trace (xprof)", "jax.profiler.trace (xprof)"),
+    "meta": Tools(),  # MTIA
+    "intel": Tools(),
+    "habana": Tools(),
+    "ibm": Tools(),  # Spyre
+    "cambricon": Tools(),
+    "moore threads": Tools(),
+}
 #: How the names of other vendors' devices begin.
-_NAMES: Final = (("ascend", "huawei"), ("tpu", "google"), ("mtia", "meta"))
+_NAMES: Final = (
+    ("ascend", "huawei"), ("tpu", "google"), ("mtia", "meta"), ("intel", "intel"), ("gaudi", "habana"),
+    ("hpu", "habana"), ("spyre", "ibm"), ("aiu", "ibm"), ("mlu", "cambricon"), ("mtt ", "moore threads"),
+)  # fmt: skip
+#: What the categories of events and the names of processes and calls begin with.
+_EVENTS: Final = (
+    (re.compile(r"mtia", re.IGNORECASE), "meta"),
+    (re.compile(r"xpu_|ze[A-Z]|urEnqueue"), "intel"),
+    (re.compile(r"(?:async_)?npu\b|Ascend Hardware|CANN\b|aclrt|aclnn|aclop"), "huawei"),
+    (re.compile(r"hpu|synLaunch|HPU\b"), "habana"),
+    (re.compile(r"aiu[A-Z]|spyre", re.IGNORECASE), "ibm"),
+    (re.compile(r"mlu_|cn(?:InvokeKernel|rtMemcpy)"), "cambricon"),
+    (re.compile(r"musa"), "moore threads"),
+    (re.compile(r"/device:TPU|TPU\b|TpuExecute"), "google"),
+    (re.compile(r"hip[A-Z_]|__hip|hsa_"), "amd"),
+    (re.compile(r"cuda[A-Z_]|cu[A-Z]"), "nvidia"),
+)
+_FORMATS: Final = {
+    "rocm": "amd", "nsys": "nvidia", "nvprof": "nvidia", "ncu": "nvidia", "dlprof": "nvidia",
+    "tensorrt": "nvidia",
+}  # fmt: skip
 
 
 def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
-    """Return the vendor by the devices, else by ``calls``, the names of the runtime's, else by the format;
-    None where these name none, or several.
+    """Return the vendor by the devices, else by ``calls``, the names of the runtime's, else by events, else
+    by the trace's format; None where these name none, or several.
 
     Devices of several models count as the first, as everywhere.
     """
@@ -28,9 +85,26 @@ def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
         for word, vendor in _NAMES:
             if names and all(name.startswith(word) for name in names):
                 return vendor
-    if any(name.startswith("hip") for name in calls):
-        return None if any(name.startswith("cu") for name in calls) else "amd"
-    return "amd" if trace.origin.get("format") == "rocm" else None
+    vendors = _named(calls)
+    if vendors:
+        return vendors.pop() if len(vendors) == 1 else None
+    origins = trace.origin.get("parts") or [trace.origin]
+    stated = {origin.get(VENDOR) or _FORMATS.get(str(origin.get("format"))) for origin in origins}
+    first = stated.pop()
+    return None if stated or not isinstance(first, str) else first
+
+
+def vendor_of_events(texts: Iterable[str]) -> str | None:
+    """Return the vendor that categories of events and names of processes name; None for none or several.
+
+    Never NVIDIA: profilers of others call categories ``cuda_runtime`` too.
+    """
+    vendors = _named(texts) - {"nvidia"}
+    return vendors.pop() if len(vendors) == 1 else None
+
+
+def _named(texts: Iterable[str]) -> set[str]:
+    return {vendor for text in texts for words, vendor in _EVENTS if words.match(text)}
 
 
 def call_names(trace: Trace, most: int = 1000) -> list[str]:
@@ -39,3 +113,13 @@ def call_names(trace: Trace, most: int = 1000) -> list[str]:
         return []
     names = trace["calls"]["name"].head(most).drop_nulls().cast(pl.String)
     return sorted(names.unique())
+
+
+def recorders(vendor: str | None, short: bool = False) -> list[str]:
+    """What records kernels of this vendor's devices: opscope, and the vendor's own tool if opscope reads it.
+
+    ``short``: the tool's command alone.
+    """
+    tools = TOOLS.get(vendor or "", Tools())
+    own = tools.tracer if short else tools.recorder
+    return ["opscope run", *([own] if own else [])]

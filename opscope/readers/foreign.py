@@ -1,0 +1,270 @@
+"""Name the producer of a file that opscope does not read, and say what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from opscope.core.hlo.wire import WireError, varint, walk
+
+_RECORD: Final = "record the run with opscope run, or with torch.profiler"
+#: Bytes of a JSON file without events that are searched for what names its producer.
+_LOOKED_AT: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What the events of a file in Chrome's trace-event format say of its writer, each value once.
+
+    ``categories`` as written; ``names`` of events; ``ids`` of processes and threads that are texts;
+    ``labels``: the names of processes and threads; ``keys`` beside ``traceEvents``.
+    """
+
+    categories: Collection[str] = field(default=())
+    names: Collection[str] = field(default=())
+    ids: Collection[str] = field(default=())
+    labels: Collection[str] = field(default=())
+    keys: Collection[str] = field(default=())
+
+
+def _any(pattern: str) -> Callable[[Collection[str]], bool]:
+    match = re.compile(pattern).match
+    return lambda texts: any(map(match, texts))
+
+
+_PADDLE_ID: Final = _any(r"\d+\((?:Python|C\+\+)\)\Z")
+_PADDLE_NAME: Final = re.compile(r"\[\d+(?:\.\d+)? (?:ns|us|ms|s)\]\Z")
+_PADDLE_KIND: Final = frozenset(
+    (
+        "ProfileStep",
+        "OperatorInner",
+        "OperatorSupplement",
+        "PythonUserDefined",
+        "UserDefined",
+        "PythonOp",
+    )
+)
+_HOROVOD: Final = _any(
+    r"NEGOTIATE_[A-Z]+\Z|(?:NCCL|MPI|GLOO|CCL|ADASUM)_(?:[A-Z]+_)*(?:ALLREDUCE|ALLGATHER|BCAST|BROADCAST|"
+    r"ALLTOALL|REDUCESCATTER)\Z|MEMCPY_(?:IN|OUT)_FUSION_BUFFER\Z|CYCLE_START\Z|WAIT_FOR_(?:OTHER_TENSOR_)?DATA\Z"
+)
+_RAY_KIND: Final = _any(r"task(?:\Z|:)|ray(?:\Z|::|\.)|actor_task\Z")
+_RAY_ID: Final = _any(r"(?:worker|driver|raylet|Node|Worker ID)[: ]")
+_TF1_LABEL: Final = _any(
+    r"/(?:job:[^ ]*|replica:[^ ]*|device:[^ ]*) (?:Compute|Tensors)\Z|.* (?:Compute|Tensors)\Z"
+)
+_PROTON_ID: Final = _any(r"stream\d+\Z|warp \d+|.* Core\d+ CTA\d+")
+_MXNET_LABEL: Final = _any(r"(?:cpu|gpu|cpu pinned|cpu shared)/\d*\Z")
+_SPYRE: Final = _any(r".*\b(?:Cmpt Exec|Cmpt Prep|Sen(?:Fused|PreCompute)\w*|\w*DmaI|\w*DmaO)\b")
+_BROWSER: Final = _any(
+    r"(?:.*,)?(?:blink|v8|devtools\.timeline|toplevel|__metadata|node)(?:\Z|[.,])"
+)
+
+
+def _paddle(events: Events) -> bool:
+    timed = sum(_PADDLE_NAME.search(name) is not None for name in events.names)
+    return (
+        _PADDLE_ID(events.ids)
+        or 2 * timed > len(events.names)
+        or len(_PADDLE_KIND.intersection(events.categories)) > 1
+    )
+
+
+#: Writers of events in Chrome's format: their names, how they are known, what to do. No key beside the events
+#: decides: Paddle copies ``schemaVersion`` and ``deviceProperties`` from Kineto.
+_EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
+    (
+        "PaddlePaddle's profiler (paddle.profiler)",
+        _paddle,
+        "for kernels and ranges, record the program with nsys profile -t cuda,nvtx and its emit_nvtx",
+    ),
+    (
+        "Horovod's timeline (HOROVOD_TIMELINE)",
+        lambda events: _HOROVOD(events.names),
+        f"it has phases of collectives and no ops or kernels; {_RECORD}",
+    ),
+    (
+        "Ray's timeline (ray timeline)",
+        lambda events: _RAY_KIND(events.categories) or _RAY_ID(events.ids),
+        "it has tasks and no ops or kernels; record what a worker runs with torch.profiler",
+    ),
+    (
+        "TensorFlow 1's timeline (tf.python.client.timeline)",
+        lambda events: "Op" in events.categories or _TF1_LABEL(events.labels),
+        "record with tf.profiler.experimental, whose .xplane.pb opscope reads",
+    ),
+    (
+        "Triton's Proton (chrome_trace)",
+        lambda events: _PROTON_ID(events.ids) and "schemaVersion" not in events.keys,
+        "opscope run records the kernels of a Triton program with ops and launches",
+    ),
+    (
+        "the Spyre runtime of IBM (FLEX)",
+        lambda events: _SPYRE(events.names) and "cpu_op" not in events.categories,
+        "record with torch.profiler and ProfilerActivity.PrivateUse1, or use IBM's aiu-trace-analyzer",
+    ),
+    (
+        "NCCL's profiler plugin",
+        lambda events: bool({"GROUP_API", "KERNEL_LAUNCH", "P2P_API", "COLL_API"} & set(events.categories)),
+        f"it has collectives and no ops or kernels; {_RECORD}",
+    ),
+    (
+        "MXNet's profiler",
+        lambda events: _MXNET_LABEL(events.labels),
+        "record the program with nsys profile -t cuda,nvtx",
+    ),
+    (
+        "PyTorch's profiler before 1.8 (torch.autograd.profiler without Kineto)",
+        lambda events: bool({"CPU functions", "CUDA functions"} & set(events.ids)),
+        "record with torch.profiler.profile",
+    ),
+    (
+        "Intel's unitrace",
+        lambda events: "gpu_op" in events.categories,
+        "record with torch.profiler and ProfilerActivity.XPU",
+    ),
+    (
+        "VizTracer",
+        lambda events: "viztracer_metadata" in events.keys or "FEE" in events.categories,
+        f"it has Python calls and no ops or kernels; {_RECORD}",
+    ),
+    (
+        "py-spy",
+        lambda events: "py-spy" in events.categories,
+        f"it has samples of Python and no ops or kernels; {_RECORD}",
+    ),
+    (
+        "Clang (-ftime-trace)",
+        lambda events: "beginningOfTime" in events.keys,
+        f"it is of a compiler's run; {_RECORD}",
+    ),
+    (
+        "Chrome or Node.js",
+        lambda events: _BROWSER(events.categories),
+        f"it is of a browser or of JavaScript; {_RECORD}",
+    ),
+)  # fmt: skip
+
+#: Files that are JSON without events.
+_JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
+    (
+        "Triton's Proton (hatchet)",
+        re.compile(rb'"frame"\s*:\s*\{[^{}]*"name"|"children"\s*:\s*\[[^"]{0,64}"frame"'),
+        "its totals have no times; opscope run records the kernels of a Triton program with ops and launches",
+    ),
+    (
+        "a Chakra execution trace",
+        re.compile(rb'"schema"\s*:\s*"[^"]*chakra'),
+        "it has ops without device times; give torch.profiler's trace (Kineto) of the same run",
+    ),
+    (
+        "PyTorch's execution trace (ExecutionTraceObserver)",
+        re.compile(rb'"schema"\s*:\s*"\d.*"nodes"\s*:|"nodes"\s*:.*"ctrl_deps"', re.DOTALL),
+        "it has ops without device times; give torch.profiler's trace (Kineto) of the same run",
+    ),
+    (
+        "a speedscope profile",
+        re.compile(rb'"\$schema"\s*:\s*"https?://www\.speedscope\.app|"shared"\s*:\s*\{\s*"frames"'),
+        f"it has stacks of samples; {_RECORD}",
+    ),
+    (
+        "PyTorch's memory snapshot",
+        re.compile(rb'"segments"\s*:\s*\[.*"device_traces"\s*:|"device_traces"\s*:', re.DOTALL),
+        "see it at pytorch.org/memory_viz; opscope run records allocations beside ops and kernels",
+    ),
+    (
+        "rocprof-sys (timemory)",
+        re.compile(rb'\{\s*"timemory"\s*:|\{\s*"rocprofiler-systems"\s*:|\{\s*"omnitrace"\s*:'),
+        "give the rocpd database (.db) that rocprof-sys writes, or record with rocprofv3",
+    ),
+    ("cProfile", re.compile(rb"\A\{[()\xa8\xa9]\x03"), f"it has calls of Python; {_RECORD}"),
+    (
+        "Scalene or pyinstrument",
+        re.compile(rb'"root_frame"\s*:|"max_footprint_mb"\s*:'),
+        f"it has samples of Python; {_RECORD}",
+    ),
+)  # fmt: skip
+
+#: Files that are no JSON, by their first bytes, decompressed.
+_BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
+    (
+        "ExecuTorch's ETDump",
+        re.compile(rb"\A.{4}(?:.{4})?ED\d\d", re.DOTALL),
+        "print its events with executorch.devtools.Inspector",
+    ),
+    (
+        "PyTorch's memory snapshot (a pickle, which opscope never loads)",
+        re.compile(rb"\A\x80[\x02-\x05].*(?:segments|device_traces)", re.DOTALL),
+        "see it at pytorch.org/memory_viz; opscope run records allocations beside ops and kernels",
+    ),
+    (
+        "a Python pickle, which opscope never loads",
+        re.compile(rb"\A\x80[\x02-\x05]"),
+        "save the trace in its profiler's own format",
+    ),
+    (
+        "a stream of TensorBoard's events",
+        re.compile(rb"\A.{8}.{4}\x09.{8}\x1a.brain\.Event", re.DOTALL),
+        "the profile is beside it: plugins/profile/TIME/HOST.xplane.pb",
+    ),
+    ("Linux perf (perf.data)", re.compile(rb"\APERF(?:ILE2|FILE)"), f"it has samples of the CPU; {_RECORD}"),
+    ("memray", re.compile(rb"\Amemray"), f"it has allocations of Python; {_RECORD}"),
+    ("a Parquet file", re.compile(rb"\APAR1"), "give the folder of the profile that it belongs to"),
+    ("an HDF5 file", re.compile(rb"\A\x89HDF\r\n"), _RECORD),
+    ("a 7z archive", re.compile(rb"\A7z\xbc\xaf\x27\x1c"), "unpack it first"),
+    ("an RAR archive", re.compile(rb"\ARar!\x1a\x07"), "unpack it first"),
+    ("an lz4 file", re.compile(rb"\A\x04\x22\x4d\x18"), "unpack it first"),
+)  # fmt: skip
+_PERFETTO: Final = (
+    "a Perfetto trace (.pftrace)",
+    "give what profilers write beside it: the JSON of torch.profiler, .xplane.pb of JAX, the database of "
+    "rocprof-sys and rocprofv3 (--output-format rocpd)",
+)
+_PERFETTO_NAME: Final = re.compile(r".*\.(?:pftrace|perfetto-trace)(?:\.gz)?\Z")
+#: Fields of Perfetto's packets that stand in almost every one: time, track event, sequence, clocks, track.
+_PACKET_FIELDS: Final = frozenset((8, 10, 11, 13, 33, 36, 41, 42, 58, 60))
+
+
+def of_events(events: Events) -> str | None:
+    """Return the complaint about a file in Chrome's format whose producer is known, and not read."""
+    for producer, is_its, advice in _EVENTS:
+        if is_its(events):
+            return _said(producer, advice)
+    return None
+
+
+def of_json(text: bytes) -> str | None:
+    """Return the complaint about JSON without events that begins with ``text``, if its producer is known."""
+    return _matching(_JSON, text[:_LOOKED_AT])
+
+
+def of_bytes(head: bytes, name: str) -> str | None:
+    """Return the complaint about the file ``name`` that is no JSON, if its producer is known."""
+    if _PERFETTO_NAME.match(name) or _is_perfetto(head):
+        return _said(*_PERFETTO)
+    return _matching(_BYTES, head)
+
+
+def _is_perfetto(head: bytes) -> bool:
+    try:
+        if head[:1] != b"\x0a":
+            return False
+        size, at = varint(head, 1, len(head))
+        return any(
+            number in _PACKET_FIELDS for number, *_ in walk(head, at, min(at + size, len(head)))
+        )
+    except (WireError, IndexError):
+        return False
+
+
+def _matching(producers: tuple[tuple[str, re.Pattern[bytes], str], ...], text: bytes) -> str | None:
+    for producer, pattern, advice in producers:
+        if pattern.search(text):
+            return _said(producer, advice)
+    return None
+
+
+def _said(producer: str, advice: str) -> str:
+    return f"{producer}: opscope does not read it; {advice}"

@@ -1,0 +1,350 @@
+"""Unpack a file or an archive to scratch, within bounds, and read the trace that is in it.
+
+Nothing is written but below scratch, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import os
+import re
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from opscope.core import progress
+from opscope.remote.copied import scratch
+
+from . import at_urls
+from .containers import BZ2, XZ, ZIP, encoding, is_archive, split
+from .errors import TRUNCATED, BadInput, cut_off
+from .heads import PACKED, ZSTD_MODULE
+
+if TYPE_CHECKING:
+    from opscope.core.tables.trace import Trace
+
+#: The most that is unpacked, in bytes, and how many times its size a file may unpack to beyond ``FREE``. Real
+#: traces pack 10 to 40 times.
+LARGEST: Final = 16 << 30
+RATIO: Final = 200
+FREE: Final = 256 << 20
+#: The most entries of an archive, and how many packings lie in each other.
+ENTRIES: Final = 20_000
+DEPTH: Final = 4
+#: How many traces or files a complaint names.
+_NAMED: Final = 8
+#: Of a packed file that ends early, up to so many bytes before its end are lost.
+_BLOCK: Final = 1 << 16
+_GZIP, _ZSTD = PACKED
+#: How packed streams begin, and what opens each.
+_PACKINGS: Final = (
+    (_GZIP, "gzip", "open"),
+    (_ZSTD, ZSTD_MODULE, "ZstdFile"),
+    (BZ2, "bz2", "BZ2File"),
+    (XZ, "lzma", "LZMAFile"),
+)
+_SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
+_depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
+
+
+def has_trace(path: Path) -> bool:
+    """Whether the file packed in ``path`` begins as a trace; False for archives. Raises BadInput."""
+    from .formats import find
+
+    try:
+        with _scratch(path) as folder, _opened(path) as (stream, head):
+            if is_archive(head):
+                return False
+            start = folder / _SUFFIX.sub("", path.name)
+            start.write_bytes(_text(stream).read(1 << 16))
+            return find(start) is not None
+    except BadInput:
+        raise
+    except _damages() as error:
+        raise BadInput(path, f"cannot be unpacked: {error}") from error
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """What damaged files make the unpackers raise."""
+    errors: list[type[Exception]] = [zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError]
+    errors += [gzip.BadGzipFile, NotImplementedError, RuntimeError, ValueError, OverflowError]
+    for module, name in (("lzma", "LZMAError"), (ZSTD_MODULE, "ZstdError")):
+        with contextlib.suppress(ImportError):  # a Python without it raises none of them
+            errors.append(getattr(import_module(module), name))
+    return tuple(errors)
+
+
+def read(path: Path, *, strict: bool, lean: bool, model: Path | None) -> Trace:
+    """Return the one trace in the file. Raises BadInput, which names the traces if there are several."""
+    from . import open as open_trace
+
+    archive, member = split(path) or (path, "")
+    with _scratch(path) as folder:
+        unpacked = _Unpacked(archive, member, folder / "unpacked")
+        try:
+            unpacked.unpack()
+            trace = open_trace(unpacked.trace(), strict=strict, lean=lean, model=model)
+            for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
+                trace[name]
+        except BadInput as error:
+            if not error.path.startswith(os.fspath(folder)):
+                raise
+            raise unpacked.renamed(error) from error
+        unpacked.name_in(trace)
+    if unpacked.lost:
+        trace.origin[TRUNCATED] = unpacked.lost
+        trace.note("warning", cut_off(archive, unpacked.lost), first=True)
+    if unpacked.left_out:
+        what = "entries of the archive that are links, or whose path leaves it, were left out"
+        trace.note("warning", what, unpacked.left_out)
+    return trace
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What may still be unpacked of a file of ``packed`` bytes."""
+
+    path: Path
+    packed: int
+    taken: int = 0
+
+    def take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > LARGEST:
+            raise BadInput(
+                self.path, f"unpacks to over {LARGEST >> 30} GB: unpack it, and give its files"
+            )
+        if self.taken > max(FREE, RATIO * self.packed):
+            raise BadInput(self.path, f"unpacks to over {RATIO} times its size, as no trace does")
+
+
+class _Counted(io.RawIOBase):
+    """A stream that takes what is read of it from a budget."""
+
+    def __init__(self, stream: Any, budget: _Budget) -> None:
+        self._stream, self._budget = stream, budget
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read1(len(buffer))  # read would lose what comes before an early end
+        self._budget.take(len(data))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@dataclass(slots=True)
+class _Unpacked:
+    """The files of a packed file or archive, or of its ``member``, below ``folder``."""
+
+    path: Path
+    member: str
+    folder: Path
+    lost: str = ""
+    left_out: int = 0
+    is_archive: bool = False
+    seen: set[str] = field(default_factory=set)
+
+    def unpack(self) -> None:
+        """Write the files. Raises BadInput."""
+        self.folder.mkdir()
+        try:
+            with (
+                progress.stage(f"unpacking {self.path.name}"),
+                _opened(self.path) as (stream, head),
+            ):
+                self.is_archive = is_archive(head)
+                if head.startswith(ZIP):
+                    self._zip(stream)
+                elif self.is_archive:
+                    self._tar(stream)
+                else:
+                    self._write(_SUFFIX.sub("", _SUFFIX.sub("", self.path.name)), _text(stream))
+        except BadInput:
+            raise
+        except _damages() as error:
+            self.lost = str(error) or "it is damaged"
+            if not self.seen:
+                raise BadInput(self.path, f"cannot be unpacked: {self.lost}") from error
+        except OSError as error:
+            raise BadInput(self.path, f"cannot be unpacked: {error.strerror or error}") from error
+        if self.member and not self.seen:
+            raise BadInput(self.path, f"has no member {self.member}")
+
+    def _zip(self, stream: IO[bytes]) -> None:
+        budget = _Budget(self.path, self.path.stat().st_size)
+        if not stream.seekable():
+            raise BadInput(self.path, "a zip archive that is packed itself: unpack it once")
+        with zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+            if len(entries) > ENTRIES:
+                raise BadInput(self.path, f"has {len(entries)} entries, more than {ENTRIES}")
+            wanted = [
+                entry for entry in entries if not entry.is_dir() and self._is_wanted(entry.filename)
+            ]
+            _room(self.path, sum(entry.file_size for entry in wanted), self.folder)
+            for entry in wanted:
+                if stat.S_ISLNK(entry.external_attr >> 16):
+                    self.left_out += 1
+                    continue
+                with archive.open(entry) as file:
+                    self._write(entry.filename, io.BufferedReader(_Counted(file, budget), _BLOCK))
+
+    def _tar(self, stream: IO[bytes]) -> None:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for number, entry in enumerate(archive):
+                if number >= ENTRIES:
+                    raise BadInput(self.path, f"has more than {ENTRIES} entries")
+                if entry.isdir() or not self._is_wanted(entry.name):
+                    continue
+                file = archive.extractfile(entry) if entry.isreg() else None
+                if file is None:
+                    self.left_out += 1
+                else:
+                    self._write(entry.name, file)
+
+    def _is_wanted(self, name: str) -> bool:
+        name = name.removeprefix("./")
+        return not self.member or name == self.member or name.startswith(self.member + "/")
+
+    def _write(self, name: str, file: IO[bytes]) -> None:
+        """Write a file at its path below the folder; one whose path leaves it, or repeats, is left out."""
+        parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
+        if not parts or ".." in parts or name.startswith("/") or ":" in parts[0] or "\0" in name:
+            self.left_out += 1
+            return
+        target = self.folder.joinpath(*parts)
+        if target.exists():
+            self.left_out += 1
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as written:
+            self.seen.add("/".join(parts))
+            read = file.read1 if isinstance(file, io.BufferedReader) else file.read
+            while block := read(_BLOCK):
+                written.write(block)
+
+    def trace(self) -> Path:
+        """Return where the one trace is. Raises BadInput if there is none, or several."""
+        traces = sorted(_traces(self.folder))
+        if len(traces) == 1:
+            return traces[0]
+        if len(self.seen) == 1:  # no trace: its reader says why
+            return self.folder / next(iter(self.seen))
+        if not traces:
+            raise BadInput(
+                self.path, f"an archive without a trace: it has {_list(sorted(self.seen))}"
+            )
+        names = [os.path.relpath(trace, self.folder) for trace in traces]
+        raise BadInput(
+            self.path,
+            f"an archive with {len(names)} traces: {_list(names)}; give one as {self.path.name}!{names[0]}, "
+            "or unpack it and give its folder, whose files are read as the ranks of one job",
+        )
+
+    def _named(self, text: str) -> str:
+        inner = f"{self.path}!" if self.is_archive else os.fspath(self.path)
+        if not self.is_archive:
+            text = text.replace(os.fspath(self.folder / next(iter(self.seen), "")), inner)
+        return text.replace(os.fspath(self.folder) + "/", inner).replace(
+            os.fspath(self.folder), os.fspath(self.path)
+        )
+
+    def renamed(self, error: BadInput) -> BadInput:
+        """Return the error with the names of the archive and its members in place of the copies'."""
+        return BadInput(self._named(error.path), self._named(error.what))
+
+    def name_in(self, trace: Trace) -> None:
+        """Let the trace name the archive and its member in place of the copy."""
+        at_urls.rename(trace, self._named)
+
+
+def _traces(folder: Path) -> Iterator[Path]:
+    """Yield the traces below a folder: it itself, the files and folders in it, and theirs."""
+    from .formats import find
+
+    if find(folder) is not None:
+        yield folder
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith((".", "__MACOSX")):
+            continue
+        if entry.is_dir():
+            yield from _traces(entry)
+            continue
+        with contextlib.suppress(BadInput):  # a log or a README beside the traces
+            if find(entry) is not None:
+                yield entry
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """Scratch for one packing. Raises BadInput if too many lie in each other."""
+    depth = _depth.get()
+    if depth >= DEPTH:
+        raise BadInput(path, f"packed more than {DEPTH} times")
+    token = _depth.set(depth + 1)
+    try:
+        with scratch() as folder:
+            yield folder
+    finally:
+        _depth.reset(token)
+
+
+def _room(path: Path, size: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > min(free, LARGEST):
+        what = f"unpacks to {size:,} bytes, and there is room for {min(free, LARGEST):,}"
+        raise BadInput(path, f"{what}: unpack it, and give its files")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], bytes]]:
+    """The file without its packings, and its first bytes. Raises BadInput and what damaged files raise."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        budget = _Budget(path, path.stat().st_size)
+        stream: IO[bytes] = file
+        for _ in range(DEPTH + 1):
+            head = stream.peek(1024)  # type: ignore[attr-defined]
+            unpack = _unpacker(path, head)
+            if unpack is None:
+                yield stream, head
+                return
+            inner = stack.enter_context(unpack(stream))
+            stream = stack.enter_context(io.BufferedReader(_Counted(inner, budget), _BLOCK))
+        raise BadInput(path, f"packed more than {DEPTH} times")
+
+
+def _unpacker(path: Path, head: bytes) -> Any:
+    """Return what opens a packed stream that begins with ``head``; None if it is not packed."""
+    for magic, module, name in _PACKINGS:
+        if head.startswith(magic):
+            try:
+                return getattr(import_module(module), name)
+            except ImportError:
+                raise BadInput(path, f"this Python has no module {module} to unpack it") from None
+    return None
+
+
+def _text(stream: IO[bytes]) -> IO[bytes]:
+    """Return the stream with text of UTF-16 as UTF-8."""
+    name = encoding(stream.peek(8)[:8])  # type: ignore[attr-defined]
+    return stream if name is None else codecs.EncodedFile(stream, "utf-8", name, "replace")
