@@ -1,0 +1,381 @@
+"""Clip or leave out records whose times cannot be, of any reader, and note which.
+
+Rules, each counted and named in the notes of the trace:
+
+* What began at time 0, or more than an hour away from all that the host recorded, has no time: left out. CUPTI writes
+  0 for a time that it could not collect. Where most of a table is there, clocks differ: nothing is left out.
+* A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
+  launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
+  too runs no such order (queues of AMD's, parallel branches, several ranks in one file): nothing is clipped,
+  unless the time is ten times that of all other work.
+* Device work that ends long after all else, host included, has no known end: clipped there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.question import units
+
+from .intervals import Ints
+from .trace import Trace
+
+#: In attrs of a kernel: the time that it took is not known, only that it took no longer.
+CLIPPED: Final = '"clipped":true'
+#: What no clocks of one machine differ by, and no profiler waits for (ns).
+_FAR: Final = 3600 * 10**9
+#: Times of two records may be rounded to microseconds, each on its own (ns).
+_ROUNDED: Final = 2_000
+#: So much longer than all else on its stream is no time of a kernel, whatever the order of the stream.
+_ABSURD: Final = 10
+#: Device work may go on so long after all else (ns), or ten times as long as the trace.
+_AFTER: Final = 10**9
+#: So many pieces of work in the time of another show the order of their stream; so many others confirm it.
+_INSIDE, _OTHERS, _CLEAR = 2, 3, 5
+#: At most this part of a stream's work is wrong; else it runs no order.
+_WRONG: Final = 4
+_DEVICE: Final = ("kernels", "memops")
+_TIMED: Final = {
+    "ranges": "start",
+    "calls": "start",
+    "kernels": "start",
+    "memops": "start",
+    "syncs": "start",
+    "allocations": "time",
+}
+_NULL: Final = -(1 << 40)
+_NAME: Final = 60
+
+
+def mended(trace: Trace) -> Trace:
+    """Return the trace without impossible times; notes say what was clipped and left out."""
+    if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
+        return trace  # a file of totals: its reader laid the times end to end
+    trace = _without_far(trace)
+    trace = _without_overlaps(trace)
+    return _ended(trace)
+
+
+# ------------------------------------------------------------------------------ far from all else
+
+
+def _without_far(trace: Trace) -> Trace:
+    bounds: dict[str, tuple[int, int]] = {}
+    for name, column in _TIMED.items():
+        times = trace[name][column]
+        if len(times) > times.null_count():
+            low, high = times.min(), times.max()
+            bounds[name] = (int(low), int(high))  # type: ignore[arg-type]
+    first = min((low for low, _ in bounds.values()), default=1)
+    if first > 0 and max(high for _, high in bounds.values()) - first < _FAR:
+        return trace
+    host = [_typical(trace[name]["start"]) for name in ("ranges", "calls") if name in bounds]
+    kept: dict[str, pl.DataFrame] = {}
+    for name in bounds:
+        times = trace[name][_TIMED[name]]
+        wrong, what = _far(times, bounds, name, host)
+        count = int(wrong.sum())
+        if not count or 2 * count >= len(times) - times.null_count() + 1:
+            continue
+        kept[name] = trace[name].filter(~wrong)
+        trace.note("warning", _left_out(trace[name].filter(wrong), name, what), count)
+    return trace.replace(**kept) if kept else trace
+
+
+def _typical(times: pl.Series) -> tuple[int, int]:
+    """Return the first and last time that is not further than an hour from the median's neighbours."""
+    ordered = np.sort(times.drop_nulls().to_numpy())
+    middle = len(ordered) // 2
+    breaks = np.flatnonzero(np.diff(ordered) > _FAR)
+    after = breaks[breaks >= middle]
+    before = breaks[breaks < middle]
+    last = int(after[0]) if len(after) else len(ordered) - 1
+    return int(ordered[before[-1] + 1 if len(before) else 0]), int(ordered[last])
+
+
+def _far(
+    times: pl.Series,
+    bounds: dict[str, tuple[int, int]],
+    name: str,
+    host: list[tuple[int, int]],
+) -> tuple[pl.Series, str]:
+    """Return which of the times cannot be, and where they are, in words."""
+    zero = (times == 0).fill_null(False)
+    nothing = zero & ~zero
+    above = [low for other, (low, _) in bounds.items() if other != name and low > 0]
+    later = times.filter(times > 0)
+    if len(later):
+        above.append(int(later.min()))  # type: ignore[arg-type]
+    # relative times begin near 0: 0 is wrong if the host began later, or all else long after
+    apart = bool(above) and (
+        min(above) > _FAR or (name in ("kernels", "memops") and bool(host) and host[0][0] > 0)
+    )
+    if zero.any() and apart:
+        return zero, "at time 0"
+    if name in ("ranges", "calls"):
+        return nothing, ""
+    if not host:
+        return nothing, ""
+    low, high = min(one for one, _ in host), max(other for _, other in host)
+    wrong = ((times < low - _FAR) | (times > high + _FAR)).fill_null(False)
+    return wrong, "more than an hour from all that the host did"
+
+
+def _left_out(rows: pl.DataFrame, name: str, where: str) -> str:
+    named = f" ({_shown(rows['name'][0])})" if "name" in rows.columns else ""
+    return f"{name} {where}, left out: their times were not recorded{named}"
+
+
+# ------------------------------------------------------------------------------ streams run in order
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Kernels and copies by stream and start. ``row``: of ``kernels``, and after those of ``memops``;
+    ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time."""
+
+    row: Ints
+    lane: NDArray[np.integer[Any]]
+    start: Ints
+    end: Ints
+    launch: Ints
+
+
+def _without_overlaps(trace: Trace) -> Trace:
+    if not (len(trace["kernels"]) or len(trace["memops"])) or _nested(trace):
+        return trace
+    work = _ordered(trace)
+    if work is None:
+        return trace
+    edges = np.flatnonzero(np.diff(work.lane, prepend=-1, append=-1))
+    clipped: dict[int, int] = {}
+    for begin, after in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        end = work.end[begin:after]
+        reach = np.maximum.accumulate(end)
+        if not (end[1:] < reach[:-1] - _ROUNDED).any():  # nothing ends inside other work
+            continue
+        launch = _launches(trace, work, begin, after)
+        part = _Work(
+            work.row[begin:after],
+            work.lane[begin:after],
+            work.start[begin:after],
+            end,
+            launch,
+        )
+        clipped.update(_clips(trace, part))
+    return _clipped(trace, clipped) if clipped else trace
+
+
+def _nested(trace: Trace) -> bool:
+    """Whether lines of work are no streams: a TPU's show a loop and the operations in it."""
+    return trace.origin.get("format") == "xplane" and not _on_cuda(trace)
+
+
+def _ordered(trace: Trace) -> _Work | None:
+    """Return the work on known streams, or None if there is none. Sorts only where it must: a million
+    kernels in order take 30 ms."""
+    columns = [
+        trace[name].select(
+            pl.col("process", "device", "context", "stream").cast(pl.Int64).fill_null(_NULL),
+            "start",
+            "end",
+        )
+        for name in _DEVICE
+        if len(trace[name])
+    ]
+    frame = pl.concat(columns) if len(columns) > 1 else columns[0]
+    stream = frame["stream"].to_numpy()
+    lane = np.zeros(len(frame), np.int64)
+    for name in ("process", "device", "context", "stream"):
+        values = frame[name]
+        if values.min() == values.max():
+            continue
+        distinct = np.sort(values.unique().to_numpy())
+        lane = lane * len(distinct) + np.searchsorted(distinct, values.to_numpy())
+    if len(frame) and int(lane.max()) >= 1 << 15:
+        lane = np.unique(lane, return_inverse=True)[1]
+    start, end = frame["start"].to_numpy(), frame["end"].to_numpy()
+    order = np.arange(len(frame))
+    if not (start[1:] >= start[:-1]).all():
+        order = np.argsort(start, kind="stable")
+    if lane.any():
+        small = lane[order].astype(np.int16) if int(lane.max()) < 1 << 15 else lane[order]
+        order = order[np.argsort(small, kind="stable")]
+    known = stream[order] != _NULL
+    if not known.all():
+        order = order[known]
+    if len(order) < 2:
+        return None
+    nothing = np.empty(0, np.int64)
+    return _Work(order, lane[order], start[order], end[order], nothing)
+
+
+def _launches(trace: Trace, work: _Work, begin: int, after: int) -> Ints:
+    """Return a number for the launch of each row: its own, or that of its CUDA graph; nodes of a graph
+    without a launch record share one number."""
+    rows = work.row[begin:after]
+    kernels = len(trace["kernels"])
+    found = np.empty(len(rows), np.int64)
+    for name, here, low in (("kernels", rows < kernels, 0), ("memops", rows >= kernels, kernels)):
+        of = rows[here] - low
+        ids = trace[name]["correlation"].gather(of)
+        is_node = trace[name]["graph_node"].gather(of).is_not_null()
+        alone = pl.Series(-2 - rows[here])
+        without = alone.zip_with(~is_node, pl.Series(np.full(len(of), -1, np.int64)))
+        found[here] = ids.zip_with(ids.is_not_null(), without).to_numpy()
+    return found
+
+
+def _clips(trace: Trace, work: _Work) -> dict[int, int]:
+    """Return the new end of each row of one stream that did not last as long as it says."""
+    start, end, launch = work.start, work.end, work.launch
+    after = np.searchsorted(start, end - _ROUNDED, side="left")
+    long = np.flatnonzero(after - np.arange(len(start)) > 1)
+    inside = np.zeros(len(start), np.int64)
+    following = np.full(len(start), -1, np.int64)
+    if len(long) > max(1, len(start) // _WRONG):
+        return {}
+    for row in long.tolist():
+        within = slice(row + 1, int(after[row]))
+        others = np.flatnonzero(launch[within] != launch[row]) + row + 1
+        ended = others[end[others] < end[row] - _ROUNDED]
+        inside[row] = len(ended)
+        if len(others):
+            following[row] = start[others[0]]
+    wrong = np.flatnonzero(inside > 0)
+    if not len(wrong) or len(wrong) > max(1, len(start) // _WRONG):
+        return {}
+    rest = np.setdiff1d(np.arange(len(start)), wrong)
+    touching = rest[:-1][
+        (start[rest[1:]] < end[rest[:-1]] - _ROUNDED) & (launch[rest[1:]] != launch[rest[:-1]])
+    ]
+    in_order = len(rest) >= _OTHERS and not len(touching) and _on_cuda(trace)
+    longest = int((end[rest] - start[rest]).max()) if len(rest) else 0
+    clips: dict[int, int] = {}
+    for row in wrong.tolist():
+        absurd = end[row] - start[row] > _ABSURD * max(longest, _ROUNDED)
+        enough = inside[row] >= (_INSIDE if in_order else _CLEAR) or (in_order and absurd)
+        if enough and (in_order or (absurd and not _communicates(trace, int(work.row[row])))):
+            clips[int(work.row[row])] = int(following[row])
+    return clips
+
+
+def _communicates(trace: Trace, row: int) -> bool:
+    """Whether the row may be a collective, which AMD's and Ascend's queues run beside other work."""
+    if row >= len(trace["kernels"]):
+        return True
+    name = str(trace["kernels"]["name"][row]).lower()
+    return any(part in name for part in ("ccl", "hcom", "reduce_scatter", "allgather", "allreduce"))
+
+
+def _on_cuda(trace: Trace) -> bool:
+    """Whether streams are CUDA's, which run in order whatever launches on them."""
+    if trace.origin.get("format") in ("nsys", "nvprof", "dlprof"):
+        return True
+    calls = trace["calls"]["name"].head(1000).drop_nulls().unique().cast(pl.String)
+    if calls.str.starts_with("cu").any():
+        return True
+    names = trace["devices"]["name"].drop_nulls().cast(pl.String)
+    return bool(names.str.contains(r"(?i)nvidia|tesla|geforce|quadro|rtx|[AHV]100").any())
+
+
+def _clipped(trace: Trace, clips: dict[int, int]) -> Trace:
+    kernels = len(trace["kernels"])
+    changed = {}
+    for name, low, high in (
+        ("kernels", 0, kernels),
+        ("memops", kernels, kernels + len(trace["memops"])),
+    ):
+        mine = {row - low: end for row, end in clips.items() if low <= row < high}
+        if mine:
+            _note_clipped(trace, name, mine)
+            changed[name] = with_ends(trace[name], mine)
+    return trace.replace(**changed)
+
+
+def with_ends(table: pl.DataFrame, ends: dict[int, int]) -> pl.DataFrame:
+    """Return the table with new ends of some rows; kernels are marked, as nothing follows from their time."""
+    rows = pl.Series(list(ends), dtype=pl.UInt32)
+    end = table["end"].clone().scatter(rows, pl.Series(list(ends.values()), dtype=pl.Int64))
+    table = table.with_columns(end.alias("end"))
+    if "attrs" not in table.columns:
+        return table
+    attrs = table["attrs"].gather(rows).fill_null("{}").str.strip_chars()
+    members = attrs.str.strip_suffix("}")
+    marked = pl.Series(
+        [
+            f"{text}{'' if text.strip() == '{' else ','}{CLIPPED}}}"
+            for text in members.to_list()
+        ],
+        dtype=pl.String,
+    )
+    return table.with_columns(table["attrs"].clone().scatter(rows, marked).alias("attrs"))
+
+
+def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
+    rows = np.array(list(ends), np.int64)
+    table = trace[name].select(
+        "process", "device", "stream", "start", "end", "name" if name == "kernels" else "kind"
+    )
+    part = table[rows].with_columns(pl.Series("row", rows))
+    part = part.with_columns((pl.col("end") - pl.col("start")).alias("lasted"))
+    for (_, device, stream), here in part.group_by(
+        "process", "device", "stream", maintain_order=True
+    ):
+        longest = here.sort("lasted", descending=True).row(0, named=True)
+        which = longest.get("name") or longest.get("kind")
+        what = (
+            f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be: clipped"
+            f" at the start of the next (the longest said {units.time(longest['lasted'])}:"
+            f" {_shown(which)}); how long they took is not known"
+        )
+        trace.note("warning", what, len(here))
+
+
+# ------------------------------------------------------------------------------ beyond the trace
+
+
+def _ended(trace: Trace) -> Trace:
+    """Clip device work that ends long after all else."""
+    host = [
+        (int(low), int(high))
+        for name in ("ranges", "calls")
+        for low, high in [(trace[name]["start"].min(), trace[name]["end"].max())]
+        if low is not None and high is not None
+    ]
+    if not host:
+        return trace
+    changed = {}
+    for name in _DEVICE:
+        end = trace[name]["end"]
+        most: Any = end.max()
+        first, last = min(low for low, _ in host), max(high for _, high in host)
+        if most is None or most - last <= max(_AFTER, _ABSURD * (last - first)):
+            continue
+        rows = np.flatnonzero((end > last + max(_AFTER, _ABSURD * (last - first))).to_numpy())
+        start = trace[name]["start"].gather(rows)
+        if len(rows) > max(1, len(end) // _WRONG) or not (start <= last).all():
+            continue
+        rest = end.filter(~pl.Series(np.isin(np.arange(len(end)), rows)))
+        last = max([last, *([int(rest.max())] if len(rest) else [])])  # type: ignore[arg-type]
+        column = "name" if name == "kernels" else "kind"
+        longest = int((end.gather(rows) - start).arg_max() or 0)
+        lasted = int(end[int(rows[longest])]) - int(start[longest])
+        what = (
+            f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
+            f" {units.time(lasted)}: {_shown(trace[name][column][int(rows[longest])])}); how long they took is not"
+            " known"
+        )
+        trace.note("warning", what, len(rows))
+        changed[name] = with_ends(trace[name], dict.fromkeys(rows.tolist(), last))
+    return trace.replace(**changed) if changed else trace
+
+
+def _shown(name: object) -> str:
+    text = str(name)
+    return text if len(text) <= _NAME else text[: _NAME - 1] + "…"
