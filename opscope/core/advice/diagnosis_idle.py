@@ -126,15 +126,15 @@ class Idle(Judge):
                 " in place of a whole stream",
             )
         lost = self.parts["unknown"]
+        unlinked = self.facts.work.unlinked if self.facts.work is not None else None
         if not self._within(lost, WORTH):
             yield self._judged(
                 "idle device",
                 lost,
                 lost / self.time,
                 WORTH,
-                f"the device was idle for {self._part(lost)}; the trace does not record the launches that"
-                " would tell what it waited for",
-                "capture the launches too: opscope run, or nsys profile -t cuda,nvtx",
+                f"the device was idle for {self._part(lost)}; {unlinked or words.NO_LAUNCHES}",
+                words.OTHER_CLOCKS if unlinked else words.CAPTURE_LAUNCHES,
             )
 
     def _outside(self) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,12 @@ from opscope.core.analysis.host.in_words import ns, share, size
 
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 
+#: Of idle time whose cause is not known, and the first thing to try.
+NO_LAUNCHES: Final = "the trace does not record the launches that would tell what it waited for"
+CAPTURE_LAUNCHES: Final = "capture the launches too: opscope run, or nsys profile -t cuda,nvtx"
+OTHER_CLOCKS: Final = (
+    "record again, with a newer driver and profiler: only with clocks that agree do launches tell"
+)
 BOUNDS: Final = {
     "memory-bandwidth-bound": "memory bandwidth",
     "compute-bound": "compute",

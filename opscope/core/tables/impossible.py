@@ -308,10 +308,7 @@ def with_ends(table: pl.DataFrame, ends: dict[int, int]) -> pl.DataFrame:
     attrs = table["attrs"].gather(rows).fill_null("{}").str.strip_chars()
     members = attrs.str.strip_suffix("}")
     marked = pl.Series(
-        [
-            f"{text}{'' if text.strip() == '{' else ','}{CLIPPED}}}"
-            for text in members.to_list()
-        ],
+        [f"{text}{'' if text.strip() == '{' else ','}{CLIPPED}}}" for text in members.to_list()],
         dtype=pl.String,
     )
     return table.with_columns(table["attrs"].clone().scatter(rows, marked).alias("attrs"))
