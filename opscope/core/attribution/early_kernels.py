@@ -1,4 +1,4 @@
-"""Which work began before its launch: then the clocks of host and device differ, and no wait has a known cause."""
+"""Which work began before its launch: clocks differ, and what a device waited for is not known."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ROUNDED: Final = 1_000
 #: From this share of a process's linked work on, its clocks differ; of less, only that work is wrong.
 _DIFFER: Final = 0.01
 CLOCKS: Final = (
-    "kernels begin before their launches: the clocks of the host and the device differ, so what the device waited"
-    " for is not known"
+    "kernels begin before their launches: the clocks of the host and the device differ, so what the device"
+    " waited for is not known"
 )
 
 

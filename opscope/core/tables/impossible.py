@@ -2,8 +2,9 @@
 
 Rules, each counted and named in the notes of the trace:
 
-* What began at time 0, or more than an hour away from all that the host recorded, has no time: left out. CUPTI writes
-  0 for a time that it could not collect. Where most of a table is there, clocks differ: nothing is left out.
+* What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
+  CUPTI writes 0 for a time that it could not collect. Where most of a table is there, clocks differ: nothing
+  is left out.
 * A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
   launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
   too runs no such order (queues of AMD's, parallel branches, several ranks in one file): nothing is clipped,
@@ -33,6 +34,8 @@ _FAR: Final = 3600 * 10**9
 _ROUNDED: Final = 2_000
 #: So much longer than all else on its stream is no time of a kernel, whatever the order of the stream.
 _ABSURD: Final = 10
+#: No kernel runs for a day (ns).
+_DAY: Final = 24 * _FAR
 #: Device work may go on so long after all else (ns), or ten times as long as the trace.
 _AFTER: Final = 10**9
 #: So many pieces of work in the time of another show the order of their stream; so many others confirm it.
@@ -70,9 +73,10 @@ def _without_far(trace: Trace) -> Trace:
         times = trace[name][column]
         if len(times) > times.null_count():
             low, high = times.min(), times.max()
-            bounds[name] = (int(low), int(high))  # type: ignore[arg-type]
+            bounds[name] = (int(low), int(high))
     first = min((low for low, _ in bounds.values()), default=1)
-    if first > 0 and max(high for _, high in bounds.values()) - first < _FAR:
+    last = max((high for _, high in bounds.values()), default=first)
+    if first > 0 and last - first < _FAR:
         return trace
     host = [_typical(trace[name]["start"]) for name in ("ranges", "calls") if name in bounds]
     kept: dict[str, pl.DataFrame] = {}
@@ -159,15 +163,15 @@ def _without_overlaps(trace: Trace) -> Trace:
         reach = np.maximum.accumulate(end)
         if not (end[1:] < reach[:-1] - _ROUNDED).any():  # nothing ends inside other work
             continue
+        start, row = work.start[begin:after], work.row[begin:after]
+        endless = np.flatnonzero(end - start > _DAY)
+        endless = endless[endless < len(end) - 1]
+        if len(endless):
+            clipped |= zip(row[endless].tolist(), start[endless + 1].tolist(), strict=True)
+            end = end.copy()
+            end[endless] = start[endless + 1]
         launch = _launches(trace, work, begin, after)
-        part = _Work(
-            work.row[begin:after],
-            work.lane[begin:after],
-            work.start[begin:after],
-            end,
-            launch,
-        )
-        clipped.update(_clips(trace, part))
+        clipped |= _clips(trace, _Work(row, work.lane[begin:after], start, end, launch))
     return _clipped(trace, clipped) if clipped else trace
 
 
@@ -327,8 +331,8 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
         longest = here.sort("lasted", descending=True).row(0, named=True)
         which = longest.get("name") or longest.get("kind")
         what = (
-            f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be: clipped"
-            f" at the start of the next (the longest said {units.time(longest['lasted'])}:"
+            f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be:"
+            f" clipped at the start of the next (the longest said {units.time(longest['lasted'])}:"
             f" {_shown(which)}); how long they took is not known"
         )
         trace.note("warning", what, len(here))
@@ -337,39 +341,48 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
 # ------------------------------------------------------------------------------ beyond the trace
 
 
+def _bounds(table: pl.DataFrame) -> tuple[Any, Any]:
+    return table["start"].min(), table["end"].max()
+
+
 def _ended(trace: Trace) -> Trace:
     """Clip device work that ends long after all else."""
     host = [
         (int(low), int(high))
         for name in ("ranges", "calls")
-        for low, high in [(trace[name]["start"].min(), trace[name]["end"].max())]
+        for low, high in [_bounds(trace[name])]
         if low is not None and high is not None
     ]
-    if not host:
-        return trace
+    first, last = (
+        min((low for low, _ in host), default=0),
+        max((high for _, high in host), default=0),
+    )
     changed = {}
     for name in _DEVICE:
-        end = trace[name]["end"]
-        most: Any = end.max()
-        first, last = min(low for low, _ in host), max(high for _, high in host)
-        if most is None or most - last <= max(_AFTER, _ABSURD * (last - first)):
+        table = trace[name]
+        most: Any = (table["end"] - table["start"]).max() if len(table) else 0
+        if most <= _AFTER:
             continue
-        rows = np.flatnonzero((end > last + max(_AFTER, _ABSURD * (last - first))).to_numpy())
-        start = trace[name]["start"].gather(rows)
-        if len(rows) > max(1, len(end) // _WRONG) or not (start <= last).all():
+        start, end = table["start"].to_numpy(), table["end"].to_numpy()
+        rows = np.flatnonzero(end - start > _DAY)
+        late = last + max(_AFTER, _ABSURD * (last - first))
+        beyond = np.flatnonzero((end > late) & (start <= last)) if host else rows
+        if len(beyond) <= max(1, len(end) // _WRONG):
+            rows = np.union1d(rows, beyond)
+        if not len(rows):
             continue
-        rest = end.filter(~pl.Series(np.isin(np.arange(len(end)), rows)))
-        last = max([last, *([int(rest.max())] if len(rest) else [])])  # type: ignore[arg-type]
+        rest = np.delete(end, rows)
+        cut = max(last, int(rest.max()) if len(rest) else last)
         column = "name" if name == "kernels" else "kind"
-        longest = int((end.gather(rows) - start).arg_max() or 0)
-        lasted = int(end[int(rows[longest])]) - int(start[longest])
+        longest = int(rows[(end - start)[rows].argmax()])
+        lasted = int(end[longest] - start[longest])
         what = (
             f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
-            f" {units.time(lasted)}: {_shown(trace[name][column][int(rows[longest])])}); how long they took is not"
+            f" {units.time(lasted)}: {_shown(table[column][longest])}); how long they took is not"
             " known"
         )
         trace.note("warning", what, len(rows))
-        changed[name] = with_ends(trace[name], dict.fromkeys(rows.tolist(), last))
+        changed[name] = with_ends(table, {row: max(cut, int(start[row])) for row in rows.tolist()})
     return trace.replace(**changed) if changed else trace
 
 

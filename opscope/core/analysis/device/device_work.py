@@ -37,8 +37,8 @@ class DeviceWork:
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
     ``with_calls``: whether the trace records launches that tell what the work waited for; ``unlinked``: why
-    those that it records do not (``call`` is then -1), else None. ``timed``: whether the times are those at which
-    the work ran; files of totals only have the lengths.
+    those that it records do not (``call`` is then -1), else None. ``timed``: whether the times are those at
+    which the work ran; files of totals only have the lengths.
     """
 
     kind: NDArray[np.uint8]
