@@ -53,6 +53,8 @@ _TIMED: Final = {
 }
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
+#: How the note on clipped work ends.
+_NOT_KNOWN: Final = "how long they took is not known"
 
 
 def mended(trace: Trace) -> Trace:
@@ -72,7 +74,8 @@ def _without_far(trace: Trace) -> Trace:
     for name, column in _TIMED.items():
         times = trace[name][column]
         if len(times) > times.null_count():
-            low, high = times.min(), times.max()
+            low: Any = times.min()
+            high: Any = times.max()
             bounds[name] = (int(low), int(high))
     first = min((low for low, _ in bounds.values()), default=1)
     last = max((high for _, high in bounds.values()), default=first)
@@ -111,14 +114,12 @@ def _far(
     """Return which of the times cannot be, and where they are, in words."""
     zero = (times == 0).fill_null(False)
     nothing = zero & ~zero
-    above = [low for other, (low, _) in bounds.items() if other != name and low > 0]
-    later = times.filter(times > 0)
-    if len(later):
-        above.append(int(later.min()))  # type: ignore[arg-type]
-    # relative times begin near 0: 0 is wrong if the host began later, or all else long after
-    apart = bool(above) and (
-        min(above) > _FAR or (name in ("kernels", "memops") and bool(host) and host[0][0] > 0)
-    )
+    rest: Any = times.filter(times > 0).min()
+    others = [low for other, (low, _) in bounds.items() if other != name and low > 0]
+    following = min([rest] if rest is not None else others, default=0)
+    apart = following > _FAR
+    if name in _DEVICE and host:  # relative times begin near 0: work ran there only if the host did
+        apart |= 0 < host[0][0] <= following
     if zero.any() and apart:
         return zero, "at time 0"
     if name in ("ranges", "calls"):
@@ -302,6 +303,15 @@ def _clipped(trace: Trace, clips: dict[int, int]) -> Trace:
     return trace.replace(**changed)
 
 
+def clipped(trace: Trace, table: pl.DataFrame) -> pl.Series:
+    """Return which rows of a table of device work were clipped: their time is not known."""
+    none = pl.Series([False]).new_from_index(0, len(table))
+    noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
+    if not noted or "attrs" not in table.columns:  # a search in a million texts takes 20 ms
+        return none
+    return table["attrs"].str.contains(CLIPPED, literal=True).fill_null(False)
+
+
 def with_ends(table: pl.DataFrame, ends: dict[int, int]) -> pl.DataFrame:
     """Return the table with new ends of some rows; kernels are marked, as nothing follows from their time."""
     rows = pl.Series(list(ends), dtype=pl.UInt32)
@@ -333,7 +343,7 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
         what = (
             f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be:"
             f" clipped at the start of the next (the longest said {units.time(longest['lasted'])}:"
-            f" {_shown(which)}); how long they took is not known"
+            f" {_shown(which)}); {_NOT_KNOWN}"
         )
         trace.note("warning", what, len(here))
 
@@ -378,8 +388,7 @@ def _ended(trace: Trace) -> Trace:
         lasted = int(end[longest] - start[longest])
         what = (
             f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
-            f" {units.time(lasted)}: {_shown(table[column][longest])}); how long they took is not"
-            " known"
+            f" {units.time(lasted)}: {_shown(table[column][longest])}); {_NOT_KNOWN}"
         )
         trace.note("warning", what, len(rows))
         changed[name] = with_ends(table, {row: max(cut, int(start[row])) for row in rows.tolist()})
