@@ -7,8 +7,9 @@ Rules, each counted and named in the notes of the trace:
   is left out.
 * A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
   launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
-  too runs no such order (queues of AMD's, parallel branches, several ranks in one file): nothing is clipped,
-  unless the time is ten times that of all other work.
+  too runs no such order (queues of AMD's, several ranks in one file): nothing is clipped, unless the time is
+  ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
+  a second, and a hundred times.
 * Device work that ends long after all else, host included, has no known end: clipped there.
 """
 
@@ -34,6 +35,10 @@ _FAR: Final = 3600 * 10**9
 _ROUNDED: Final = 2_000
 #: So much longer than all else on its stream is no time of a kernel, whatever the order of the stream.
 _ABSURD: Final = 10
+#: Of CUDA graphs, whose kernels may run at the same time.
+_NEVER: Final = 100
+#: One of so many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
+_FEW: Final = 100
 #: No kernel runs for a day (ns).
 _DAY: Final = 24 * _FAR
 #: Device work may go on so long after all else (ns), or ten times as long as the trace.
@@ -242,30 +247,34 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     after = np.searchsorted(start, end - _ROUNDED, side="left")
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
+    with_own = inside.copy()  # of its own launch too, which a CUDA graph may run at the same time
     following = np.full(len(start), -1, np.int64)
     if len(long) > max(1, len(start) // _WRONG):
         return {}
     for row in long.tolist():
-        within = slice(row + 1, int(after[row]))
-        others = np.flatnonzero(launch[within] != launch[row]) + row + 1
-        ended = others[end[others] < end[row] - _ROUNDED]
-        inside[row] = len(ended)
-        if len(others):
-            following[row] = start[others[0]]
-    wrong = np.flatnonzero(inside > 0)
+        within = np.arange(row + 1, int(after[row]))
+        ended = end[within] < end[row] - _ROUNDED
+        others = launch[within] != launch[row]
+        inside[row], with_own[row] = (ended & others).sum(), ended.sum()
+        following[row] = start[within[others][0] if others.any() else row + 1]
+    wrong = np.flatnonzero(with_own > 0)
     if not len(wrong) or len(wrong) > max(1, len(start) // _WRONG):
         return {}
     rest = np.setdiff1d(np.arange(len(start)), wrong)
-    touching = rest[:-1][
-        (start[rest[1:]] < end[rest[:-1]] - _ROUNDED) & (launch[rest[1:]] != launch[rest[:-1]])
-    ]
-    in_order = len(rest) >= _OTHERS and not len(touching) and _on_cuda(trace)
-    longest = int((end[rest] - start[rest]).max()) if len(rest) else 0
+    lasted = end - start
+    longest = max(int(lasted[rest].max()) if len(rest) else 0, _ROUNDED)
+    overlaps = int((start[rest[1:]] < end[rest[:-1]] - _ROUNDED).sum())
+    serial = len(rest) >= _OTHERS and overlaps * _FEW <= len(rest)
+    in_order = serial and _on_cuda(trace)
     clips: dict[int, int] = {}
     for row in wrong.tolist():
-        absurd = end[row] - start[row] > _ABSURD * max(longest, _ROUNDED)
-        enough = inside[row] >= (_INSIDE if in_order else _CLEAR) or (in_order and absurd)
-        if enough and (in_order or (absurd and not _communicates(trace, int(work.row[row])))):
+        absurd = lasted[row] > _ABSURD * longest
+        ordered = in_order and (inside[row] >= _INSIDE or (inside[row] > 0 and absurd))
+        endless = lasted[row] > max(_AFTER, _NEVER * longest)
+        clear = (inside[row] >= _CLEAR and absurd) or (
+            serial and with_own[row] >= _CLEAR and endless
+        )
+        if ordered or (clear and (in_order or not _communicates(trace, int(work.row[row])))):
             clips[int(work.row[row])] = int(following[row])
     return clips
 
@@ -309,7 +318,8 @@ def clipped(trace: Trace, table: pl.DataFrame) -> pl.Series:
     noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
     if not noted or "attrs" not in table.columns:  # a search in a million texts takes 20 ms
         return none
-    return table["attrs"].str.contains(CLIPPED, literal=True).fill_null(False)
+    marked: pl.Series = table["attrs"].str.contains(CLIPPED, literal=True).fill_null(False)
+    return marked
 
 
 def with_ends(table: pl.DataFrame, ends: dict[int, int]) -> pl.DataFrame:
