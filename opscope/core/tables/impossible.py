@@ -10,7 +10,8 @@ Rules, each counted and named in the notes of the trace:
   too runs no such order (queues of AMD's, several ranks in one file): nothing is clipped, unless the time is
   ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
   a second, and a hundred times.
-* Device work that ends long after all else, host included, has no known end: clipped there.
+* Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
+  and calls, from an hour on.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _TIMED: Final = {
     "syncs": "start",
     "allocations": "time",
 }
+_SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
 #: How the note on clipped work ends.
@@ -68,7 +70,7 @@ def mended(trace: Trace) -> Trace:
         return trace  # a file of totals: its reader laid the times end to end
     trace = _without_far(trace)
     trace = _without_overlaps(trace)
-    return _ended(trace)
+    return _ended(_host_ended(trace))
 
 
 # ------------------------------------------------------------------------------ far from all else
@@ -123,7 +125,8 @@ def _far(
     others = [low for other, (low, _) in bounds.items() if other != name and low > 0]
     following = min([rest] if rest is not None else others, default=0)
     apart = following > _FAR
-    if name in _DEVICE and host:  # relative times begin near 0: work ran there only if the host did
+    if name in _DEVICE and host and int(zero.sum()) > 1:
+        # relative times may begin with one kernel; several began at 0 only if the host did
         apart |= 0 < host[0][0] <= following
     if zero.any() and apart:
         return zero, "at time 0"
@@ -314,7 +317,7 @@ def _clipped(trace: Trace, clips: dict[int, int]) -> Trace:
 
 def clipped(trace: Trace, table: pl.DataFrame) -> pl.Series:
     """Return which rows of a table of device work were clipped: their time is not known."""
-    none = pl.Series([False]).new_from_index(0, len(table))
+    none: pl.Series = pl.Series([False]).new_from_index(0, len(table))
     noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
     if not noted or "attrs" not in table.columns:  # a search in a million texts takes 20 ms
         return none
@@ -365,6 +368,39 @@ def _bounds(table: pl.DataFrame) -> tuple[Any, Any]:
     return table["start"].min(), table["end"].max()
 
 
+def _beyond(name: str, lasted: int, which: object) -> str:
+    return (
+        f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
+        f" {units.time(lasted)}: {_shown(which)}); {_NOT_KNOWN}"
+    )
+
+
+def _host_ended(trace: Trace) -> Trace:
+    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
+    starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
+    first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
+    last: Any = max((column.max() for column in starts), default=None)  # type: ignore[type-var]
+    if first is None or last is None:
+        return trace
+    late = last + max(_FAR, _NEVER * (last - first))
+    changed = {}
+    for name in ("ranges", "calls"):
+        table = trace[name]
+        most: Any = table["end"].max()
+        if most is None or most <= late:
+            continue
+        wrong = (table["end"] > late).fill_null(False)
+        rows = table.filter(wrong).with_columns((pl.col("end") - pl.col("start")).alias("lasted"))
+        longest = rows.sort("lasted", descending=True).row(0, named=True)
+        ends = [trace[of]["end"].filter(trace[of]["end"] <= late).max() for of in _SPANS]
+        cut = max([last, *(end for end in ends if end is not None)])
+        which = longest.get("text") or longest.get("name")
+        trace.note("warning", _beyond(name, longest["lasted"], which), len(rows))
+        end = pl.when(pl.Series(wrong)).then(pl.lit(cut)).otherwise(pl.col("end"))
+        changed[name] = table.with_columns(end.cast(pl.Int64).alias("end"))
+    return trace.replace(**changed) if changed else trace
+
+
 def _ended(trace: Trace) -> Trace:
     """Clip device work that ends long after all else."""
     host = [
@@ -396,11 +432,7 @@ def _ended(trace: Trace) -> Trace:
         column = "name" if name == "kernels" else "kind"
         longest = int(rows[(end - start)[rows].argmax()])
         lasted = int(end[longest] - start[longest])
-        what = (
-            f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
-            f" {units.time(lasted)}: {_shown(table[column][longest])}); {_NOT_KNOWN}"
-        )
-        trace.note("warning", what, len(rows))
+        trace.note("warning", _beyond(name, lasted, table[column][longest]), len(rows))
         changed[name] = with_ends(table, {row: max(cut, int(start[row])) for row in rows.tolist()})
     return trace.replace(**changed) if changed else trace
 

@@ -139,9 +139,13 @@ def test_kernels_at_time_0_are_left_out(zero: int) -> None:
     assert "left out" in what
 
 
-def test_a_kernel_at_time_0_is_left_out_of_relative_times_if_the_host_began_later() -> None:
-    trace = mended(traced([kernel(0, 50), *row_of(10, MS)], calls=calls_at(1_000)))
-    assert len(trace["kernels"]) == 10
+@pytest.mark.parametrize(("zeros", "left"), [(1, 11), (2, 10)])
+def test_kernels_at_time_0_of_relative_times_are_left_out_if_the_host_began_later(
+    zeros: int, left: int
+) -> None:
+    kernels = [*(kernel(0, 50) for _ in range(zeros)), *row_of(10, MS)]
+    trace = mended(traced(kernels, calls=calls_at(1_000)))
+    assert len(trace["kernels"]) == left
 
 
 def test_a_range_at_time_0_is_left_out_of_a_trace_in_unix_time() -> None:
@@ -171,6 +175,23 @@ def test_a_last_kernel_ends_with_the_trace(last: int) -> None:
     ((what, count),) = notes(trace)
     assert count == 1
     assert "after the end of the trace" in what
+
+
+@pytest.mark.parametrize("hours", [2, 24 * 300])
+def test_a_range_that_ends_hours_after_all_else_ends_with_the_trace(hours: int) -> None:
+    ranges = [{"process": 0, "thread": 1, "start": start, "end": end, "text": "op"}
+              for start, end in ((1, 5), (6, hours * 3600 * 10**9), (9, 12))]  # fmt: skip
+    trace = mended(traced(row_of(5), ranges=ranges))
+    assert trace["ranges"]["end"].to_list() == [5, 9 * MS, 12]
+    ((what, count),) = notes(trace)
+    assert count == 1
+    assert "ranges that say" in what
+
+
+def test_a_range_around_a_program_that_goes_on_after_the_capture_stays() -> None:
+    ranges = [{"process": 0, "thread": 1, "start": 0, "end": 1_000 * 10**9, "text": "main"}]
+    trace = traced(row_of(5), ranges=ranges)
+    assert mended(trace)["ranges"].equals(trace["ranges"])
 
 
 def test_a_long_last_kernel_of_a_trace_without_host_events_stays() -> None:
