@@ -60,8 +60,10 @@ _TIMED: Final = {
 _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
-#: How the note on clipped work ends.
+#: What the notes on impossible times say, those of readers and of linking (``early_kernels``) too.
 _NOT_KNOWN: Final = "how long they took is not known"
+_NO_TIME: Final = "left out: their times were not recorded"
+IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{_NO_TIME}|begin before their launches"
 
 
 def mended(trace: Trace) -> Trace:
@@ -141,7 +143,7 @@ def _far(
 
 def _left_out(rows: pl.DataFrame, name: str, where: str) -> str:
     named = f" ({_shown(rows['name'][0])})" if "name" in rows.columns else ""
-    return f"{name} {where}, left out: their times were not recorded{named}"
+    return f"{name} {where}, {_NO_TIME}{named}"
 
 
 # ------------------------------------------------------------------------------ streams run in order

@@ -59,8 +59,8 @@ _MERGED: Final = re.compile(
     r"(?:wave_size|obj|sig|queue-index|queue-id|pid|tid|lds|scr|grd|wgr)_[0-9]+\Z"
 )
 _ROUNDED: Final = (
-    "kernels whose times were written with too few digits (as 8.1097E+14), left out: how long they ran is not"
-    " known; their counters are kept"
+    "kernels whose times were written with too few digits (8.1097E+14), left out (their counters are kept): how"
+    " long they took is not known"
 )
 #: Most counters of a dispatch: rocprofiler-compute writes a thousand.
 _MOST_COUNTERS: Final = 20_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import opscope.cli.app as application
 from opscope import readers
 from opscope.core.tables.impossible import mended
 from opscope.core.tables.trace import Trace
@@ -306,7 +308,7 @@ def test_times_that_rocprofiler_compute_rounded_are_none(tmp_path: Path) -> None
     assert not trace.has("kernels")
     assert trace["counters"]["value"].to_list() == [16384.0] * 3
     assert any(
-        "how long they ran is not known" in what and count == 3 for what, count in notes(trace)
+        "how long they took is not known" in what and count == 3 for what, count in notes(trace)
     )
     exact = "3,vecCopy,2,1048576,256,64,16384,8.10970000001234E+14,8.10970000001999E+14"
     path.write_text("\n".join([header, *rounded, exact]) + "\n")
@@ -353,3 +355,22 @@ def test_of_a_few_early_kernels_only_their_own_gaps_have_no_cause() -> None:
 
 def test_kernels_that_follow_their_launches_have_no_warning() -> None:
     assert profiled([Ran(0, 10, -5), Ran(50, 60, 51)]).notes().is_empty()
+
+
+def test_advice_says_first_what_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = [
+        event(
+            cat, f"cuda{n}", (100 if cat == "cuda_runtime" else 50) + 20 * n, 5, correlation=n + 1
+        )
+        for n in range(12)
+        for cat in ("cuda_runtime", "kernel")
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": kernels}))
+    monkeypatch.setattr("sys.argv", ["opscope", "advise", str(path)])
+    with contextlib.suppress(SystemExit):
+        application.run()
+    said = capsys.readouterr().out
+    assert "begin before their launches, by up to 50.0 µs" in said.partition("\nAdvice\n")[0]
