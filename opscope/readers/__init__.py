@@ -70,7 +70,11 @@ def open(
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
     _refuse_nothing(found, location, trace)
-    return trace
+    if found.name == "profile":
+        return trace  # it was mended before it was saved
+    from opscope.core.tables.impossible import mended  # lazy: it loads Polars
+
+    return mended(trace)
 
 
 def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:

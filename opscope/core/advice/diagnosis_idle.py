@@ -127,15 +127,17 @@ class Idle(Judge):
                 " in place of a whole stream",
             )
         lost = self.parts["unknown"]
+        unlinked = self.facts.work.unlinked if self.facts.work is not None else None
         if not self._within(lost, WORTH):
             yield self._judged(
                 "idle device",
                 lost,
                 lost / self.time,
                 WORTH,
-                f"the device was idle for {self._part(lost)}; the trace does not record the launches that"
-                " would tell what it waited for",
-                "capture the launches too: " + ", or ".join(recorders(self.vendor)),
+                f"the device was idle for {self._part(lost)}; {unlinked or words.NO_LAUNCHES}",
+                words.OTHER_CLOCKS
+                if unlinked
+                else "capture the launches too: " + ", or ".join(recorders(self.vendor)),
             )
 
     def _outside(self) -> Iterator[dict[str, Any]]:

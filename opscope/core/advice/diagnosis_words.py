@@ -10,6 +10,11 @@ from opscope.core.question import units
 
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 
+#: Of idle time whose cause is not known, and the first thing to try.
+NO_LAUNCHES: Final = "the trace does not record the launches that would tell what it waited for"
+OTHER_CLOCKS: Final = (
+    "record again, with a newer driver and profiler: only with clocks that agree do launches tell"
+)
 BOUNDS: Final = {
     "memory-bandwidth-bound": "memory bandwidth",
     "compute-bound": "compute",

@@ -178,6 +178,8 @@ def _pace(answers: Answers) -> Pace | str:
     work = device_work(Ops(attribution))
     if not work.timed:
         return NO_TIMES
+    if work.unlinked is not None:
+        return work.unlinked
     gaps = gaps_between(work)
     parts, stretches = [], []
     asked = waits(trace, attribution.meaning).filter("timed")

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import progress
+from opscope.core.attribution.early_kernels import early_notes
 from opscope.core.attribution.found import Found
 from opscope.core.attribution.known import Known, Launched, Note, Rows
 from opscope.core.attribution.launching_calls import launching_calls
@@ -154,7 +155,10 @@ def attribute(
                 learned |= {name: getattr(known, name) for name in _LEARNED if name in rule.gives}
             stage.add(rule.weight)
     if found is None:
-        found = Found(**{"steps": None, **learned}, notes=known.notes)
+        found = Found(
+            **{"steps": None, **learned},
+            notes=(*known.notes, *early_notes(known.trace, known.launched)),
+        )
     add_notes(trace, found.notes)
     return Attribution(
         known.trace,

@@ -145,6 +145,10 @@ def kind_of(phase: str, category: str) -> str:
     return f"?{phase} {category}".rstrip()
 
 
+#: The duration (ns) of device work that says it never ended: 52 days.
+ENDLESS: Final = 1 << 52
+
+
 @dataclass(slots=True)
 class Columns:
     """Everything gathered from one file."""
@@ -164,7 +168,9 @@ class Columns:
         default_factory=set
     )  # names of events of unknown kinds, the first ones
     untimed: int = 0
-    negative: int = 0
+    negative: int = 0  # by less than a microsecond
+    unfinished: int = 0  # negative by more, as -1 of an event that did not end
+    endless: int = 0  # so large a duration that no number of ns holds it
     fractional: bool = False
     _occupancies: Codes = field(init=False)  # attributes by the JSON of an occupancy
     _pairs: Codes = field(default_factory=Codes)  # phase and category
@@ -187,6 +193,7 @@ class Columns:
         start = nanoseconds([event.ts for event in events])
         duration = nanoseconds([event.dur or 0 for event in events])  # a flow arrow has none
         self._look_at(start, duration)
+        endless = self._endless(events, duration)
         of = self._phases
         pairs = np.fromiter([of[event.cat][event.ph] for event in events], np.int32, len(events))
         kinds = Codes()
@@ -194,6 +201,11 @@ class Columns:
         of_row = of_pair[pairs]
         for kind, code in kinds.items():
             chosen = np.flatnonzero(of_row == code)
+            if len(endless) and kind in ("kernel", "memcpy", "memset"):
+                # its stream shows how long it can have run (core/tables/impossible.py)
+                mine = endless[of_row[endless] == code]
+                duration[mine] = ENDLESS
+                self.endless -= len(mine)
             gather = _GATHER.get(kind)
             if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)
@@ -209,11 +221,12 @@ class Columns:
                 gather(self, kind, Block(rows, start[timed], duration[timed], pairs[timed]))
 
     def _look_at(self, start: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
-        """Replace missing and negative durations by 0; note whether times have fractions of a microsecond."""
-        duration[duration == NO_TIME] = 0
-        wrong = duration < 0
+        """Replace impossible durations by 0; note whether times have fractions of a microsecond."""
+        wrong = (duration < 0) & (duration != NO_TIME)
         if wrong.any():
-            self.negative += int(wrong.sum())
+            unfinished = wrong & (duration <= -1000)
+            self.unfinished += int(unfinished.sum())
+            self.negative += int((wrong & ~unfinished).sum())
             duration[wrong] = 0
         if not self.fractional:
             self.fractional = bool(((start != NO_TIME) & (start % 1000 != 0)).any())
@@ -230,6 +243,14 @@ class Columns:
             labels,
             keys,
         )
+
+    def _endless(self, events: list[Event], duration: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Replace missing durations, and those too large for ns, by 0; return the rows of these."""
+        rows = np.flatnonzero(duration == NO_TIME)
+        duration[rows] = 0
+        endless = [row for row in rows.tolist() if events[row].dur]  # an arrow or a mark has none
+        self.endless += len(endless)
+        return np.array(endless, np.int64)
 
     def spans(self, rows: Block) -> dict[str, Column]:
         """The columns that every complete event has."""

@@ -289,6 +289,18 @@ def _note_damage(
             "info",
         ),
         (
+            "events with a negative duration of a microsecond or more (-1: unfinished) got duration 0: how"
+            " long they took is not known",
+            columns.unfinished,
+            "warning",
+        ),
+        (
+            "events with an impossible duration (over 73 years) got duration 0: how long they took is not"
+            " known",
+            columns.endless,
+            "warning",
+        ),
+        (
             "begin events without an end, or ends without a begin, were left out",
             unpaired,
             "warning",

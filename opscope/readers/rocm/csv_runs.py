@@ -59,6 +59,10 @@ _NO_COUNTER: Final = frozenset((
 _MERGED: Final = re.compile(
     r"(?:wave_size|obj|sig|queue-index|queue-id|pid|tid|lds|scr|grd|wgr)_[0-9]+\Z"
 )
+_ROUNDED: Final = (
+    "kernels whose times were written with too few digits (8.1097E+14), left out (counters are kept): how"
+    " long they took is not known"
+)
 #: Most counters of a dispatch: rocprofiler-compute writes a thousand.
 _MOST_COUNTERS: Final = 20_000
 
@@ -85,10 +89,14 @@ def _dispatches(table: Table, parts: Parts) -> None:
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])
-        lost = len(rows) - len(timed)
-        if lost:
+        rounded = int((table.rounded(*_START) | table.rounded(*_END)).sum())
+        if rounded:
+            parts.note("warning", _ROUNDED, rounded)
+        lost = len(rows) - len(timed) - rounded
+        if lost > 0:
             parts.note("warning", "rows of kernels without a time, left out", lost)
-        parts.add("dispatches", timed)
+        if len(timed) or not rounded:
+            parts.add("dispatches", timed)
     if counted:
         _add_wide(table, rows, counted, parts)
 
@@ -121,8 +129,8 @@ def _rows_of(table: Table) -> pl.DataFrame:
             "device": table.agent("gpuid", "agentid"),
             "queue": table.whole("queueid"),
             "stream": table.whole("streamid"),
-            "start": table.whole(*_START),
-            "end": table.whole(*_END),
+            "start": table.time(*_START),
+            "end": table.time(*_END),
             "name": table.text("kernelname"),
             "correlation": table.whole("correlationid"),
             "dispatch": dispatch,

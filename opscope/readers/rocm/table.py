@@ -67,6 +67,20 @@ class Table:
         """Return the first of these columns as integers; null where it is no whole number."""
         return whole(self.text(*names))
 
+    def time(self, *names: str) -> pl.Series:
+        """Return the first of these columns as times (ns); null where ``rounded``."""
+        times: pl.Series = self.whole(*names).set(self.rounded(*names), None)
+        return times
+
+    def rounded(self, *names: str) -> pl.Series:
+        """Return where a column of times was written with fewer digits than microseconds take:
+        rocprofiler-compute wrote 8.1097E+14 on an MI300X, a time to ten seconds."""
+        parts = self.text(*names).str.extract_groups(r"^[0-9]+\.?([0-9]*)[eE]\+?([0-9]{1,2})$")
+        digits, exponent = (parts.struct.field(number) for number in ("1", "2"))
+        far = exponent.cast(pl.Int64) - digits.str.len_chars().cast(pl.Int64) > 3
+        rounded: pl.Series = far.fill_null(False)
+        return rounded
+
     def number(self, *names: str) -> pl.Series:
         """Return the first of these columns as numbers."""
         text = self.text(*names)

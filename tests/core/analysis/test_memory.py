@@ -143,3 +143,12 @@ def test_sums_hold_and_the_peak_is_the_largest_sum(history):
         assert here["at_peak"].sum() == row["peak_memory"]
         assert here["bytes"].sum() == row["allocated"]
         assert (here["at_peak"] >= 0).all()
+
+
+def test_a_cpu_has_no_unused_memory_and_a_gpu_none_below_0(trace_of):
+    rows = [change(1, 1, 100, 100, reserved=40), change(2, 2, 50, 150, device=0, reserved=200),
+            change(3, 3, 10, 160, device=1, reserved=20)]  # fmt: skip
+    peaks = Profile(trace_of(ranges=[op("mm", 0, 10)], allocations=rows)).memory()
+    assert peaks.select("device", "peak_unused", "most_unused").rows() == [
+        (-1, None, None), (0, 50, 50), (1, None, None),
+    ]  # fmt: skip

@@ -30,6 +30,7 @@ from opscope.core.analysis.critical.waits import (
     waits,
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
+from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
@@ -576,14 +577,21 @@ def _bind(made: Graph) -> None:
 
 def make_graph(profile: Answers) -> Graph | None:
     """Make the graph of the timeline anew, and note what it takes for granted."""
-    timeline = graph(profile.attribution)
-    profile._give(assumptions, {} if timeline is None else dict(timeline.notes))
+    why = profile.of(work_on_devices).unlinked
+    timeline = None if why else graph(profile.attribution)
+    profile._give(assumptions, _assumed(timeline, why))
     return timeline
 
 
 def assumptions(profile: Answers) -> dict[str, int]:
     """What the critical path takes for granted, and how often."""
-    timeline = graph(profile.attribution)
+    why = profile.of(work_on_devices).unlinked
+    return _assumed(None if why else graph(profile.attribution), why)
+
+
+def _assumed(timeline: Graph | None, why: str | None) -> dict[str, int]:
+    if why is not None:
+        return {f"critical path: none is given: {why}": 1}
     return {} if timeline is None else dict(timeline.notes)
 
 

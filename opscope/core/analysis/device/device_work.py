@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
+from opscope.core.attribution.early_kernels import CLOCKS, early
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
@@ -35,9 +36,10 @@ class DeviceWork:
     ``called``, ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
-    ``with_calls``: whether the trace records launches at all. ``timed``: whether the times are those at which
-    the work ran; files of totals only have the lengths. ``waits``: when each stream waited, as far as that
-    is recorded, by the row of ``streams``.
+    ``with_calls``: whether the trace records launches that tell what the work waited for; ``unlinked``: why
+    those that it records do not (``call`` is then -1), else None. ``timed``: whether the times are those at
+    which the work ran; files of totals only have the lengths. ``waits``: when each stream waited, as far as
+    that is recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -55,6 +57,7 @@ class DeviceWork:
     with_calls: bool
     timed: bool
     waits: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    unlinked: str | None = None
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
@@ -93,8 +96,12 @@ def device_work(ops: Ops) -> DeviceWork:
     devices = _named({"process": of_process, "device": of_device})
     streams = devices[of].with_columns(_named({"stream": of_stream})["stream"])
     order = _by_start(start)
-    call = call[order]
+    call, process = call[order], column("process")[order]
     begun, ended = (trace["calls"][name].to_numpy() for name in ("start", "end"))
+    wrong = early(at(begun, call, 0), start[order], call >= 0, process)
+    if wrong.any():
+        call = np.where(wrong, np.int32(NONE), call)
+    linked = bool((call >= 0).any())
     return DeviceWork(
         kind[order],
         row[order],
@@ -105,12 +112,13 @@ def device_work(ops: Ops) -> DeviceWork:
         at(ended, call, 0),
         lane[order],
         on[order],
-        _parts(trace, column("process")[order], start[order]),
+        _parts(trace, process, start[order]),
         streams,
         devices,
-        trace.has("calls"),
+        trace.has("calls") and (linked or not wrong.any()),
         _timed(trace),
         _waits(trace, streams),
+        CLOCKS if wrong.any() else None,
     )
 
 

@@ -137,7 +137,7 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
         pl.Series("longest_gap", longest),
         (pl.Series("idle_share", idle_time) / pl.Series("window", window)).fill_nan(None),
     )
-    frame = reasoned(frame, work.with_calls)
+    frame = reasoned(frame, work.with_calls, work.unlinked)
     if not work.timed:
         known = {"process", "device", "stream"}
         frame = frame.with_columns(
@@ -153,12 +153,13 @@ def _sums(place: NDArray[np.integer], length: Ints, many: int) -> Ints:
     return found
 
 
-def reasoned(frame: pl.DataFrame, with_calls: bool) -> pl.DataFrame:
-    """Return the frame with ``reason``; without launches in the trace, the known kinds are null, not 0."""
+def reasoned(frame: pl.DataFrame, with_calls: bool, unlinked: str | None = None) -> pl.DataFrame:
+    """Return the frame with ``reason``; without launches in the trace, the known kinds are null, not 0.
+    ``unlinked``: why launches of the trace are of no use."""
     if not with_calls:
         nothing = (pl.lit(None, pl.Int64).alias(name) for name in KINDS[:UNKNOWN])
-        return frame.with_columns(*nothing, pl.lit(NO_LAUNCHES).alias("reason"))
-    some = pl.when(pl.col("unknown_wait") > 0).then(pl.lit(SOME_LAUNCHES))
+        return frame.with_columns(*nothing, pl.lit(unlinked or NO_LAUNCHES).alias("reason"))
+    some = pl.when(pl.col("unknown_wait") > 0).then(pl.lit(unlinked or SOME_LAUNCHES))
     return frame.with_columns(some.alias("reason"))
 
 

@@ -86,7 +86,7 @@ def idle_steps(
     if not parts:
         return pl.DataFrame(schema=_SCHEMA)
     share = (pl.col("idle_time") / pl.col("time")).fill_nan(None).alias("idle_share")
-    frame = reasoned(pl.concat(parts), work.with_calls).with_columns(share)
+    frame = reasoned(pl.concat(parts), work.with_calls, work.unlinked).with_columns(share)
     return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()).sort(
         "process", "device", "step", maintain_order=True
     )

@@ -236,7 +236,10 @@ QUESTION = (
             Report(
                 name="launches",
                 title="Launches",
-                empty="no launch records: no GPU was used, or launches were not captured",
+                empty=(
+                    "no usable launch records: no GPU was used, launches were not captured, or kernels begin "
+                    "before them, as clocks differ"
+                ),
                 shown="process device kind measure launches mean median p90 p99 max total",
                 gpu_only=True,
             ),
@@ -270,7 +273,10 @@ QUESTION = (
             Report(
                 name="short_launches",
                 title="Kernels shorter than their launch",
-                empty="none: every kernel ran longer than its launch, or launches were not captured",
+                empty=(
+                    "none: every kernel ran longer than its launch, or launches were not captured, or "
+                    "kernels begin before them"
+                ),
                 shown=("launching_time shorter_time short_launches shorter_share launches name op"),
                 gpu_only=True,
             ),

@@ -92,9 +92,9 @@ def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
         key = {"process": process, "device": device, "stream": stream}
         mine = of[lane]
         if not len(mine):
-            rows.append({**key, "reason": NO_LAUNCHES})
+            rows.append({**key, "reason": work.unlinked or NO_LAUNCHES})
             continue
-        reason = SOME_LAUNCHES if missing[lane] else None
+        reason = (work.unlinked or SOME_LAUNCHES) if missing[lane] else None
         rows.append({**key, "launches": len(mine), **_figures(found, mine, full), "reason": reason})
     return pl.DataFrame(rows, schema=_SCHEMA)
 

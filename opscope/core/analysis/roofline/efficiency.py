@@ -26,6 +26,7 @@ from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, gather, known_sum
+from opscope.core.tables.impossible import clipped
 from opscope.core.tables.trace import range_ids
 
 #: The columns of the cost model's catalogue that the roofline needs.
@@ -61,7 +62,7 @@ def op_efficiency(
     has a row for each replay (``replay``; -1 for every other op). ``tensor_core`` is whether any of its
     kernels uses Tensor Cores. ``incomplete`` marks executions of which the trace lacks kernels, as sampled
     traces do: no kernel could be the op's product or its main part, or the op beats its roof with fewer
-    kernels than equal calls have. They have no roof.
+    kernels than equal calls have; or a kernel's time is not known, as it was clipped. They have no roof.
     """
     ran = executions(ops, frame, kernels)
     place = ran["place"].to_numpy()
@@ -76,10 +77,13 @@ def op_efficiency(
     rated = roofline(known, device, tick(kernels["duration"]))
     fewer = pl.col("kernels") < pl.col("kernels").max().over("op", "inputs", "direction")
     lacking = (pl.col("main") == 0) & ((pl.col("matrix_flops") > 0) | (pl.col("serving") > 0))
-    lost = lacking | (
-        (pl.col("efficiency") > 1).fill_null(False) & fewer & ~pl.col("fast_algorithm")
+    lost = (
+        pl.col("clipped")
+        | lacking
+        | ((pl.col("efficiency") > 1).fill_null(False) & fewer & ~pl.col("fast_algorithm"))
     )
-    return rated.with_columns(lost.alias("incomplete")).with_columns(
+    rated = rated.with_columns(lost.alias("incomplete")).drop("clipped")
+    return rated.with_columns(
         pl.when(~pl.col("incomplete")).then(name).alias(name) for name in _ROOF
     )
 
@@ -90,7 +94,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     Its columns: place (in ``ops.rows``), replay, duration (ns), tensor_core (null if a kernel's name does
     not show it), fast_algorithm, over_link (most of the time was collectives, or copies to or from the
     host or another device), kernels (including copies and sets), serving (the kernels that only help
-    another), main (all other kernels, without copies and sets).
+    another), main (all other kernels, without copies and sets), clipped (a kernel's time is not known).
     """
     if not ops.on_device:
         return _on_the_cpu(frame)
@@ -117,7 +121,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
         .agg(
             pl.col("duration").sum(),
             pl.col("tensor_core").any(ignore_nulls=False),
-            pl.col("fast_algorithm").any(),
+            pl.col("fast_algorithm", "clipped").any(),
             (pl.col("duration").filter(pl.col("over_link")).sum() * 2 > pl.col("duration").sum())
             .fill_null(False)
             .alias("over_link"),
@@ -142,6 +146,7 @@ def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("device_time").alias("duration"),
         pl.lit(None, pl.Boolean).alias("tensor_core"),
         pl.lit(False).alias("fast_algorithm"),
+        pl.lit(False).alias("clipped"),
         pl.lit(False).alias("over_link"),
         pl.lit(1, pl.Int64).alias("kernels"),
         pl.lit(0, pl.Int64).alias("serving"),
@@ -171,6 +176,7 @@ def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
             "row": ops.costs.cost_owners(launched.op.astype(np.int64)),
             "replay": launched.replay,
             "duration": table["end"] - table["start"],
+            "clipped": clipped(ops.attribution.trace, table),
         }
     )
 

@@ -1,0 +1,69 @@
+"""Which work began before its launch: clocks differ, and what a device waited for is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.question import units
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.trace import Trace
+
+from .known import Launched, Note
+
+#: Times of two records may be rounded to microseconds, each on its own (ns).
+_ROUNDED: Final = 1_000
+#: From this share of a process's linked work on, its clocks differ; of less, only that work is wrong.
+_DIFFER: Final = 0.01
+CLOCKS: Final = (
+    "kernels begin before their launches: the clocks of the host and the device differ, so what the device"
+    " waited for is not known"
+)
+
+
+def early(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -> NDArray[np.bool_]:
+    """Return which work (``linked`` to a launch that began at ``called``) has no usable launch: it began
+    before, or the clocks of its process differ."""
+    wrong = linked & (start < called - _ROUNDED)
+    if not wrong.any():
+        return wrong
+    for number in np.unique(process[wrong]).tolist():
+        mine = linked & (process == number)
+        if int((wrong & mine).sum()) >= _DIFFER * int(mine.sum()):
+            wrong |= mine
+    return wrong
+
+
+def early_notes(trace: Trace, launched: Mapping[str, Launched]) -> tuple[Note, ...]:
+    """Return a warning of how much work began before its launch, and by up to how much."""
+    begun = trace["calls"]["start"].to_numpy()
+    notes = []
+    for name, links in launched.items():
+        call = np.where(links.replay >= 0, links.replay, links.call)
+        if not len(call):
+            continue
+        start = trace[name]["start"].to_numpy()
+        lead = np.where(call >= 0, at(begun, call, 0) - start, 0)
+        count = int((lead > _ROUNDED).sum())
+        if not count:
+            continue
+        most = int(lead.argmax())
+        what = (
+            f"{'kernels' if name == 'kernels' else 'copies and sets'} begin before their launches, by up to"
+            f" {units.time(int(lead[most]))} ({_named(trace[name], most)}): clocks differ, so idle causes and"
+            " launch delays are not known"
+        )
+        notes.append(Note("warning", what, count))
+    return tuple(notes)
+
+
+def _named(table: pl.DataFrame, row: int) -> str:
+    column = "name" if "name" in table.columns else "kind"
+    device, stream, name = table.select("device", "stream", column).row(row)
+    text = str(name)
+    return f"device {device}, stream {stream}: {text if len(text) <= 60 else text[:59] + '…'}"
