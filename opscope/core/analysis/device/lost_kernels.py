@@ -1,0 +1,381 @@
+"""How many kernels the recording lost, by process: launches without a kernel, and steps with too few."""
+
+A launch without a kernel is a lost kernel, unless it was captured into a CUDA graph, is one with a launch
+around it or in it, or the recording ended before its kernel did. Gaps in correlation ids prove nothing: calls
+that are not recorded take ids too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.analysis.answers import Answers
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.cuda_graph_captures import captures
+from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
+from opscope.core.question import units
+from opscope.core.question.column import Frame
+from opscope.core.question.record import Question, Report, Rows
+from opscope.core.question.words import columns
+from opscope.core.tables.amended import UNCLOSED_MARK
+from opscope.core.tables.columns import at, matching
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import SELECTED, Trace
+
+#: Calls of other vendors' runtimes that launch a kernel.
+_OTHER_LAUNCH: Final = (
+    r"^(musa|mu|mc|maca|acl|aclrt|ze|ur|sycl|pi)\w*(Launch\w*Kernel|KernelLaunch|NDRange)"
+)
+#: From this share of lost kernels on, what rests on idle time is not known.
+LEAST: Final = 0.01
+#: The recording may end before the kernels of its last launches do; of a larger share of launches, this is
+#: no explanation (nsys's file of two H100 ends with 18 of 2,023).
+_AT_END: Final = 0.02
+#: Of steps that are alike, those with fewer kernels than this share of the usual number lost some.
+_FEWER: Final = 0.9
+#: Steps are alike if the numbers of their ops differ by less than this share.
+_ALIKE: Final = 0.01
+#: What a recorder says of records that it could not keep.
+_DROPPED: Final = r"(?i)\b(dropped|overwrote|overwritten|lost)\b"
+#: Calls after which the kernels of all launches before have ended.
+_WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
+#: Why the number is not known: a closed list.
+NO_KERNELS: Final = "no kernel was recorded, so the process ran none or none was captured"
+NO_LAUNCHES: Final = "the trace records no launches"
+NOT_LINKED: Final = "most kernels have no launch record"
+GRAPHS: Final = (
+    "most kernels were launched by CUDA graphs, whose number of kernels the trace does not give"
+)
+XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
+SCHEMA: Final = {
+    "process": pl.Int32,
+    "kernels": pl.Int64,
+    "kernel_launches": pl.Int64,
+    "lost_kernels": pl.Int64,
+    "lost_share": pl.Float64,
+    "lost_launches": pl.Int64,
+    "lost_steps": pl.Int64,
+    "reason": pl.String,
+}
+
+
+def lost_kernels(attribution: Attribution) -> pl.DataFrame:
+    """Return one row per process with kernels or launches: ``SCHEMA``.
+
+    ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell. ``lost_launches``:
+    kernels without a launch record, although later calls were recorded. ``lost_steps``: numbers that are
+    missing between those of steps, where the time of such steps is missing too.
+    """
+    trace = attribution.trace
+    of_kernel = trace["kernels"]["process"].fill_null(NONE).to_numpy()
+    if not len(of_kernel) and not len(trace["calls"]):
+        return pl.DataFrame(schema=SCHEMA)
+    links = attribution.kernels
+    graphed = links.replay >= 0
+    lost = _launches_without_kernel(attribution)
+    launches = _launches(trace)
+    of_call = trace["calls"]["process"].fill_null(NONE).to_numpy()
+    rows = []
+    for process in sorted({*np.unique(of_kernel).tolist(), *np.unique(of_call[launches]).tolist()}):
+        mine = of_kernel == process
+        kernels, called = int(mine.sum()), int(launches[of_call == process].sum())
+        fewer = _lost_in_steps(attribution, process, lost)
+        number: int | None = int((of_call[lost] == process).sum()) + fewer
+        reason = _unknown(
+            trace, kernels, called, mine & (links.call >= 0), mine & graphed, links.call
+        )
+        if reason is not None and not (fewer and reason == NO_LAUNCHES):
+            number = None
+        else:
+            reason = None
+        rows.append(
+            {
+                "process": None if process == NONE else process,
+                "kernels": kernels,
+                "kernel_launches": called,
+                "lost_kernels": number,
+                "lost_share": None if number is None else number / max(number + kernels, 1),
+                "lost_launches": None
+                if reason is not None
+                else _without_launch(
+                    trace, np.flatnonzero(mine & (links.call < 0) & ~graphed), process
+                ),
+                "lost_steps": _missing_steps(attribution, process),
+                "reason": reason,
+            }
+        )
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _unknown(
+    trace: Trace,
+    kernels: int,
+    called: int,
+    linked: NDArray[np.bool_],
+    graphed: NDArray[np.bool_],
+    call: NDArray[np.int32],
+) -> str | None:
+    """Return why launches do not tell how many kernels a process lost; None where they do."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    if any(origin.get("format") == "xplane" for origin in origins):
+        return XLA
+    if not kernels:
+        return NO_KERNELS
+    if not called:
+        return NO_LAUNCHES
+    own = linked & ~graphed
+    rows = np.unique(call[linked])
+    by_graph = matching(trace["calls"]["name"].gather(rows), GRAPH_LAUNCH)
+    in_graphs = int(graphed.sum()) + int(
+        np.isin(call[own], rows[by_graph]).sum() if by_graph.any() else 0
+    )
+    if 2 * in_graphs > kernels:
+        return GRAPHS
+    if 2 * int((linked | graphed).sum()) < kernels:
+        return NOT_LINKED
+    return None
+
+
+def _launches(trace: Trace) -> NDArray[np.bool_]:
+    """Return which calls launch one kernel each. A call that failed has no correlation id."""
+    calls = trace["calls"]
+    named = matching(calls["name"], f"{LAUNCH}|{_OTHER_LAUNCH}")
+    found: NDArray[np.bool_] = named & calls["correlation"].is_not_null().to_numpy()
+    return found
+
+
+def _launches_without_kernel(attribution: Attribution) -> Ints:
+    """Return the rows of the calls whose kernels are not in the trace although they ran in its time."""
+    trace = attribution.trace
+    calls, links = trace["calls"], attribution.kernels
+    executed = np.zeros(len(calls), bool)
+    for launched in (links, attribution.memops):
+        executed[launched.call[launched.call >= 0]] = True
+        executed[launched.replay[launched.replay >= 0]] = True
+    launches = _launches(trace)
+    rows = np.flatnonzero(launches & ~executed)
+    if not len(rows):
+        return rows
+    about = ("process", "thread", "start", "end", "correlation")
+    table = calls[rows].select(*about).with_columns(pl.Series("row", rows))
+    # the launch inside a runtime's call has its id
+    ids = trace["kernels"].select("process", "correlation")
+    table = table.join(ids, on=["process", "correlation"], how="anti", nulls_equal=True)
+    table = table.unique(["process", "correlation"], keep="last", maintain_order=True)
+    rows = table["row"].to_numpy().astype(np.int64)
+    taken = [capture.rows for capture in _captures(trace, executed)]
+    if taken:
+        rows = rows[~np.isin(rows, np.concatenate(taken))]
+    rows = _outermost(calls, rows, np.flatnonzero(launches & executed))
+    return _before_end(trace, rows, launches, executed)
+
+
+def _captures(trace: Trace, executed: NDArray[np.bool_]) -> list[Any]:
+    found = captures(trace, executed)
+    return [*found.named.values(), *found.others]
+
+
+def _outermost(calls: pl.DataFrame, rows: Ints, executed: Ints) -> Ints:
+    """Return the launches of ``rows`` that no other launch holds and that hold none that executed."""
+    kept = np.ones(len(rows), bool)
+    every = np.concatenate([rows, executed])
+    process, thread, start, end = (
+        calls[name].gather(every).fill_null(NONE).cast(pl.Int64).to_numpy()
+        for name in ("process", "thread", "start", "end")
+    )
+    order = np.lexsort((-end, start, thread, process))
+    same = (process[order[1:]] == process[order[:-1]]) & (thread[order[1:]] == thread[order[:-1]])
+    inside = np.zeros(len(every), bool)
+    nested = same & (end[order[1:]] <= end[order[:-1]]) & (start[order[1:]] < end[order[:-1]])
+    inside[order[1:][nested]] = True
+    holds = np.zeros(len(every), bool)
+    holds[order[:-1][nested & (order[1:] >= len(rows))]] = True
+    kept = ~inside[: len(rows)] & ~holds[: len(rows)]
+    return rows[kept]
+
+
+def _before_end(
+    trace: Trace, rows: Ints, launches: NDArray[np.bool_], executed: NDArray[np.bool_]
+) -> Ints:
+    """Return the launches of ``rows`` but those at the end of a process, whose kernels may have ended after
+    the recording did: few, after all that executed, with no call after them that waited for the device."""
+    calls = trace["calls"]
+    process, start = calls["process"].fill_null(NONE).to_numpy(), calls["start"].to_numpy()
+    waits = matching(calls["name"], _WAITS)
+    cut = np.zeros(len(rows), bool)
+    for number in np.unique(process[rows]).tolist():
+        mine = process == number
+        last = start[mine & launches & executed]
+        here = np.flatnonzero(process[rows] == number)
+        if not len(last):
+            continue
+        after = here[start[rows[here]] > last.max()]
+        if not len(after) or len(after) > max(1, _AT_END * int((mine & launches).sum())):
+            continue
+        begun = start[mine & waits]
+        cut[after] = not len(begun) or begun.max() < start[rows[after]].min()
+    return rows[~cut]
+
+
+def _without_launch(trace: Trace, rows: Ints, process: int) -> int:
+    """Return how many of the kernels ``rows`` were launched while calls were recorded: their ids are not
+    below those of all calls, as they are of kernels that were launched before the recording began."""
+    calls, kernels = trace["calls"], trace["kernels"]
+    if not len(rows):
+        return 0
+    of = (calls["process"].fill_null(NONE) == process).to_numpy()
+    first = calls["correlation"].filter(pl.Series(of)).min()
+    begun = calls["start"].filter(pl.Series(of)).min()
+    table = kernels[rows].select("correlation", "start").drop_nulls()
+    later = (table["correlation"] > first) & (table["start"] > begun)
+    return int(later.sum())
+
+
+def _steps(attribution: Attribution, process: int) -> pl.DataFrame:
+    """Return start, end (ns) and number of the steps of a process that have ended, by start."""
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    ended = ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
+    of = pl.col("process").fill_null(NONE) == process
+    steps = ranges.with_row_index("_row").filter((pl.col("category") == "step") & ended & of)
+    numbers = [meaning.readings[code].step for code in meaning.reading[steps["_row"].to_numpy()]]
+    frame = steps.select("start", "end", pl.Series("step", numbers, dtype=pl.Int64))
+    return frame.unique(maintain_order=True).sort("start")
+
+
+def _lost_in_steps(attribution: Attribution, process: int, lost: Ints) -> int:
+    """Return how many kernels steps lack beside those that launches show: steps with as many ops as others.
+
+    Nothing where fewer than half of these steps agree on the number of kernels.
+    """
+    trace, links = attribution.trace, attribution.kernels
+    steps = _steps(attribution, process)
+    if len(steps) < 3:
+        return 0
+    low, high = steps["start"].to_numpy(), steps["end"].to_numpy()
+
+    def per_step(times: Ints) -> Ints:
+        place = np.searchsorted(low, times, side="right") - 1
+        inside = (place >= 0) & (times < at(high, place, 0))
+        found: Ints = np.bincount(place[inside], minlength=len(low)).astype(np.int64)
+        return found
+
+    calls, ranges = trace["calls"], trace["ranges"]
+    mine = (trace["kernels"]["process"].fill_null(NONE) == process).to_numpy()
+    called, begun = (table["start"].to_numpy() for table in (calls, ranges))
+    by_call, by_op = mine & (links.call >= 0), mine & (links.call < 0) & (links.op >= 0)
+    kernels = per_step(called[links.call[by_call]]) + per_step(begun[links.op[by_op]])
+    of_lost = calls["process"].fill_null(NONE).gather(lost).to_numpy() == process
+    kernels = kernels + per_step(called[lost[of_lost]])
+    if kernels.min() >= _FEWER * np.median(kernels):
+        return 0
+    ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
+    many = per_step(begun[ops])
+    alike = np.abs(many - np.median(many)) <= _ALIKE * np.median(many)
+    usual = float(np.median(kernels[alike])) if alike.sum() >= 3 else 0.0
+    agree = np.abs(kernels[alike] - usual) <= _ALIKE * usual
+    if not usual or 2 * int(agree.sum()) <= int(alike.sum()):
+        return 0
+    short = alike & (kernels < _FEWER * usual)
+    return round(float((usual - kernels[short]).sum()))
+
+
+def _missing_steps(attribution: Attribution, process: int) -> int:
+    """Return how many numbers are missing between those of steps, where their time is missing too."""
+    trace = attribution.trace
+    if len(trace["windows"]) or SELECTED in trace.origin:
+        return 0
+    steps = _steps(attribution, process).drop_nulls("step")
+    if len(steps) < 3:
+        return 0
+    number, low, high = (steps[name].to_numpy() for name in ("step", "start", "end"))
+    gap, missing = low[1:] - high[:-1], np.diff(number) - 1
+    length = float(np.median(high - low))
+    return int(missing[(missing > 0) & (gap >= 0.5 * length * missing)].sum())
+
+
+def dropped(trace: Trace) -> pl.DataFrame:
+    """Return the notes in which the recorder says that it dropped records."""
+    notes = trace["notes"]
+    serious = notes["severity"].cast(pl.String) != "info"
+    return notes.filter(serious & notes["what"].cast(pl.String).str.contains(_DROPPED))
+
+
+def why_not_idle(attribution: Attribution) -> str | None:
+    """Return why it is not known when a device was idle: lost kernels may have run then; None where it is."""
+    of_work = r"(?i)kernel|event|record"
+    said = dropped(attribution.trace).filter(pl.col("what").cast(pl.String).str.contains(of_work))
+    if len(said):
+        return _not_known(
+            f"the recorder dropped records ({units.count(int(said['how_many'].sum()))})"
+        )
+    return cause_of(lost_kernels(attribution))
+
+
+def cause_of(lost: pl.DataFrame) -> str | None:
+    """Return the same for rows of ``lost_kernels``: None where less than 1 % of a process is lost."""
+    serious = lost.filter(pl.col("lost_share") >= LEAST)
+    return None if serious.is_empty() else _not_known(in_words(lost) or "")
+
+
+def _not_known(what: str) -> str:
+    return f"{what}: what the device did meanwhile is not known"
+
+
+def in_words(lost: pl.DataFrame) -> str | None:
+    """Return the estimate in words: ``about 30 of 32 kernels (93.8 %) are missing``; None where none is."""
+    known = lost.filter(pl.col("lost_kernels").is_not_null())
+    missing, kernels = int(known["lost_kernels"].sum()), int(known["kernels"].sum())
+    if not missing:
+        return None
+    whole = missing + kernels
+    verb = "is" if missing == 1 else "are"
+    return (
+        f"about {units.count(missing)} of {units.count(whole)} kernels ({units.share(missing / whole)})"
+        f" {verb} missing in the file"
+    )
+
+
+def answer(profile: Answers) -> pl.DataFrame:
+    """How many kernels the recording lost, by process: an estimate from launches and repeated steps.
+
+    Null, with the reason, where the trace does not tell.
+    """
+    return lost_kernels(profile.attribution)
+
+
+QUESTION = Question(
+    answer=answer,
+    frames=(
+        Frame(
+            "lost_kernels()",
+            "one row per process that launched or ran kernels",
+            columns(
+                "process kernels kernel_launches lost_kernels lost_share lost_launches lost_steps reason",
+                """
+                kernels: count: kernels in the file
+                kernel_launches: count: calls that launch a kernel each, CUDA graphs left out
+                lost_kernels: count: kernels that ran and are not in the file, estimated; null if the
+                    trace does not tell
+                lost_share: fraction: lost_kernels / (kernels + lost_kernels)
+                lost_launches: count: kernels whose launch is not in the file although it was made while
+                    launches were recorded
+                lost_steps: count: steps whose numbers and times are missing between others
+                reason: text: why the number of lost kernels is not known
+                """,
+            ),
+        ),
+    ),
+    merged=(Rows(),),
+    reports=(
+        Report(
+            name="lost_kernels",
+            title="Lost kernels",
+            empty="no kernels and no launches in this profile",
+            gpu_only=True,
+        ),
+    ),
+)
