@@ -20,7 +20,7 @@ from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEA
 from opscope.core.advice.diagnosis_rows import Facts
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
-from opscope.core.analysis.device.idle import NOT_TIMED
+from opscope.core.analysis.device.device_work import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
 
 __all__ = ["Facts", "diagnosis"]
@@ -52,8 +52,11 @@ class _Diagnosis(Idle, Work):
         work = self.facts.work
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         many = 0 if work is None else len(work.start)
-        if work is not None and many and not work.timed:
-            return NOT_TIMED, "opscope run or nsys profile: they record when each kernel ran"
+        if work is not None and many and work.untimed is not None:
+            way = "they record when each kernel ran"
+            if work.untimed != NOT_TIMED:
+                way = "with fewer steps, so that the recorder keeps all records"
+            return work.untimed, f"opscope run or nsys profile: {way}"
         if work is not None and not many:
             return "a GPU was used, and no kernels were captured", run
         if work is not None and many < LEAST:

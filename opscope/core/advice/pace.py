@@ -176,8 +176,8 @@ def _pace(answers: Answers) -> Pace | str:
     steps, warm = found
     attribution = answers.attribution
     work = device_work(Ops(attribution))
-    if not work.timed:
-        return NO_TIMES
+    if work.untimed is not None:
+        return work.untimed
     gaps = gaps_between(work)
     parts, stretches = [], []
     asked = waits(trace, attribution.meaning).filter("timed")

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.lost_kernels import why_not_idle
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
@@ -18,6 +19,8 @@ from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
+#: Why idle time is not known: a file of totals.
+NOT_TIMED: Final = "the file has totals and no times: when each kernel ran is not known"
 #: What a row is.
 COMPUTATION: Final = 0
 COMMUNICATION: Final = 1
@@ -35,8 +38,8 @@ class DeviceWork:
     ``called``, ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
-    ``with_calls``: whether the trace records launches at all. ``timed``: whether the times are those at which
-    the work ran; files of totals only have the lengths.
+    ``with_calls``: whether the trace records launches at all. ``untimed``: why it is not known what ran when:
+    files of totals only have the lengths, and lost kernels may have run in what looks idle; None where it is.
     """
 
     kind: NDArray[np.uint8]
@@ -52,7 +55,12 @@ class DeviceWork:
     streams: pl.DataFrame
     devices: pl.DataFrame
     with_calls: bool
-    timed: bool
+    untimed: str | None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is known what ran when, and so when nothing did."""
+        return self.untimed is None
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
@@ -107,14 +115,14 @@ def device_work(ops: Ops) -> DeviceWork:
         streams,
         devices,
         trace.has("calls"),
-        _timed(trace),
+        NOT_TIMED if _made_up(trace) else why_not_idle(attribution),
     )
 
 
-def _timed(trace: Trace) -> bool:
-    """Return whether work has the times at which it ran; readers of totals lay it end to end, and say so."""
+def _made_up(trace: Trace) -> bool:
+    """Return whether work lacks the times at which it ran; readers of totals lay it end to end, and say so."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
-    return not any(origin.get("times") for origin in origins)
+    return any(origin.get("times") for origin in origins)
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""How many kernels the recording lost, by process: launches without a kernel, and steps with too few."""
+"""How many kernels the recording lost, by process: launches without a kernel, and steps with too few.
 
 A launch without a kernel is a lost kernel, unless it was captured into a CUDA graph, is one with a launch
 around it or in it, or the recording ended before its kernel did. Gaps in correlation ids prove nothing: calls
