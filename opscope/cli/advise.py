@@ -107,10 +107,11 @@ def _show(
     combined: pl.DataFrame,
 ) -> None:
     """Print the advice of the detectors ``names``, in the form that the options choose."""
+    from opscope.core.analysis.device.lost_kernels import losses
     from opscope.core.question.registry import reports
     from opscope.reports import files
 
-    top = asked.top
+    top, lacks = asked.top, profile.of(losses)
     if asked.csv:
         common.raw(advice, True, top)
     elif asked.json:
@@ -118,19 +119,22 @@ def _show(
         if top:
             rows = rows.filter(rows["number"] <= top)
         made = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
-        common.emit(files.as_json({**made, "advice_evidence": rows}))
+        first = {"lost_kernels": profile.lost_kernels()} if lacks else {}
+        common.emit(files.as_json({**first, **made, "advice_evidence": rows}))
     elif asked.markdown:
         from opscope.core.advice.advised import markdown
 
-        common.emit(markdown(advice, combined, top or None))
+        common.emit("\n\n".join([*lacks, markdown(advice, combined, top or None)]))
     else:
         from opscope.core.advice.advice import table_of
+        from opscope.core.question.layout import Column, Table
         from opscope.core.question.record import View
         from opscope.reports.vendor_words import told, vendor
 
         view = View(common.rows(top))
         table = table_of(reports()["advice"], advice, combined, view)
-        common.show([told(table, vendor(profile))], asked.width)
+        first = [Table("Missing", [Column("what", "")], (), sentences=lacks)] if lacks else []
+        common.show([*first, told(table, vendor(profile))], asked.width)
 
 
 def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, strict: bool) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.advice import advised, ask
 from opscope.core.advice.said import said_by
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.lost_kernels import losses
 from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Table
@@ -30,8 +31,15 @@ def answer(profile: Answers, detectors: Sequence[str] | None = None) -> pl.DataF
     return ask.frame(profile, said_by(profile, detectors))
 
 
-def table_of(report: Report, frame: pl.DataFrame, combined: pl.DataFrame, view: View) -> Table:
-    """A row for each finding and, below, its sentences in full, which no column holds."""
+def table_of(
+    report: Report,
+    frame: pl.DataFrame,
+    combined: pl.DataFrame,
+    view: View,
+    lacks: Sequence[str] = (),
+) -> Table:
+    """A row for each finding and, below, what the data ``lacks`` and the sentences of each finding in full,
+    which no column holds."""
     found = frame.filter(pl.col("outcome") == "found")
     shown = found if view.top is None else found.head(view.top)
     below = [line for row in shown.to_dicts() for line in advised.lines(row)]
@@ -42,11 +50,13 @@ def table_of(report: Report, frame: pl.DataFrame, combined: pl.DataFrame, view: 
     if frame.is_empty():
         return made
     notes = made.footnotes if len(found) else ("no detector found anything to change",)
-    return replace(made, footnotes=(*notes, *below))
+    return replace(made, footnotes=(*lacks, *notes, *below))
 
 
 def advice_table(report: Report, profile: Answers, view: View) -> Table:
-    return table_of(report, report.frame(profile), profile.advice_combined(), view)
+    return table_of(
+        report, report.frame(profile), profile.advice_combined(), view, profile.of(losses)
+    )
 
 
 QUESTION = Question(

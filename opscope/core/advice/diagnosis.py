@@ -53,10 +53,9 @@ class _Diagnosis(Idle, Work):
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         many = 0 if work is None else len(work.start)
         if work is not None and many and work.untimed is not None:
-            way = "they record when each kernel ran"
             if work.untimed != NOT_TIMED:
-                way = "with fewer steps, so that the recorder keeps all records"
-            return work.untimed, f"opscope run or nsys profile: {way}"
+                return work.untimed, words.FEWER_RECORDS
+            return NOT_TIMED, "opscope run or nsys profile: they record when each kernel ran"
         if work is not None and not many:
             return "a GPU was used, and no kernels were captured", run
         if work is not None and many < LEAST:
@@ -145,6 +144,9 @@ class _Diagnosis(Idle, Work):
 
     def not_told(self) -> Iterator[dict[str, Any]]:
         """Yield what else cannot be told of a run, and what to capture."""
+        for lacks in self.facts.losses:
+            text = f"what the run did in the records that are missing: {lacks}"
+            yield self._row(CANNOT_TELL, None, text, words.FEWER_RECORDS)
         if self.on_gpu and not self.steps:
             yield self._row(
                 CANNOT_TELL,

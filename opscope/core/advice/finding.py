@@ -84,6 +84,8 @@ class Detector:
     #: The question that it answers, for the documentation.
     question: str
     find: Callable[..., Answer]
+    #: Whether it compares numbers or times of kernels, so that it cannot tell where kernels are missing.
+    needs_all_kernels: bool = False
     #: The thresholds that a user may set (``--detectors host_bound:least=2%``): keywords of ``find``.
     thresholds: Mapping[str, Parameter] = field(default_factory=dict)
     #: What it looks at, and when it says that it cannot tell: a sentence each, for the documentation.

@@ -53,7 +53,6 @@ NO_KERNELS: Final = "the profile has no kernels: capture the GPU's activity"
 NO_LAUNCHES: Final = (
     "the profile has no launches, so what a device waited for is not known: capture the CUDA API"
 )
-NO_TIMES: Final = "the profile has totals and not the times at which kernels ran"
 NO_STEPS: Final = (
     "the profile has no steps, so that the work cannot be told from what comes before it: mark the steps"
     " (opscope.step(), profiler.step(), or a callback)"

@@ -213,8 +213,14 @@ def _note(
             "warning",
             "the array has no end, as where the program was killed while it wrote: later events are lost",
         )
+    if found.dropped:
+        trace.note(
+            "warning",
+            "ONNX Runtime dropped events: what ran later is not in the file",
+            found.dropped,
+        )
     full = int((found.frame["cat"] != "Kernel").sum())
-    if full >= events.MOST_RECORDED:
+    if full >= events.MOST_RECORDED and not found.dropped:
         trace.note(
             "warning", "the profiler stops at a million events: what ran later is not in the file"
         )

@@ -172,6 +172,7 @@ DETECTOR = Detector(
     name="iteration_range",
     question="Does the range of steps hold warm-up, steps cut off, of other work or very uneven ones?",
     find=find,
+    needs_all_kernels=True,
     looks_at="iterations(): warm-up, number of ops and kernels, and duration of each step, against the"
     " medians"
     " of the other steps of its process; steps(): which the capture does not hold whole. What warm-up"

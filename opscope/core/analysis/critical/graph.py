@@ -30,6 +30,7 @@ from opscope.core.analysis.critical.waits import (
     waits,
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
@@ -576,14 +577,20 @@ def _bind(made: Graph) -> None:
 
 def make_graph(profile: Answers) -> Graph | None:
     """Make the graph of the timeline anew, and note what it takes for granted."""
-    timeline = graph(profile.attribution)
-    profile._give(assumptions, {} if timeline is None else dict(timeline.notes))
+    timeline = None if profile.of(idle_unknown) else graph(profile.attribution)
+    profile._give(assumptions, _assumed(profile, timeline))
     return timeline
 
 
 def assumptions(profile: Answers) -> dict[str, int]:
     """What the critical path takes for granted, and how often."""
-    timeline = graph(profile.attribution)
+    return _assumed(profile, None if profile.of(idle_unknown) else graph(profile.attribution))
+
+
+def _assumed(profile: Answers, timeline: Graph | None) -> dict[str, int]:
+    why = profile.of(idle_unknown)
+    if why is not None:
+        return {f"critical path: none is given: {why}": 1}
     return {} if timeline is None else dict(timeline.notes)
 
 

@@ -120,7 +120,7 @@ def device_work(ops: Ops) -> DeviceWork:
 
 
 def _made_up(trace: Trace) -> bool:
-    """Return whether work lacks the times at which it ran; readers of totals lay it end to end, and say so."""
+    """Return whether a reader of totals laid the work end to end: it says so."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
     return any(origin.get("times") for origin in origins)
 

@@ -40,7 +40,9 @@ _FEWER: Final = 0.9
 #: Steps are alike if the numbers of their ops differ by less than this share.
 _ALIKE: Final = 0.01
 #: What a recorder says of records that it could not keep.
-_DROPPED: Final = r"(?i)\b(dropped|overwrote|overwritten|lost)\b"
+_DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
+#: Of these, records of what a device did.
+_OF_DEVICES: Final = r"(?i)kernel|CUPTI|device|GPU"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 #: Why the number is not known: a closed list.
@@ -297,32 +299,36 @@ def _missing_steps(attribution: Attribution, process: int) -> int:
     return int(missing[(missing > 0) & (gap >= 0.5 * length * missing)].sum())
 
 
-def dropped(trace: Trace) -> pl.DataFrame:
+def why_not_idle(attribution: Attribution) -> str | None:
+    """Return why it is not known when a device was idle: lost kernels may have run then; None where it is."""
+    return _cause(attribution.trace, lost_kernels(attribution))
+
+
+def idle_unknown(profile: Answers) -> str | None:
+    """The same of a profile, also of one that was merged."""
+    return _cause(profile.trace, profile.ask("lost_kernels"))
+
+
+def _cause(trace: Trace, lost: pl.DataFrame) -> str | None:
+    """Return it of rows of ``lost_kernels``: None where less than 1 % of each process is lost."""
+    said = _dropped(trace).filter(pl.col("what").cast(pl.String).str.contains(_OF_DEVICES))
+    if len(said):
+        number = int(said["how_many"].sum())
+        return _not_known(f"the recorder dropped records ({units.count(number)})")
+    if lost.filter(pl.col("lost_share") >= LEAST).is_empty():
+        return None
+    return _not_known(in_words(lost) or "")
+
+
+def _not_known(what: str) -> str:
+    return f"{what}: idle time, and what rests on it, is not known"
+
+
+def _dropped(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
     serious = notes["severity"].cast(pl.String) != "info"
     return notes.filter(serious & notes["what"].cast(pl.String).str.contains(_DROPPED))
-
-
-def why_not_idle(attribution: Attribution) -> str | None:
-    """Return why it is not known when a device was idle: lost kernels may have run then; None where it is."""
-    of_work = r"(?i)kernel|event|record"
-    said = dropped(attribution.trace).filter(pl.col("what").cast(pl.String).str.contains(of_work))
-    if len(said):
-        return _not_known(
-            f"the recorder dropped records ({units.count(int(said['how_many'].sum()))})"
-        )
-    return cause_of(lost_kernels(attribution))
-
-
-def cause_of(lost: pl.DataFrame) -> str | None:
-    """Return the same for rows of ``lost_kernels``: None where less than 1 % of a process is lost."""
-    serious = lost.filter(pl.col("lost_share") >= LEAST)
-    return None if serious.is_empty() else _not_known(in_words(lost) or "")
-
-
-def _not_known(what: str) -> str:
-    return f"{what}: what the device did meanwhile is not known"
 
 
 def in_words(lost: pl.DataFrame) -> str | None:
@@ -337,6 +343,18 @@ def in_words(lost: pl.DataFrame) -> str | None:
         f"about {units.count(missing)} of {units.count(whole)} kernels ({units.share(missing / whole)})"
         f" {verb} missing in the file"
     )
+
+
+def losses(profile: Answers) -> list[str]:
+    """What the data lacks, a sentence each: kernels, launches, steps, and what the recorder dropped."""
+    lost = profile.ask("lost_kernels")
+    found = [in_words(lost)]
+    for name, what in (("lost_launches", "launches of kernels"), ("lost_steps", "steps")):
+        number = int(lost[name].sum() or 0)
+        found.append(f"{units.count(number)} {what} are missing in the file" if number else None)
+    for what, number in _dropped(profile.trace).select("what", "how_many").rows():
+        found.append(units.text(what) + (f" ({units.count(number)})" if number else ""))
+    return [text for text in found if text]
 
 
 def answer(profile: Answers) -> pl.DataFrame:
