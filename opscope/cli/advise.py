@@ -119,8 +119,8 @@ def _show(
         if top:
             rows = rows.filter(rows["number"] <= top)
         made = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
-        first = {"lost_kernels": profile.lost_kernels()} if lacks else {}
-        common.emit(files.as_json({**first, **made, "advice_evidence": rows}))
+        missing = {"lost_kernels": profile.lost_kernels()} if lacks else {}
+        common.emit(files.as_json({**missing, **made, "advice_evidence": rows}))
     elif asked.markdown:
         from opscope.core.advice.advised import markdown
 

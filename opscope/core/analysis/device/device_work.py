@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.lost_kernels import why_not_idle
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
@@ -74,8 +74,8 @@ class DeviceWork:
             yield number, order[edges[number] : edges[number + 1]]
 
 
-def device_work(ops: Ops) -> DeviceWork:
-    """Return the kernels, copies and sets of a trace by start."""
+def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
+    """Return the kernels, copies and sets of a trace by start; ``unknown``: why idle time is not known."""
     attribution = ops.attribution
     trace = attribution.trace
     tables = ((trace["kernels"], attribution.kernels), (trace["memops"], attribution.memops))
@@ -115,7 +115,7 @@ def device_work(ops: Ops) -> DeviceWork:
         streams,
         devices,
         trace.has("calls"),
-        NOT_TIMED if _made_up(trace) else why_not_idle(attribution),
+        NOT_TIMED if _made_up(trace) else unknown,
     )
 
 
@@ -164,6 +164,6 @@ __all__ = ["COMMUNICATION", "COMPUTATION", "COPY", "NONE", "DeviceWork", "device
 
 def work_on_devices(profile: Answers) -> DeviceWork:
     """All that ran on devices, by start."""
-    work = device_work(profile.of(op_index))
+    work = device_work(profile.of(op_index), profile.of(idle_unknown))
     hand_back()  # of a million kernels, what making it took is 0.05 GB
     return work

@@ -67,10 +67,14 @@ class Gaps:
 
 
 def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> Gaps:
-    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*."""
+    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*.
+
+    None where it is not known what ran when (``work.untimed``).
+    """
     found: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
-    for lane, rows in work.lanes(work.device if by == "device" else work.stream):
+    lanes = work.lanes(work.device if by == "device" else work.stream) if work.timed else ()
+    for lane, rows in lanes:
         part = work.part[rows]
         for begin, after in _runs(part):
             here = rows[begin:after]

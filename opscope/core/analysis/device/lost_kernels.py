@@ -52,6 +52,7 @@ NOT_LINKED: Final = "most kernels have no launch record"
 GRAPHS: Final = (
     "most kernels were launched by CUDA graphs, whose number of kernels the trace does not give"
 )
+A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
 SCHEMA: Final = {
     "process": pl.Int32,
@@ -122,6 +123,8 @@ def _unknown(
     call: NDArray[np.int32],
 ) -> str | None:
     """Return why launches do not tell how many kernels a process lost; None where they do."""
+    if SELECTED in trace.origin:
+        return A_PART
     origins = [trace.origin, *trace.origin.get("parts", ())]
     if any(origin.get("format") == "xplane" for origin in origins):
         return XLA
@@ -299,22 +302,16 @@ def _missing_steps(attribution: Attribution, process: int) -> int:
     return int(missing[(missing > 0) & (gap >= 0.5 * length * missing)].sum())
 
 
-def why_not_idle(attribution: Attribution) -> str | None:
-    """Return why it is not known when a device was idle: lost kernels may have run then; None where it is."""
-    return _cause(attribution.trace, lost_kernels(attribution))
-
-
 def idle_unknown(profile: Answers) -> str | None:
-    """The same of a profile, also of one that was merged."""
-    return _cause(profile.trace, profile.ask("lost_kernels"))
+    """Why it is not known when a device was idle: lost kernels may have run then.
 
-
-def _cause(trace: Trace, lost: pl.DataFrame) -> str | None:
-    """Return it of rows of ``lost_kernels``: None where less than 1 % of each process is lost."""
-    said = _dropped(trace).filter(pl.col("what").cast(pl.String).str.contains(_OF_DEVICES))
+    None where it is known, as where less than 1 % of the kernels of each process is lost.
+    """
+    said = _dropped(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_OF_DEVICES))
     if len(said):
         number = int(said["how_many"].sum())
         return _not_known(f"the recorder dropped records ({units.count(number)})")
+    lost = profile.ask("lost_kernels")
     if lost.filter(pl.col("lost_share") >= LEAST).is_empty():
         return None
     return _not_known(in_words(lost) or "")
@@ -360,9 +357,11 @@ def losses(profile: Answers) -> list[str]:
 def answer(profile: Answers) -> pl.DataFrame:
     """How many kernels the recording lost, by process: an estimate from launches and repeated steps.
 
-    Null, with the reason, where the trace does not tell.
+    Null, with the reason, where the trace does not tell. Of a selection: of all that was recorded.
     """
-    return lost_kernels(profile.attribution)
+    # of a part, calls stay whose kernels are not selected
+    of = profile if profile._part_of is None else profile._part_of[0]
+    return lost_kernels(of.attribution)
 
 
 QUESTION = Question(
