@@ -24,6 +24,7 @@ from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.trace import SELECTED, Trace
 
 #: Calls of other vendors' runtimes that launch a kernel.
@@ -73,40 +74,43 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     kernels without a launch record, although later calls were recorded. ``lost_steps``: numbers that are
     missing between those of steps, where the time of such steps is missing too.
     """
-    trace = attribution.trace
-    of_kernel = trace["kernels"]["process"].fill_null(NONE).to_numpy()
-    if not len(of_kernel) and not len(trace["calls"]):
+    trace, links = attribution.trace, attribution.kernels
+    calls = trace["calls"]
+    of_kernel, of_call = (
+        table["process"].fill_null(NONE).to_numpy() for table in (trace["kernels"], calls)
+    )
+    if not len(of_kernel) and not len(of_call):
         return pl.DataFrame(schema=SCHEMA)
-    links = attribution.kernels
-    graphed = links.replay >= 0
-    lost = _launches_without_kernel(attribution)
     launches = _launches(trace)
-    of_call = trace["calls"]["process"].fill_null(NONE).to_numpy()
+    lost = _launches_without_kernel(attribution, launches)
+    graphed, linked = links.replay >= 0, links.call >= 0
+    by_graph = matching(calls["name"], GRAPH_LAUNCH)
+    if by_graph.any():
+        graphed = graphed | at(by_graph, links.call, False)
     rows = []
-    for process in sorted({*np.unique(of_kernel).tolist(), *np.unique(of_call[launches]).tolist()}):
+    for process in sorted({*distinct_numbers(of_kernel), *distinct_numbers(of_call[launches])}):
         mine = of_kernel == process
-        kernels, called = int(mine.sum()), int(launches[of_call == process].sum())
-        fewer = _lost_in_steps(attribution, process, lost)
-        number: int | None = int((of_call[lost] == process).sum()) + fewer
+        kernels, called = int(mine.sum()), int((launches & (of_call == process)).sum())
         reason = _unknown(
-            trace, kernels, called, mine & (links.call >= 0), mine & graphed, links.call
+            trace,
+            kernels,
+            called,
+            int((mine & graphed).sum()),
+            int((mine & (linked | graphed)).sum()),
         )
-        if reason is not None and not (fewer and reason == NO_LAUNCHES):
-            number = None
-        else:
+        fewer = _lost_in_steps(attribution, process, lost)
+        if fewer and reason == NO_LAUNCHES:
             reason = None
+        number = int((of_call[lost] == process).sum()) + fewer
+        bare = np.flatnonzero(mine & ~linked & ~graphed) if reason is None else None
         rows.append(
             {
-                "process": None if process == NONE else process,
+                "process": None if process == NONE else int(process),
                 "kernels": kernels,
                 "kernel_launches": called,
-                "lost_kernels": number,
-                "lost_share": None if number is None else number / max(number + kernels, 1),
-                "lost_launches": None
-                if reason is not None
-                else _without_launch(
-                    trace, np.flatnonzero(mine & (links.call < 0) & ~graphed), process
-                ),
+                "lost_kernels": None if reason else number,
+                "lost_share": None if reason else number / max(number + kernels, 1),
+                "lost_launches": None if bare is None else _without_launch(trace, bare, process),
                 "lost_steps": _missing_steps(attribution, process),
                 "reason": reason,
             }
@@ -114,34 +118,23 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _unknown(
-    trace: Trace,
-    kernels: int,
-    called: int,
-    linked: NDArray[np.bool_],
-    graphed: NDArray[np.bool_],
-    call: NDArray[np.int32],
-) -> str | None:
-    """Return why launches do not tell how many kernels a process lost; None where they do."""
-    if SELECTED in trace.origin:
-        return A_PART
+def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int) -> str | None:
+    """Return why launches do not tell how many kernels a process lost; None where they do.
+
+    ``graphed``: kernels of CUDA graphs; ``linked``: these, and kernels whose launch is in the trace.
+    """
     origins = [trace.origin, *trace.origin.get("parts", ())]
     if any(origin.get("format") == "xplane" for origin in origins):
         return XLA
-    if not kernels:
-        return NO_KERNELS
-    if not called:
-        return NO_LAUNCHES
-    own = linked & ~graphed
-    rows = np.unique(call[linked])
-    by_graph = matching(trace["calls"]["name"].gather(rows), GRAPH_LAUNCH)
-    in_graphs = int(graphed.sum()) + int(
-        np.isin(call[own], rows[by_graph]).sum() if by_graph.any() else 0
-    )
-    if 2 * in_graphs > kernels:
-        return GRAPHS
-    if 2 * int((linked | graphed).sum()) < kernels:
-        return NOT_LINKED
+    for holds, reason in (
+        (SELECTED in trace.origin, A_PART),
+        (not kernels, NO_KERNELS),
+        (not called, NO_LAUNCHES),
+        (2 * graphed > kernels, GRAPHS),
+        (2 * linked < kernels, NOT_LINKED),
+    ):
+        if holds:
+            return reason
     return None
 
 
@@ -153,7 +146,7 @@ def _launches(trace: Trace) -> NDArray[np.bool_]:
     return found
 
 
-def _launches_without_kernel(attribution: Attribution) -> Ints:
+def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool_]) -> Ints:
     """Return the rows of the calls whose kernels are not in the trace although they ran in its time."""
     trace = attribution.trace
     calls, links = trace["calls"], attribution.kernels
@@ -161,7 +154,6 @@ def _launches_without_kernel(attribution: Attribution) -> Ints:
     for launched in (links, attribution.memops):
         executed[launched.call[launched.call >= 0]] = True
         executed[launched.replay[launched.replay >= 0]] = True
-    launches = _launches(trace)
     rows = np.flatnonzero(launches & ~executed)
     if not len(rows):
         return rows
