@@ -53,6 +53,9 @@ NOT_LINKED: Final = "most kernels have no launch record"
 GRAPHS: Final = (
     "most kernels were launched by CUDA graphs, whose number of kernels the trace does not give"
 )
+WITHOUT_GRAPHS: Final = (
+    "kernels that CUDA graphs launched are left out: the trace does not give their number"
+)
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
 SCHEMA: Final = {
@@ -90,6 +93,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     rows = []
     for process in sorted({*distinct_numbers(of_kernel), *distinct_numbers(of_call[launches])}):
         mine = of_kernel == process
+        replays = bool((by_graph & (of_call == process)).any())
         kernels, called = int(mine.sum()), int((launches & (of_call == process)).sum())
         reason = _unknown(
             trace,
@@ -112,7 +116,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
                 "lost_share": None if reason else number / max(number + kernels, 1),
                 "lost_launches": None if bare is None else _without_launch(trace, bare, process),
                 "lost_steps": _missing_steps(attribution, process),
-                "reason": reason,
+                "reason": reason or (WITHOUT_GRAPHS if replays else None),
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
@@ -373,7 +377,7 @@ QUESTION = Question(
                 lost_launches: count: kernels whose launch is not in the file although it was made while
                     launches were recorded
                 lost_steps: count: steps whose numbers and times are missing between others
-                reason: text: why the number of lost kernels is not known
+                reason: text: why the number of lost kernels is not known, or what it leaves out
                 """,
             ),
         ),
