@@ -164,9 +164,10 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
     for events in file.blocks():
         timed = events if _all_timed(events) else [one for one in events if _is_timed(one)]
         untimed += len(events) - len(timed)
-        marks = [one for one in timed[-1:] if one.name == _TRUNCATED]
-        dropped += sum(_dropped(one) for one in marks)
-        timed = timed[: len(timed) - len(marks)]
+        marks = [one for one in timed if one.name == _TRUNCATED]
+        if marks:
+            dropped += sum(_dropped(one) for one in marks)
+            timed = [one for one in timed if one.name != _TRUNCATED]
         if timed:
             parts.append(_frame(timed, pools))
     frame = _finished(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)

@@ -311,3 +311,15 @@ def test_traces_that_lack_nothing_give_no_alarm(shared, name):
     profile = opscope.load(shared / name)
     assert losses(profile) == []
     assert profile.of(idle_unknown) is None
+
+
+def test_the_end_of_each_captured_window_is_an_end_of_the_recording():
+    work = [ran(number, number * 20 * US) for number in range(1, 101)]
+    again = [ran(1_000 + number, (10_000 + number * 20) * US) for number in range(1, 101)]
+    windows = [
+        {"process": 0, "start": since * US, "end": (since + 2_100) * US} for since in (0, 10_000)
+    ]
+    cut = [launch(500, 2_050 * US), launch(501, 5_000 * US), launch(502, 12_060 * US)]
+    assert lost(profiled([*work, *again], calls=cut, windows=windows)) == 0
+    amid = launch(503, 30 * US)
+    assert lost(profiled([*work, *again], calls=[*cut, amid], windows=windows)) == 1

@@ -23,7 +23,7 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, matching
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.trace import SELECTED, Trace
 
@@ -42,8 +42,10 @@ _FEWER: Final = 0.9
 _ALIKE: Final = 0.01
 #: What a recorder says of records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: Of these, records of what a device did.
-_OF_DEVICES: Final = r"(?i)kernel|CUPTI|device|GPU"
+#: Of these, records from amid the run of what host and device did.
+_AMID: Final = (
+    r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
+)
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 #: Why the number is not known: a closed list.
@@ -202,24 +204,35 @@ def _outermost(calls: pl.DataFrame, rows: Ints, executed: Ints) -> Ints:
 def _before_end(
     trace: Trace, rows: Ints, launches: NDArray[np.bool_], executed: NDArray[np.bool_]
 ) -> Ints:
-    """Return the launches of ``rows`` but those at the end of a process, whose kernels may have ended after
-    the recording did: few, after all that executed, with no call after them that waited for the device."""
+    """Return the launches of ``rows`` but those at the end of a process, or of one of its windows, whose
+    kernels may have ended after the recording did: few, after all that executed, with no call after them
+    that waited for the device."""
     calls = trace["calls"]
     process, start = calls["process"].fill_null(NONE).to_numpy(), calls["start"].to_numpy()
     waits = matching(calls["name"], _WAITS)
-    cut = np.zeros(len(rows), bool)
+    kept = np.ones(len(rows), bool)
     for number in np.unique(process[rows]).tolist():
-        mine = process == number
-        last = start[mine & launches & executed]
-        here = np.flatnonzero(process[rows] == number)
-        if not len(last):
-            continue
-        after = here[start[rows[here]] > last.max()]
-        if not len(after) or len(after) > max(1, _AT_END * int((mine & launches).sum())):
-            continue
-        begun = start[mine & waits]
-        cut[after] = not len(begun) or begun.max() < start[rows[after]].min()
-    return rows[~cut]
+        mine, here = process == number, np.flatnonzero(process[rows] == number)
+        windows = trace["windows"].filter(pl.col("process").fill_null(NONE) == number)
+        low, high = merge(*(windows[name].to_numpy() for name in ("start", "end")))
+        if len(low):
+            kept[here] = start[rows[here]] < at(
+                high, np.searchsorted(low, start[rows[here]], "right") - 1, 0
+            )
+        edges = (
+            [*low[1:].tolist(), np.iinfo(np.int64).max] if len(low) else [np.iinfo(np.int64).max]
+        )
+        since = np.iinfo(np.int64).min
+        for until in edges:
+            inside = mine & (start >= since) & (start < until)
+            some = here[(start[rows[here]] >= since) & (start[rows[here]] < until)]
+            since = until
+            last, waited = start[inside & launches & executed], start[inside & waits]
+            after = some[start[rows[some]] > last.max()] if len(last) else some[:0]
+            few = len(after) <= max(1, _AT_END * int((inside & launches).sum()))
+            if len(after) and few:
+                kept[after] &= bool(len(waited) and waited.max() > start[rows[after]].min())
+    return rows[kept]
 
 
 def _without_launch(trace: Trace, rows: Ints, process: int) -> int:
@@ -303,7 +316,7 @@ def idle_unknown(profile: Answers) -> str | None:
 
     None where it is known, as where less than 1 % of the kernels of each process is lost.
     """
-    said = _dropped(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_OF_DEVICES))
+    said = _dropped(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
         return _not_known(f"the recorder dropped records ({units.count(number)})")
