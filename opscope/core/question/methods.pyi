@@ -333,7 +333,7 @@ class Questions:
     def lost_kernels(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How many kernels the recording lost, by process: an estimate from launches and repeated steps.
 
-        Null, with the reason, where the trace does not tell.
+        Null, with the reason, where the trace does not tell. Of a selection: of all that was recorded.
         """
 
     def memops(self, *, categories: bool = ..., **where: Unpack[Where]) -> pl.DataFrame:

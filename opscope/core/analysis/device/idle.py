@@ -73,8 +73,8 @@ def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) 
     """
     found: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
-    lanes = work.lanes(work.device if by == "device" else work.stream) if work.timed else ()
-    for lane, rows in lanes:
+    number = work.device if by == "device" else work.stream
+    for lane, rows in work.lanes(number if work.timed else number[:0]):
         part = work.part[rows]
         for begin, after in _runs(part):
             here = rows[begin:after]
