@@ -107,11 +107,12 @@ def _show(
     combined: pl.DataFrame,
 ) -> None:
     """Print the advice of the detectors ``names``, in the form that the options choose."""
+    from opscope.core.analysis.device.lost_kernels import losses
     from opscope.core.analysis.summary.doubts import doubts
     from opscope.core.question.registry import reports
     from opscope.reports import files
 
-    top, lacks = asked.top, profile.of(doubts)
+    top, lacks, impossible = asked.top, profile.of(losses), profile.of(doubts)
     if asked.csv:
         common.raw(advice, True, top)
     elif asked.json:
@@ -119,8 +120,9 @@ def _show(
         if top:
             rows = rows.filter(rows["number"] <= top)
         made = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
-        said = {"notes": profile.notes()} if lacks else {}
-        common.emit(files.as_json({**said, **made, "advice_evidence": rows}))
+        missing = {"lost_kernels": profile.lost_kernels()} if lacks else {}
+        said = {"notes": profile.notes()} if impossible else {}
+        common.emit(files.as_json({**missing, **said, **made, "advice_evidence": rows}))
     elif asked.markdown:
         from opscope.core.advice.advised import markdown
 
@@ -133,8 +135,12 @@ def _show(
 
         view = View(common.rows(top))
         table = table_of(reports()["advice"], advice, combined, view)
-        first = [Table("Impossible times", [Column("what", "")], (), sentences=lacks)]
-        common.show([*(first if lacks else ()), told(table, vendor(profile))], asked.width)
+        first = [
+            Table(title, [Column("what", "")], (), sentences=sentences)
+            for title, sentences in (("Missing", lacks), ("Impossible times", impossible))
+            if sentences
+        ]
+        common.show([*first, told(table, vendor(profile))], asked.width)
 
 
 def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, strict: bool) -> None:

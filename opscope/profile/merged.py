@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
+from opscope.core.advice.diagnosis_limits import CANNOT_TELL
 from opscope.core.advice.diagnosis_merged import diagnosis as merged_diagnosis
+from opscope.core.advice.diagnosis_words import FEWER_RECORDS
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.merged_job import reduce_merged
 from opscope.core.analysis.diff.rankwise import counted, ranked
@@ -137,6 +140,14 @@ class Merged(Profile):
     def _diagnosis(self) -> pl.DataFrame:
         if self.is_light:
             return light_diagnosis.diagnosis(self.trace)
+        why = self.of(idle_unknown)
+        if why is not None:
+            row = {
+                "finding": CANNOT_TELL,
+                "text": f"what bounds the run: {why}",
+                "to_try": FEWER_RECORDS,
+            }
+            return pl.DataFrame([row], schema=light_diagnosis.FINDINGS)
         steps = self.of(table_of_steps)
         place = steps_at(counted(steps))
 

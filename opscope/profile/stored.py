@@ -34,6 +34,7 @@ STORED: Final[Mapping[str, str | None]] = {
     "collectives": None,
     "diagnosis": None,
     "detected_steps": None,
+    "lost_kernels": None,
     NOTES: None,
 }
 #: The schemas of the stored frames that were asked for so far.

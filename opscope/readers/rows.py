@@ -1,4 +1,4 @@
-"""Make frames of the rows of a stranger's file: a value that its column cannot hold is null."""
+"""Make frames of the rows of a stranger's file: what a column cannot hold, or what says nothing, is null."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ def frame_of(
             notes.append(("warning", f"values of {table}.{name} out of range, read as null", lost))
         columns.append(column)
     return pl.DataFrame(columns)
+
+
+def of_successful(correlation: pl.Series, result: pl.Series) -> pl.Series:
+    """Return the correlation ids of calls, null where ``result`` is an error: such a call launched nothing.
+
+    CUDA's 600, "not ready", is what a query of unfinished work returns, and no error.
+    """
+    failed = (result != 0) & (result != 600)
+    return correlation.set(failed, None) if failed.any() else correlation
 
 
 def _column(name: str, values: Sequence[object], dtype: Any) -> pl.Series:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.grouped_table import WORTH
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary_table import COMPILING
@@ -81,6 +82,10 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
     wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
     busy, devices = row["device_busy"], row["devices"]
     if profile.cpu_only or busy is None or not wall or not devices:
+        return
+    why = profile.of(idle_unknown)
+    if why is not None:
+        yield f"{why} (--reports lost_kernels: how many kernels of each process are missing)"
         return
     if 1 - busy / (wall * devices) < _IDLE:
         return

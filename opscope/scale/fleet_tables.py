@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.job.clocks import one_clock
 from opscope.profile import Merged, Profile
 
@@ -90,7 +91,7 @@ def tables(
             [None if scale is None else "the recorded time" if gpu_hours is None else "the job"],
             dtype=pl.String,
         ),
-        "idle_gpu_hours": pl.Series([_idle(summary, held, each)], dtype=pl.Float64),
+        "idle_gpu_hours": pl.Series([_idle(profile, summary, held, each)], dtype=pl.Float64),
         "reason": pl.Series([why], dtype=pl.String),
     }  # fmt: skip
     advice, advised = _advice(profile, summary, each)
@@ -127,8 +128,10 @@ def _held(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | 
     return (None, NO_DEVICES) if wall is None else (int(summary["devices"]) * int(wall), None)
 
 
-def _idle(summary: Mapping[str, Any], held: int | None, each: float | None) -> float | None:
-    busy = summary["device_busy"]
+def _idle(
+    profile: Profile | Merged, summary: Mapping[str, Any], held: int | None, each: float | None
+) -> float | None:
+    busy = None if profile.of(idle_unknown) else summary["device_busy"]
     return None if held is None or each is None or busy is None else (held - busy) * each
 
 

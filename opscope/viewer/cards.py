@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.question import units
 from opscope.core.question.registry import reports
 from opscope.reports import vendor_words
@@ -98,7 +99,8 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
 def _busy(profile: Profile, row: dict[str, Any]) -> dict[str, Any]:
     wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
     busy, devices = row["device_busy"], row["devices"]
-    share = busy / (wall * devices) if busy is not None and wall and devices else None
+    known = profile.of(idle_unknown) is None
+    share = busy / (wall * devices) if known and busy is not None and wall and devices else None
     of = "wall time" if row["window_time"] is None else "time captured"
     each = " of each device, on average" if devices and devices > 1 else ""
     return _card(

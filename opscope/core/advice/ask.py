@@ -22,6 +22,7 @@ from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
@@ -279,7 +280,8 @@ def _each(one: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_Answe
 
 def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
     try:
-        answer = one.find(answers)
+        why = answers.of(idle_unknown) if one.needs_all_kernels else None
+        answer = one.find(answers) if why is None else CannotTell(why)
         if not isinstance(answer, CannotTell):
             for each in answer:
                 if not isinstance(each, Finding):

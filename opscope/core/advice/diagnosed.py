@@ -13,6 +13,7 @@ from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
 from opscope.core.advice.saying import framework
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.device.lost_kernels import losses
 from opscope.core.analysis.host import light_diagnosis
 from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.host.light import is_light
@@ -67,6 +68,7 @@ def facts(profile: Answers) -> Facts:
         profile.memory(),
         profile.device,
         framework(profile),
+        profile.of(losses),
     )
 
 

@@ -20,7 +20,7 @@ from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEA
 from opscope.core.advice.diagnosis_rows import Facts
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
-from opscope.core.analysis.device.idle import NOT_TIMED
+from opscope.core.analysis.device.device_work import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.steps.step_times import covered
@@ -59,7 +59,9 @@ class _Diagnosis(Idle, Work):
         work = self.facts.work
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         many = 0 if work is None else len(work.start)
-        if work is not None and many and not work.timed:
+        if work is not None and many and work.untimed is not None:
+            if work.untimed != NOT_TIMED:
+                return work.untimed, words.FEWER_RECORDS
             tools = recorders(self.vendor, short=True)
             verb = "they record" if len(tools) > 1 else "it records"
             return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
@@ -172,6 +174,9 @@ class _Diagnosis(Idle, Work):
 
     def not_told(self) -> Iterator[dict[str, Any]]:
         """Yield what else cannot be told of a run, and what to capture."""
+        for lacks in self.facts.losses:
+            text = f"what the run did in the records that are missing: {lacks}"
+            yield self._row(CANNOT_TELL, None, text, words.FEWER_RECORDS)
         if self.on_gpu and not self.steps:
             yield self._row(
                 CANNOT_TELL,

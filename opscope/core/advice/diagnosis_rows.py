@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -25,7 +25,7 @@ class Facts:
     """What the diagnosis looks at. ``divided``: the judged time of each device or process. ``work``: None if
     the CPU is the device. ``sums``: those of the ops; ``unattributed``: device time (ns) without an op.
     ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
-    limits of the device, or why they are not known."""
+    limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each."""
 
     trace: Trace
     divided: list[Divided]
@@ -39,6 +39,7 @@ class Facts:
     memory: pl.DataFrame
     device: tuple[Device | None, str | None]
     framework: str | None
+    losses: list[str] = field(default_factory=list)
 
 
 class Judge:

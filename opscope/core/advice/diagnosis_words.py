@@ -27,6 +27,11 @@ COPIES: Final = {
     "PtoP": "copies between devices",
     "memset": "sets",
 }
+#: What to do where records are missing.
+FEWER_RECORDS: Final = (
+    "record fewer steps, so that the recorder keeps all: opscope run --steps 10:20, or nsys profile with a"
+    " capture range"
+)
 #: The parts of the time in words.
 PARTS: Final = {
     "communication": "communication",

@@ -84,6 +84,8 @@ class Detector:
     #: The question that it answers, for the documentation.
     question: str
     find: Callable[..., Answer]
+    #: Whether it compares numbers or times of kernels, so that it cannot tell where kernels are missing.
+    needs_all_kernels: bool = False
     #: The thresholds that a user may set (``--detectors host_bound:least=2%``): keywords of ``find``.
     thresholds: Mapping[str, Parameter] = field(default_factory=dict)
     #: What a finding needs at least, in words, with ``{least}`` for the share of a threshold of this name.

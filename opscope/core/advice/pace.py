@@ -27,6 +27,7 @@ from opscope.core.advice.saying import ms
 from opscope.core.analysis.device.device_work import COPY, DeviceWork, device_work
 from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
 from opscope.core.analysis.device.idle_ops import pieces_of_waits
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.host.input_waits import waits
 from opscope.core.analysis.ops.ops import Ops, first
 from opscope.core.analysis.steps.step_times import covered
@@ -53,7 +54,6 @@ NO_KERNELS: Final = "the profile has no kernels: capture the GPU's activity"
 NO_LAUNCHES: Final = (
     "the profile has no launches, so what a device waited for is not known: capture the CUDA API"
 )
-NO_TIMES: Final = "the profile has totals and not the times at which kernels ran"
 NO_STEPS: Final = (
     "the profile has no steps, so that the work cannot be told from what comes before it: mark the steps"
     " (opscope.step(), profiler.step(), or a callback)"
@@ -175,9 +175,9 @@ def _pace(answers: Answers) -> Pace | str:
         return found
     steps, warm = found
     attribution = answers.attribution
-    work = device_work(Ops(attribution))
-    if not work.timed:
-        return NO_TIMES
+    work = device_work(Ops(attribution), answers.of(idle_unknown))
+    if work.untimed is not None:
+        return work.untimed
     if work.unlinked is not None:
         return work.unlinked
     gaps = gaps_between(work)

@@ -330,6 +330,12 @@ class Questions:
     def light_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Whole steps of a training: the slowest first; of the others the first, the last and some."""
 
+    def lost_kernels(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """How many kernels the recording lost, by process: an estimate from launches and repeated steps.
+
+        Null, with the reason, where the trace does not tell. Of a selection: of all that was recorded.
+        """
+
     def memops(self, *, categories: bool = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Every copy and set, with the op that launched it; ``reason`` says why a copy or set has no op."""
 

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.tables.columns import stacked
+from opscope.readers.rows import of_successful
 from opscope.readers.sqlite import ROW, Column, Kind, packed
 
 from .source import Source
@@ -16,6 +17,7 @@ from .strings import Codes, Strings, Threads, constant, labels, named
 _CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 _CALL: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "globalTid": "int", "correlationId": "int", "nameId": "int",
+    "returnValue": "int",
 }  # fmt: skip
 _DEVICE_RECORD: Final[Mapping[str, Kind]] = {
     "start": "int", "end": "int", "globalPid": "int", "deviceId": "int", "contextId": "int",
@@ -81,7 +83,10 @@ def read_calls(source: Source, strings: Strings, threads: Threads) -> pl.DataFra
         if "nameId" in frame.columns:
             columns.append(strings.categorical(frame["nameId"]).alias("name"))
         if "correlationId" in frame.columns:
-            columns.append(frame["correlationId"].alias("correlation"))
+            ids = frame["correlationId"].alias("correlation")
+            if "returnValue" in frame.columns:
+                ids = of_successful(ids, frame["returnValue"])
+            columns.append(ids)
         return pl.DataFrame(columns)
 
     pieces = [piece for table in _CALLS for piece in scan(source, table, _CALL, convert)]

@@ -19,6 +19,7 @@ from opscope.readers.nsys.cuda import COPIES, SYNCS
 from opscope.readers.nsys.strings import Codes, constant, labels, named
 from opscope.readers.nsys.target import capability, device_frame, product
 from opscope.readers.open_ranges import CUT_OFF, open_at_end
+from opscope.readers.rows import of_successful
 from opscope.readers.sound import sound, sound_trace
 from opscope.readers.sqlite import Column, Database, Kind, filled, is_database
 
@@ -176,7 +177,7 @@ def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
 def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
     """Fill in ``calls``; returns the pids of the processes that made them."""
     wanted: Mapping[str, Kind] = dict.fromkeys(
-        ("start", "end", "cbid", "processId", "threadId", "correlationId"), "int"
+        ("start", "end", "cbid", "processId", "threadId", "correlationId", "returnValue"), "int"
     )
     pids = Codes()
     pieces = []
@@ -192,7 +193,9 @@ def _calls(database: Database, tables: dict[str, pl.DataFrame]) -> list[int]:
                     frame["start"],
                     frame["end"],
                     labels(frame["cbid"], names, "cbid_{}").alias("name"),
-                    frame["correlationId"].alias("correlation"),
+                    of_successful(frame["correlationId"], frame["returnValue"]).alias(
+                        "correlation"
+                    ),
                 ]
             )
 

@@ -104,6 +104,7 @@ class Args(Struct, gc=False):
     block_y: _Number = None
     block_z: _Number = None
     size: _Number = None
+    dropped_event_count: _Number = None
 
 
 class Event(Struct, gc=False):
@@ -124,6 +125,8 @@ _decode_one = msgspec.json.Decoder(Event).decode
 _decode_pool = msgspec.json.Decoder(_Pool).decode
 _decode_raw = msgspec.json.Decoder(list[Raw]).decode
 _NO_ARGS: Final = Args()
+#: The last event of a profile that its profiler did not keep whole.
+_TRUNCATED: Final = "profile_truncated"
 _CATEGORY: Final = b'"cat"'
 #: A name between the keys around it, as the profiler writes a line.
 _NAME: Final = re.compile(rb'("name" ?: ?")([^\n]*?)(" ?, ?"args" ?: ?\{)')
@@ -133,12 +136,14 @@ _BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
 @dataclass(slots=True)
 class Events:
     """The events of a profile; ``truncated``: how the file ends before its array does; ``left_out``: events
-    without a time or of damaged JSON; ``repaired``: blocks with names that the profiler did not escape."""
+    without a time or of damaged JSON; ``repaired``: blocks with names that the profiler did not escape;
+    ``dropped``: events that the profiler says it dropped."""
 
     frame: pl.DataFrame
     truncated: str = ""
     left_out: int = 0
     repaired: int = 0
+    dropped: int = 0
     notes: list[tuple[str, str, int]] = field(default_factory=list)
 
 
@@ -154,10 +159,14 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
         gap=_gap,
         what="a profile of ONNX Runtime",
     )
-    parts, untimed = [], 0
+    parts, untimed, dropped = [], 0, 0
     for events in file.blocks():
         timed = events if _all_timed(events) else [one for one in events if _is_timed(one)]
         untimed += len(events) - len(timed)
+        marks = [one for one in timed if one.name == _TRUNCATED]
+        if marks:
+            dropped += sum(_dropped(one) for one in marks)
+            timed = [one for one in timed if one.name != _TRUNCATED]
         if timed:
             parts.append(_frame(timed, pools))
     frame = _finished(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
@@ -170,7 +179,14 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
         file.truncated or ("the array has no end" if file.unclosed else ""),
         file.skipped + untimed,
         file.repaired,
+        dropped,
     )
+
+
+def _dropped(event: Event) -> int:
+    """Return how many events the profiler dropped, as its last event says; 1 where that is no number."""
+    text = str(event.args.dropped_event_count) if event.args is not None else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 1
 
 
 def _gap(block: bytes) -> int:

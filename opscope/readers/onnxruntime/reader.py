@@ -214,8 +214,14 @@ def _note(
         how = found.truncated.removeprefix("truncated: ")
         what = f"{how}, as where the program was killed while it wrote: later events are lost"
         trace.note("warning", what, first=True)
+    if found.dropped:
+        trace.note(
+            "warning",
+            "ONNX Runtime dropped events: what ran later is not in the file",
+            found.dropped,
+        )
     full = int((found.frame["cat"] != "Kernel").sum())
-    if full >= events.MOST_RECORDED:
+    if full >= events.MOST_RECORDED and not found.dropped:
         trace.note(
             "warning", "the profiler stops at a million events: what ran later is not in the file"
         )

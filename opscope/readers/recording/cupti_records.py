@@ -19,7 +19,7 @@ BUFFER: Final = "buffer"
 #: Buffers of a region that have something unreadable and whose unknown kinds are named.
 _MOST_NAMED: Final = 64
 _PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId")
-_API: Final = ("cbid", "start", "end", "threadId", "correlationId")
+_API: Final = ("cbid", "start", "end", "threadId", "correlationId", "returnValue")
 _KERNEL: Final = (
     *_PLACE, "name", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "clusterX", "clusterY",
     "clusterZ", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",

@@ -17,6 +17,7 @@ from opscope.core.tables.columns import at, pairs, spread
 from opscope.core.tables.intervals import Ints
 from opscope.readers.recording.cupti_files import Facts, Note
 from opscope.readers.recording.cupti_records import BUFFER, Columns
+from opscope.readers.rows import of_successful
 
 Decoded = Mapping[int, Columns]
 #: Columns of the trace by CUPTI's names of the fields.
@@ -294,7 +295,9 @@ def calls(decoded: Decoded, version: int) -> pl.DataFrame | None:
                     "start": found["start"],
                     "end": found["end"],
                     "name": spread("name", texts, code.reshape(-1)),
-                    "correlation": found["correlationId"],
+                    "correlation": of_successful(
+                        pl.Series(found["correlationId"]), pl.Series(found["returnValue"])
+                    ),
                 }
             )
         )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.device.idle import KINDS, NO_LAUNCHES, NOT_TIMED, SOME_LAUNCHES
+from opscope.core.analysis.device.device_work import NOT_TIMED
+from opscope.core.analysis.device.idle import KINDS, NO_LAUNCHES, SOME_LAUNCHES
 from tests.device_traces import OP, Ran, profiled, works
 
 FIGURES = ("window", "busy_time", "idle_time", *KINDS)

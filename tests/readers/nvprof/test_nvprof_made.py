@@ -62,3 +62,17 @@ def test_a_range_that_nothing_ended_is_cut_where_its_thread_ended(tmp_path, ids)
         ("open", 100, 160, unclosed), ("closed", 110, 150, None), ("late", 900, 901, unclosed),
     ]  # fmt: skip
     assert trace["notes"]["how_many"].to_list() == [2]
+
+
+def test_a_call_that_failed_launched_nothing_and_has_no_correlation_id(tmp_path, ids):
+    """CUDA's 600 says that queried work has not ended, which is no error."""
+    calls = [
+        {"start": 10 * n, "end": 10 * n + 5, "cbid": 211, "processId": 1, "threadId": 7,
+         "correlationId": n, "_id_": n, "returnValue": result}
+        for n, result in enumerate([0, 2, 600, 719], start=1)
+    ]  # fmt: skip
+    path = ids.write_tables(
+        tmp_path / "made.sqlite",
+        {"StringTable": [{"_id_": 1, "value": "k"}], "CUPTI_ACTIVITY_KIND_RUNTIME": calls},
+    )
+    assert nvprof.read(path)["calls"]["correlation"].to_list() == [1, None, 3, None]

@@ -347,6 +347,20 @@ def test_a_profile_without_the_end_of_its_array_is_read_with_a_note(tmp_path):
         assert profile.notes()["what"].str.contains("array has no end").any()
 
 
+@pytest.mark.parametrize(("count", "many"), [("50402", 50_402), (7, 7), ("many", 1), (None, 1)])
+def test_events_that_the_profiler_says_it_dropped_are_said_first(tmp_path, count, many):
+    last = event(
+        "Session", "profile_truncated", 200, 0, max_num_events="3", dropped_event_count=count
+    )
+    path = written(tmp_path, [run(0, 100), node("a", 5, 50), node("b", 60, 30), last])
+    profile = opscope.load(path)
+    assert "profile_truncated" not in profile.trace["ranges"]["text"].cast(pl.String).to_list()
+    rows = profile.notes().filter(pl.col("what").str.contains("dropped"))
+    assert rows.select("severity", "how_many").rows() == [("warning", many)]
+    told = command("report", path).stdout.split("Summary\n")[1].split("\n")[0]
+    assert "ONNX Runtime dropped events" in told
+
+
 def test_of_a_profile_that_ends_inside_an_event_the_nodes_before_are_read(tmp_path):
     whole = written(tmp_path, [run(0, 100), node("a", 5, 50), node("b", 60, 30)]).read_text()
     path = tmp_path / "cut.json"

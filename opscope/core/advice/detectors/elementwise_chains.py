@@ -250,6 +250,7 @@ DETECTOR = Detector(
     question="Do elementwise kernels run one after the other, each reading what the one before wrote?",
     find=find,
     fires="{least} of the device's time",
+    needs_all_kernels=True,
     thresholds={"least": parameters.share("the least share of the device time that chains take")},
     looks_at="kernels() (on the CPU: ops()), by stream or thread: elementwise, activation, dropout and"
     " copying"

@@ -182,6 +182,7 @@ DETECTOR = Detector(
     find=find,
     fires="one step of warm-up, cut off, of 10 % more or less work, or of more than 3 "
     "times the median time",
+    needs_all_kernels=True,
     looks_at="iterations(): warm-up, number of ops and kernels, and duration of each step, against the"
     " medians"
     " of the other steps of its process; steps(): which the capture does not hold whole. What warm-up"

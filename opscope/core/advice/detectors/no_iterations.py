@@ -8,6 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import framework
+from opscope.core.analysis.device.device_work import NOT_TIMED
 from opscope.core.analysis.steps.detected_iterations import NO_KERNELS
 
 _KEY: Final = (
@@ -30,8 +31,8 @@ def find(answers: Answers) -> Answer:
     if answers.trace["ranges"].is_empty() and answers.trace["kernels"].is_empty():
         return CannotTell("the profile has neither kernels nor ops")
     told = answers.overlap()["reason"].drop_nulls()
-    if len(told):
-        return CannotTell(f"{told[0]}, so that there are no iterations to tell apart")
+    if NOT_TIMED in told:
+        return CannotTell(f"{NOT_TIMED}, so that there are no iterations to tell apart")
     found = answers.iterations()
     iterated = found.filter(pl.col("iteration").is_not_null())
     if iterated["is_step"].fill_null(False).any():

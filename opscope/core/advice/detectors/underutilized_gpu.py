@@ -10,7 +10,8 @@ from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, D
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
-from opscope.core.analysis.device.idle import KINDS, NOT_TIMED
+from opscope.core.analysis.device.device_work import NOT_TIMED
+from opscope.core.analysis.device.idle import KINDS
 from opscope.core.question import parameters
 
 #: A GPU is underutilised if kernels run for less than this part of the time.

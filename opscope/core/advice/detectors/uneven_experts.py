@@ -224,6 +224,7 @@ DETECTOR = Detector(
     question="Do experts, or the ranks that hold them, get uneven numbers of tokens?",
     find=find,
     fires="more than 1.25 times the mean of an expert or rank",
+    needs_all_kernels=True,
     looks_at="The splits of each all-to-all in the attrs of kernels and ranges; op_totals(): FLOPs and"
     " time of"
     " layers that are named by expert (experts.5). It fires where the busiest gets 1.25 times the mean.",

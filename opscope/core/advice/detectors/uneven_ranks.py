@@ -211,6 +211,7 @@ DETECTOR = Detector(
     question="Do ranks wait for each other for 5 % of their time or more, and for which?",
     find=find,
     fires="{least} of the window",
+    needs_all_kernels=True,
     thresholds={"least": parameters.share("the least share of the window that ranks wait")},
     looks_at="stragglers(): of each collective that at least two ranks recorded, the rank that is in it for"
     " the shortest time came last. What the late rank does longer comes from the parts of steps(): computing,"

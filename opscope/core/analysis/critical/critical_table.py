@@ -10,7 +10,7 @@ from opscope.core.question.layout import Table
 from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
 
-EMPTY: Final = "nothing in this profile has times"
+EMPTY: Final = "nothing in this profile has times, or records are missing"
 _PREFIX: Final = "critical path: "
 
 

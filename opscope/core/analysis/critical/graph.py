@@ -31,6 +31,7 @@ from opscope.core.analysis.critical.waits import (
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once
@@ -577,19 +578,23 @@ def _bind(made: Graph) -> None:
 
 def make_graph(profile: Answers) -> Graph | None:
     """Make the graph of the timeline anew, and note what it takes for granted."""
-    why = profile.of(work_on_devices).unlinked
-    timeline = None if why else graph(profile.attribution)
-    profile._give(assumptions, _assumed(timeline, why))
+    timeline = None if _why_none(profile) else graph(profile.attribution)
+    profile._give(assumptions, _assumed(profile, timeline))
     return timeline
 
 
 def assumptions(profile: Answers) -> dict[str, int]:
     """What the critical path takes for granted, and how often."""
-    why = profile.of(work_on_devices).unlinked
-    return _assumed(None if why else graph(profile.attribution), why)
+    return _assumed(profile, None if _why_none(profile) else graph(profile.attribution))
 
 
-def _assumed(timeline: Graph | None, why: str | None) -> dict[str, int]:
+def _why_none(profile: Answers) -> str | None:
+    """Why there is no timeline: kernels are missing, or begin before their launches."""
+    return profile.of(idle_unknown) or profile.of(work_on_devices).unlinked
+
+
+def _assumed(profile: Answers, timeline: Graph | None) -> dict[str, int]:
+    why = _why_none(profile)
     if why is not None:
         return {f"critical path: none is given: {why}": 1}
     return {} if timeline is None else dict(timeline.notes)

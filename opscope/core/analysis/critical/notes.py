@@ -6,6 +6,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.graph import assumptions
+from opscope.core.analysis.device.lost_kernels import in_words
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
@@ -20,6 +21,11 @@ def answer(profile: Answers, *, critical_path: bool = False) -> pl.DataFrame:
     path takes for granted, which takes the time of the path.
     """
     notes = profile._all_notes()
+    lost = profile.ask("lost_kernels")
+    missing = in_words(lost)
+    if missing is not None:
+        first = ["warning"], [missing], [int(lost["lost_kernels"].sum())]
+        notes = pl.concat([pl.DataFrame(first, schema=notes.schema), notes])
     if not critical_path:
         return notes
     assumed = profile.of(assumptions)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_columns import FORMS
 from opscope.core.analysis.device.launches import Launches, launch_configurations
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.executed import uses_tensor_cores
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import bounds, captured_steps
@@ -518,6 +519,13 @@ def windowed_kernels(profile: Answers) -> pl.DataFrame:
     return used_kernels(profile.of(op_index))
 
 
+#: What is not known where kernels are missing: lower bounds, without it.
+_NOT_USED: Final = tuple(
+    pl.lit(None, _SUMS[name]).alias(name)
+    for name in ("kernel_busy", "gpu_utilization", "sm_efficiency")
+)
+
+
 def answer(profile: Answers) -> pl.DataFrame:
     """How each device was used: GPU utilization, SM efficiency, occupancy, Tensor Core time.
 
@@ -527,7 +535,11 @@ def answer(profile: Answers) -> pl.DataFrame:
     device is not known.
     """
     launched = profile.of(launch_configurations)
-    return device_use(profile.trace, windowed_kernels(profile), launched)
+    frame = device_use(profile.trace, windowed_kernels(profile), launched)
+    why = profile.of(idle_unknown)
+    if why is not None:
+        frame = frame.with_columns(*_NOT_USED, pl.lit(why).alias("utilization_reason"))
+    return frame
 
 
 #: What a figure that is not known is called, by its column.
@@ -565,7 +577,8 @@ def answer_curve(profile: Answers, buckets: int = 100) -> pl.DataFrame:
     more than 100,000.
     """
     launched = profile.of(launch_configurations)
-    return device_curve(profile.trace, windowed_kernels(profile), launched, buckets)
+    frame = device_curve(profile.trace, windowed_kernels(profile), launched, buckets)
+    return frame if profile.of(idle_unknown) is None else frame.with_columns(*_NOT_USED)
 
 
 QUESTION = (

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.attribution.early_kernels import CLOCKS, early
@@ -19,6 +20,8 @@ from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
+#: Why idle time is not known: a file of totals.
+NOT_TIMED: Final = "the file has totals and no times: when each kernel ran is not known"
 #: What a row is.
 COMPUTATION: Final = 0
 COMMUNICATION: Final = 1
@@ -37,9 +40,9 @@ class DeviceWork:
     ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
     the captured window in which it began, so that what lies between two windows is no idle time.
     ``with_calls``: whether the trace records launches that tell what the work waited for; ``unlinked``: why
-    those that it records do not (``call`` is then -1), else None. ``timed``: whether the times are those at
-    which the work ran; files of totals only have the lengths. ``waits``: when each stream waited, as far as
-    that is recorded, by the row of ``streams``.
+    those that it records do not (``call`` is then -1), else None. ``untimed``: why it is not known what ran
+    when: files of totals only have the lengths, and lost kernels may have run in what looks idle; None where
+    it is. ``waits``: when each stream waited, as far as that is recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -55,9 +58,14 @@ class DeviceWork:
     streams: pl.DataFrame
     devices: pl.DataFrame
     with_calls: bool
-    timed: bool
+    untimed: str | None
     waits: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
     unlinked: str | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is known what ran when, and so when nothing did."""
+        return self.untimed is None
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
@@ -71,8 +79,8 @@ class DeviceWork:
             yield number, order[edges[number] : edges[number + 1]]
 
 
-def device_work(ops: Ops) -> DeviceWork:
-    """Return the kernels, copies and sets of a trace by start."""
+def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
+    """Return the kernels, copies and sets of a trace by start; ``unknown``: why idle time is not known."""
     attribution = ops.attribution
     trace = attribution.trace
     tables = ((trace["kernels"], attribution.kernels), (trace["memops"], attribution.memops))
@@ -116,7 +124,7 @@ def device_work(ops: Ops) -> DeviceWork:
         streams,
         devices,
         trace.has("calls") and (linked or not wrong.any()),
-        _timed(trace),
+        NOT_TIMED if _made_up(trace) else unknown,
         _waits(trace, streams),
         CLOCKS if wrong.any() else None,
     )
@@ -133,10 +141,10 @@ def _waits(trace: Trace, streams: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
     }
 
 
-def _timed(trace: Trace) -> bool:
-    """Return whether work has the times at which it ran; readers of totals lay it end to end, and say so."""
+def _made_up(trace: Trace) -> bool:
+    """Return whether a reader of totals laid the work end to end: it says so."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
-    return not any(origin.get("times") for origin in origins)
+    return any(origin.get("times") for origin in origins)
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:
@@ -178,6 +186,6 @@ __all__ = ["COMMUNICATION", "COMPUTATION", "COPY", "NONE", "DeviceWork", "device
 
 def work_on_devices(profile: Answers) -> DeviceWork:
     """All that ran on devices, by start."""
-    work = device_work(profile.of(op_index))
+    work = device_work(profile.of(op_index), profile.of(idle_unknown))
     hand_back()  # of a million kernels, what making it took is 0.05 GB
     return work

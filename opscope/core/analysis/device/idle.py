@@ -33,7 +33,6 @@ KINDS: Final = ("host_wait", "kernel_wait", "other_wait", "unknown_wait")
 HOST, KERNEL, OTHER, UNKNOWN = range(4)
 NO_LAUNCHES: Final = "the trace records no launches, so what the device waited for is not known"
 SOME_LAUNCHES: Final = "some launches are not recorded: their gaps are of no known kind"
-NOT_TIMED: Final = "the file has totals and no times: when each kernel ran is not known"
 By = Literal["device", "stream"]
 _SCHEMA: Final = {
     "process": pl.Int32,
@@ -70,10 +69,14 @@ class Gaps:
 
 
 def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> Gaps:
-    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*."""
+    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*.
+
+    None where it is not known what ran when (``work.untimed``).
+    """
     found: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
-    for lane, rows in work.lanes(work.device if by == "device" else work.stream):
+    number = work.device if by == "device" else work.stream
+    for lane, rows in work.lanes(number if work.timed else number[:0]):
         part = work.part[rows]
         for begin, after in _runs(part):
             here = rows[begin:after]
@@ -142,7 +145,7 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
         known = {"process", "device", "stream"}
         frame = frame.with_columns(
             pl.lit(None).alias(name) for name in _SCHEMA if name not in known
-        ).with_columns(pl.lit(NOT_TIMED).alias("reason"))
+        ).with_columns(pl.lit(work.untimed).alias("reason"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
 

@@ -345,7 +345,7 @@ QUESTION = Question(
         Report(
             name="idle_ops",
             title="What the host did while a device waited for it",
-            empty="no device waited for the host, or launches were not recorded (--reports idle)",
+            empty="no device waited for the host, or records of it are missing (--reports idle says why)",
             shown=(
                 "wait_share wait_time waits launching_time in_calls op direction call range phase "
                 "layer source reason"

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.device_work import DeviceWork, spans, work_on_devices
+from opscope.core.analysis.device.device_work import NOT_TIMED, DeviceWork, spans, work_on_devices
 from opscope.core.analysis.device.idle import (
     HOST,
     KERNEL_WAIT,
@@ -51,9 +51,11 @@ def idle_steps(
     a step only has a part of counts with that part. Before the device's first work the kind is that of a
     gap since the step's start; after its last, the host launched nothing more: host wait.
     """
-    steps = numbered_steps(attribution) if work.timed else pl.DataFrame()
+    steps = numbered_steps(attribution) if work.untimed != NOT_TIMED else pl.DataFrame()
     if steps.is_empty():
         return pl.DataFrame(schema=_SCHEMA)
+    if work.untimed is not None:
+        return _unknown(steps, work)
     gaps = gaps_between(work, "device", least)
     parts = []
     for lane, rows in work.lanes(work.device):
@@ -90,6 +92,23 @@ def idle_steps(
     return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items()).sort(
         "process", "device", "step", maintain_order=True
     )
+
+
+def _unknown(steps: pl.DataFrame, work: DeviceWork) -> pl.DataFrame:
+    """Return the rows of steps in which it is not known when the device was idle."""
+    frame = steps.join(
+        work.devices, on="process", how="inner", nulls_equal=True, maintain_order="left"
+    )
+    frame = frame.select(
+        *("step", "process", "device"),
+        (pl.col("end") - pl.col("start")).alias("time"),
+        pl.lit(work.untimed).alias("reason"),
+    )
+    columns = (
+        pl.col(name).cast(kind) if name in frame.columns else pl.lit(None, kind).alias(name)
+        for name, kind in _SCHEMA.items()
+    )
+    return frame.select(*columns).sort("process", "device", "step", maintain_order=True)
 
 
 def _edges(

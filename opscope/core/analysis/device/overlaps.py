@@ -16,7 +16,6 @@ from opscope.core.analysis.device.device_work import (
     spans,
     work_on_devices,
 )
-from opscope.core.analysis.device.idle import NOT_TIMED
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
@@ -76,7 +75,7 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
     )
     if not work.timed:
         nothing = (pl.lit(None).alias(name) for name in ("time", "busy_share"))
-        frame = frame.with_columns(*nothing, pl.lit(NOT_TIMED).alias("reason"))
+        frame = frame.with_columns(*nothing, pl.lit(work.untimed).alias("reason"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.device.lost_kernels import idle_unknown, losses
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
@@ -25,6 +26,8 @@ def summary_table(profile: Answers) -> Table:
     def line(what: str, value: str, remark: str = "") -> None:
         lines.append((what, value, remark))
 
+    for lacks in profile.of(losses):
+        line("missing", "", lacks)
     if profile.selected is not None:
         line("selected", "", profile.selected)
     counts = [
@@ -43,13 +46,16 @@ def summary_table(profile: Answers) -> Table:
         )
         line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
     else:
-        line("device busy", units.time(row.get("device_busy")), _of_wall(row))
+        unknown = profile.of(idle_unknown) is not None
+        busy = "without the missing kernels" if unknown else _of_wall(row)
+        line("device busy", units.time(row.get("device_busy")), busy)
         for what, value, remark in _ran(row):
             line(what, value, remark)
-    whole = row.get("device_time")
+    whole, lost = row.get("device_time"), profile.of(losses)
     for what in ("attributed", "unattributed"):
         part = row.get(f"device_{what}_time")
-        line(f"  {what}", units.time(part), _of(part, whole))
+        of = " of what the file has" if lost and part and whole else ""
+        line(f"  {what}", units.time(part), _of(part, whole) + of)
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
@@ -308,8 +314,9 @@ def _tensor_remark(row: Mapping[str, Any]) -> str:
 def _warnings(profile: Answers) -> list[str]:
     """Return the warnings about the trace, equal ones once; ``opscope doctor FILE`` shows all notes."""
     counts: dict[tuple[str, str], int] = {}
-    for row in profile.notes().to_dicts():
-        if row["severity"] != "info":
+    said = {text.partition(" (")[0] for text in profile.of(losses)}
+    for row in profile._all_notes().to_dicts():
+        if row["severity"] != "info" and row["what"] not in said:
             key = (row["severity"], row["what"])
             counts[key] = counts.get(key, 0) + (row["how_many"] or 1)
     return [

@@ -1,0 +1,325 @@
+"""Lost kernels: how many are missing in the file, and that nothing is concluded from what is missing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import opscope
+from opscope.core.analysis.device import lost_kernels
+from opscope.core.analysis.device.lost_kernels import idle_unknown, losses
+from opscope.core.tables.trace import Trace
+from opscope.profile import Profile
+from opscope.reports.next_steps import next_steps
+from tests.command import opscope as run
+from tests.device_traces import OP, Ran, profiled
+
+US = 1_000
+
+
+def launch(
+    correlation: int | None, start: int, *, name: str = "cudaLaunchKernel", end=None, thread=1
+):
+    return {"process": 0, "thread": thread, "start": start, "end": end or start + 2 * US, "name": name,
+            "correlation": correlation}  # fmt: skip
+
+
+def ran(correlation: int, start: int) -> Ran:
+    return Ran(start, start + 5 * US, start - 5 * US, correlation=correlation)
+
+
+def run_of(kept: int, missing: int, *more: dict, origin=None, **tables) -> Profile:
+    """A run of kernels that end with a wait for the device; after ``kept`` kernels some are missing."""
+    work = [ran(number, number * 20 * US) for number in range(1, kept + 1)]
+    calls = [launch(1_000 + number, (kept + 1 + number) * 20 * US) for number in range(missing)]
+    last = (kept + missing + 2) * 20 * US
+    wait = launch(None, last, name="cudaDeviceSynchronize")
+    return profiled(work, calls=[*calls, wait, *more], origin=origin, **tables)
+
+
+def lost(profile: Profile) -> int | None:
+    return profile.lost_kernels()["lost_kernels"].to_list()[0]
+
+
+def reason(profile: Profile) -> str:
+    return profile.lost_kernels()["reason"].to_list()[0]
+
+
+@pytest.mark.parametrize(("kept", "missing"), [(20, 0), (20, 1), (20, 5), (10, 30), (1, 31)])
+def test_launches_without_kernels_are_lost_kernels(kept, missing):
+    profile = run_of(kept, missing)
+    assert lost(profile) == missing
+    assert profile.lost_kernels()["lost_share"].to_list() == [missing / (kept + missing)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cudaLaunchKernelExC_v11060", "cuLaunchKernelEx", "cudaLaunchCooperativeKernel", "hipExtModuleLaunchKernel",
+     "hipLaunchKernel", "musaLaunchKernel", "urEnqueueKernelLaunch", "zeCommandListAppendLaunchKernel"],
+)  # fmt: skip
+def test_every_kind_of_call_that_launches_a_kernel_counts(name):
+    assert lost(run_of(10, 0, launch(500, 5 * US, name=name))) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cudaMemsetAsync", "cudaMemcpyAsync", "cudaLaunchHostFunc", "hipLaunchHostFunc", "cudaFuncSetAttribute",
+     "cudaGraphLaunch"],
+)  # fmt: skip
+def test_calls_that_launch_no_kernel_lose_none(name):
+    """A set of no bytes leaves no record: real files have 80 and 305 of them."""
+    assert lost(run_of(10, 0, launch(500, 5 * US, name=name))) == 0
+
+
+def test_launches_under_capture_are_no_loss():
+    begin = launch(None, 900 * US, name="cudaStreamBeginCapture_v10000")
+    end = launch(None, 990 * US, name="cudaStreamEndCapture_v10000")
+    captured = [launch(500 + number, (910 + 10 * number) * US) for number in range(5)]
+    profile = run_of(
+        10, 0, begin, *captured, end, launch(None, 2_000 * US, name="cudaDeviceSynchronize")
+    )
+    assert lost(profile) == 0
+
+
+def test_a_call_that_failed_has_no_id_and_loses_none():
+    assert lost(run_of(10, 0, launch(None, 5 * US))) == 0
+
+
+def test_a_runtime_call_and_the_driver_call_in_it_are_one_launch():
+    outer = launch(500, 900 * US, end=910 * US)
+    of_same_id = launch(500, 902 * US, name="cuLaunchKernel", end=908 * US)
+    wait = launch(None, 2_000 * US, name="cudaDeviceSynchronize")
+    assert lost(run_of(10, 0, outer, of_same_id, wait)) == 1
+    of_its_own = launch(501, 902 * US, name="cuLaunchKernel", end=908 * US)
+    assert lost(run_of(10, 0, outer, of_its_own, wait)) == 1
+
+
+def test_a_launch_around_one_that_ran_lost_nothing():
+    work = [ran(number, number * 20 * US) for number in range(1, 11)]
+    around = launch(500, 14 * US, name="hipLaunchKernel", end=19 * US)
+    assert lost(profiled(work, calls=[around])) == 0
+
+
+def test_few_launches_at_the_end_may_have_run_after_the_recording_but_not_before_a_wait():
+    last = launch(500, 5_000 * US)
+    work = [ran(number, number * 20 * US) for number in range(1, 101)]
+    assert lost(profiled(work, calls=[last])) == 0
+    waited = launch(None, 6_000 * US, name="cudaDeviceSynchronize")
+    assert lost(profiled(work, calls=[last, waited])) == 1
+    many = [launch(500 + number, (5_000 + 20 * number) * US) for number in range(50)]
+    assert lost(profiled(work, calls=many)) == 50
+
+
+def test_gaps_in_correlation_ids_are_no_evidence():
+    work = [ran(7 * number, number * 20 * US) for number in range(1, 11)]
+    assert lost(profiled(work)) == 0
+
+
+def test_without_launches_without_kernels_and_in_xla_it_cannot_tell():
+    assert reason(profiled([Ran(0, 10), Ran(50, 60)])) == lost_kernels.NO_LAUNCHES
+    assert reason(profiled([], calls=[launch(1, 0)])) == lost_kernels.NO_KERNELS
+    assert reason(run_of(10, 5, origin={"format": "xplane"})) == lost_kernels.XLA
+    unlinked = [Ran(number * 20, number * 20 + 5, correlation=number) for number in range(1, 11)]
+    assert reason(profiled(unlinked, calls=[launch(500, 5)])) == lost_kernels.NOT_LINKED
+    for profile in (profiled([Ran(0, 10)]), run_of(10, 5, origin={"format": "xplane"})):
+        assert lost(profile) is None
+        assert losses(profile) == []
+
+
+def test_kernels_of_cuda_graphs_cannot_be_counted():
+    replayed = [Ran(20 * n * US, (20 * n + 5) * US, correlation=9) for n in range(1, 20)]
+    replay = launch(9, 1, name="cudaGraphLaunch")
+    others = [launch(500, 30 * US), launch(None, 2_000 * US, name="cudaDeviceSynchronize")]
+    profile = profiled([ran(1, 10 * US), *replayed], calls=[replay, *others])
+    assert (lost(profile), reason(profile)) == (None, lost_kernels.GRAPHS)
+    few = profiled(
+        [*(ran(n, n * 20 * US) for n in (1, 2, 3)), replayed[-1]], calls=[replay, *others]
+    )
+    assert (lost(few), reason(few)) == (1, lost_kernels.WITHOUT_GRAPHS)
+
+
+def stepped(
+    kernels: list[int], *, numbers: list[int] | None = None, launches: bool = True
+) -> Profile:
+    """Steps of 1 ms with ten ops each; the first ops of a step launched a kernel each."""
+    ranges, work = [], []
+    for place, (number, many) in enumerate(
+        zip(numbers or range(len(kernels)), kernels, strict=True)
+    ):
+        since = number * 1_000 * US
+        ranges.append({**OP, "domain": "opscope.user", "category": "step", "text": f"step {number}",
+                       "start": since, "end": since + 1_000 * US})  # fmt: skip
+        for op in range(10):
+            at = since + (10 + 90 * op) * US
+            ranges.append({**OP, "text": "aten::mm", "start": at, "end": at + 20 * US})
+            if op < many:
+                work.append(ran(100 * place + op + 1, at + 8 * US))
+    return profiled(work, ranges=ranges)
+
+
+def test_steps_with_the_ops_of_others_and_fewer_kernels_lost_them_with_their_launches():
+    assert lost(stepped([10, 10, 10, 10, 10])) == 0
+    assert lost(stepped([10, 0, 10, 10, 10])) == 10
+    assert lost(stepped([10, 4, 0, 10, 10, 10])) == 16
+    assert lost(stepped([10, 9, 8, 10, 7, 6])) == 0  # steps that differ by themselves prove nothing
+
+
+def test_steps_that_are_missing_between_others_are_counted():
+    profile = stepped([10, 10, 10, 10], numbers=[0, 1, 4, 5])
+    assert profile.lost_kernels()["lost_steps"].to_list() == [2]
+    assert "2 steps are missing in the file" in losses(profile)
+
+
+def test_kernels_whose_launch_is_missing_are_counted_but_not_those_from_before_the_recording():
+    work = [ran(number, number * 20 * US) for number in range(11, 31)]
+    before = [
+        Ran(number * 20 * US, (number * 20 + 5) * US, correlation=number) for number in range(5, 9)
+    ]
+    assert profiled([*before, *work]).lost_kernels()["lost_launches"].to_list() == [0]
+    later = [Ran(700 * US, 705 * US, correlation=40)]
+    assert profiled([*work, *later]).lost_kernels()["lost_launches"].to_list() == [1]
+
+
+def test_what_rests_on_idle_time_cannot_tell_and_names_the_share():
+    profile = run_of(10, 30)
+    why = profile.of(idle_unknown)
+    assert "30 of 40 kernels (75.0 %)" in why
+    assert profile.idle()["reason"].to_list() == [why]
+    assert profile.idle()["idle_time"].to_list() == [None]
+    assert set(profile.overlap()["reason"]) == {why}
+    assert profile.device_use()["utilization_reason"].to_list() == [why]
+    assert profile.device_use()["gpu_utilization"].to_list() == [None]
+    assert profile.idle_ops().is_empty()
+    assert profile.critical_path().is_empty()
+    assert profile.what_if(host=0.5).is_empty()
+    first = profile.diagnosis().row(0, named=True)
+    assert (first["finding"], first["lost"]) == ("cannot tell", None)
+    assert why in first["text"]
+    advice = profile.advice()
+    told = dict(
+        advice.filter(pl.col("outcome") == "cannot tell").select("detector", "reason").rows()
+    )
+    for detector in (
+        "underutilized_gpu",
+        "iteration_range",
+        "elementwise_chains",
+        "imbalanced_gpus",
+    ):
+        assert "30 of 40 kernels" in told[detector]
+    assert profile.notes().row(0) == (
+        "warning",
+        "about 30 of 40 kernels (75.0 %) are missing in the file",
+        30,
+    )
+    assert [line for line in next_steps(profile) if "idle" in line] == [
+        f"{why} (--reports lost_kernels: how many kernels of each process are missing)"
+    ]
+
+
+def test_steps_have_their_time_and_no_idle_time_where_kernels_are_missing():
+    profile = stepped([10, 0, 0, 10, 10, 10, 10])
+    rows = profile.idle_steps()
+    assert rows["time"].to_list() == [1_000 * US] * 7
+    assert rows["idle_time"].null_count() == 7
+    assert set(rows["reason"]) == {profile.of(idle_unknown)}
+    assert "20 of 70 kernels" in next(
+        row["reason"] for row in profile.advice().to_dicts() if row["detector"] == "host_bound"
+    )
+
+
+def test_a_loss_below_1_percent_is_said_and_changes_no_conclusion():
+    profile = run_of(300, 1)
+    assert lost(profile) == 1
+    assert losses(profile) == ["about 1 of 301 kernels (0.3 %) is missing in the file"]
+    assert profile.of(idle_unknown) is None
+    assert profile.idle()["idle_time"].to_list()[0] > 0
+    assert any("1 of 301 kernels" in text for text in profile.diagnosis()["text"])
+
+
+def test_records_that_the_recorder_dropped_make_idle_time_unknown():
+    profile = run_of(20, 0)
+    assert profile.of(idle_unknown) is None
+    what = "records that CUPTI dropped for want of room: kernels, copies or calls are missing"
+    profile = run_of(20, 0, notes=[{"severity": "warning", "what": what, "how_many": 7}])
+    assert profile.idle()["idle_time"].to_list() == [None]
+    assert losses(profile) == [f"{what} (7)"]
+
+
+def test_a_selection_lacks_what_the_whole_lacks_and_no_more():
+    profile = stepped([10, 10, 10, 10, 10])
+    assert lost(profile.select(steps=(1, 1))) == 0
+    assert losses(profile.select(steps=(1, 1))) == []
+
+
+def test_the_share_stands_first_in_report_and_advice(tmp_path):
+    events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1,
+               "ts": 1_000 * n, "dur": 990} for n in range(8)]  # fmt: skip
+    for n in range(8):
+        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
+                       "ts": 1_000 * n + 30, "dur": 5, "args": {"correlation": n + 1}})  # fmt: skip
+    events += [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1_000 * n + 50, "dur": 800,
+                "args": {"correlation": n + 1, "device": 0, "stream": 7}} for n in (0, 1)]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    words = "about 6 of 8 kernels (75.0 %) are missing in the file"
+    report = run("report", str(path)).stdout
+    assert words in report.split("\n")[1]
+    assert "launches its work too late" not in report
+    advice = run("advise", str(path)).stdout
+    assert advice.split("\n")[1] == words
+    assert (
+        json.loads(run("advise", str(path), "--json").stdout)["lost_kernels"][0]["lost_kernels"]
+        == 6
+    )
+    assert run("advise", str(path), "--markdown").stdout.startswith(words)
+    told = json.loads(run("report", str(path), "--json").stdout)
+    assert words in told["diagnosis"][0]["text"]
+
+
+def without(trace: Trace, removed: np.ndarray) -> Profile:
+    kept = np.ones(len(trace["kernels"]), bool)
+    kept[removed] = False
+    return Profile(trace.replace(kernels=trace["kernels"].filter(pl.Series(kept))))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kineto/sampled_rank0.json.gz", "nvprof/language_model.sqlite", "nsys/cudf_2020.sqlite",
+     "nsys/fsdp_h100x2_2026.sqlite", "rocm/rpd/matmul_result.rpd"],
+)  # fmt: skip
+@pytest.mark.parametrize("share", [0.01, 0.3])
+def test_the_estimate_on_real_traces_is_within_10_percent_or_2_kernels(shared, name, share):
+    """scripts/lost_kernels.py has fourteen traces, four ways of removing and six shares."""
+    profile = opscope.load(shared / name)
+    assert losses(profile) == []
+    rows = np.flatnonzero(profile.attribution.kernels.call >= 0)
+    removed = np.random.default_rng(3).choice(rows, max(1, round(share * len(rows))), replace=False)
+    number = without(profile.trace, removed).lost_kernels()["lost_kernels"].sum()
+    assert abs(number - len(removed)) <= max(2, 0.1 * len(removed))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kineto/vision_transformer_rank0.json.gz", "kineto/qwen1.5_0.5b_h100.json.gz",
+     "kineto/vllm_decode_cudagraph_capture.json.gz", "kineto/alexnet_cupti_counters_a100.json.gz",
+     "rocm/rocprofv3_gfx1151", "xplane/jax_conv_mi300.xplane.pb"],
+)  # fmt: skip
+def test_traces_that_lack_nothing_give_no_alarm(shared, name):
+    profile = opscope.load(shared / name)
+    assert losses(profile) == []
+    assert profile.of(idle_unknown) is None
+
+
+def test_the_end_of_each_captured_window_is_an_end_of_the_recording():
+    work = [ran(number, number * 20 * US) for number in range(1, 101)]
+    again = [ran(1_000 + number, (10_000 + number * 20) * US) for number in range(1, 101)]
+    windows = [
+        {"process": 0, "start": since * US, "end": (since + 2_100) * US} for since in (0, 10_000)
+    ]
+    cut = [launch(500, 2_050 * US), launch(501, 5_000 * US), launch(502, 12_060 * US)]
+    assert lost(profiled([*work, *again], calls=cut, windows=windows)) == 0
+    amid = launch(503, 30 * US)
+    assert lost(profiled([*work, *again], calls=[*cut, amid], windows=windows)) == 1
