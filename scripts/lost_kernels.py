@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import opscope
-from opscope.core.analysis.device.lost_kernels import in_words, lost_kernels
+from opscope.core.analysis.ops.lost_kernels import in_words, lost_kernels
 from opscope.core.attribution.attribute import Attribution, attribute
 from opscope.core.tables.trace import Trace
 

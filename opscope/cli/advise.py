@@ -107,7 +107,7 @@ def _show(
     combined: pl.DataFrame,
 ) -> None:
     """Print the advice of the detectors ``names``, in the form that the options choose."""
-    from opscope.core.analysis.device.lost_kernels import losses
+    from opscope.core.analysis.ops.lost_kernels import losses
     from opscope.core.analysis.summary.doubts import doubts
     from opscope.core.question.registry import reports
     from opscope.reports import files

@@ -14,7 +14,6 @@ import polars as pl
 from opscope.core.advice.diagnosis_limits import CANNOT_TELL
 from opscope.core.advice.diagnosis_merged import diagnosis as merged_diagnosis
 from opscope.core.advice.diagnosis_words import FEWER_RECORDS
-from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.merged_job import reduce_merged
 from opscope.core.analysis.diff.rankwise import counted, ranked
@@ -22,6 +21,7 @@ from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
 from opscope.core.analysis.host import light_diagnosis
 from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.windows import event_bounds
 from opscope.core.analysis.ranks.arrivals import arrival_pieces, arrival_table, arrived_apart
 from opscope.core.analysis.ranks.collective_faults import call_pieces, collective_calls

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.grouped_table import WORTH
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary_table import COMPILING
 from opscope.core.question import index, units

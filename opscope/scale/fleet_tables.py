@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.analysis.device.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.job.clocks import one_clock
 from opscope.profile import Merged, Profile
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.core.analysis.device.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.question import units
 from opscope.core.question.registry import reports
 from opscope.reports import vendor_words

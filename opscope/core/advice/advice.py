@@ -10,7 +10,7 @@ import polars as pl
 from opscope.core.advice import advised, ask
 from opscope.core.advice.said import said_by
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.lost_kernels import losses
+from opscope.core.analysis.ops.lost_kernels import losses
 from opscope.core.analysis.summary.doubts import doubts
 from opscope.core.question import parameters, units
 from opscope.core.question.column import Frame

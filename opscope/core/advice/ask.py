@@ -22,7 +22,7 @@ from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
-from opscope.core.analysis.device.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of

@@ -13,11 +13,11 @@ from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
 from opscope.core.advice.saying import framework
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import work_on_devices
-from opscope.core.analysis.device.lost_kernels import losses
 from opscope.core.analysis.host import light_diagnosis
 from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.ops.exchanges import exchanges
+from opscope.core.analysis.ops.lost_kernels import losses
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ranks import stragglers

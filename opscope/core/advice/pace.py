@@ -27,8 +27,8 @@ from opscope.core.advice.saying import ms
 from opscope.core.analysis.device.device_work import COPY, DeviceWork, device_work
 from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
 from opscope.core.analysis.device.idle_ops import pieces_of_waits
-from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.host.input_waits import waits
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, first
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.attribute import Attribution

@@ -73,7 +73,7 @@ QUESTIONS: Final[dict[str, str]] = {
     "sequences": "opscope.core.analysis.device.sequences",
     "op_sequences": "opscope.core.analysis.device.op_sequences",
     "overlap": "opscope.core.analysis.device.overlaps",
-    "lost_kernels": "opscope.core.analysis.device.lost_kernels",
+    "lost_kernels": "opscope.core.analysis.ops.lost_kernels",
     "light": "opscope.core.analysis.host.light",
     "light_steps": "opscope.core.analysis.host.light",
     "light_cost": "opscope.core.analysis.host.light",

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core.analysis.device import lost_kernels
-from opscope.core.analysis.device.lost_kernels import idle_unknown, losses
+from opscope.core.analysis.ops import lost_kernels
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports.next_steps import next_steps

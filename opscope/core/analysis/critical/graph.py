@@ -31,7 +31,7 @@ from opscope.core.analysis.critical.waits import (
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
 from opscope.core.analysis.device.device_work import work_on_devices
-from opscope.core.analysis.device.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.once import once

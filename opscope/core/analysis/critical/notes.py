@@ -6,7 +6,7 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.graph import assumptions
-from opscope.core.analysis.device.lost_kernels import in_words
+from opscope.core.analysis.ops.lost_kernels import in_words
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_columns import FORMS
 from opscope.core.analysis.device.launches import Launches, launch_configurations
-from opscope.core.analysis.device.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.executed import uses_tensor_cores
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.ops.windows import bounds, captured_steps
 from opscope.core.analysis.summary.summary import ended_steps

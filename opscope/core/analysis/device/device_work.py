@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.attribution.early_kernels import CLOCKS, early

@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.lost_kernels import idle_unknown, losses
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
