@@ -35,7 +35,7 @@ def test_ranges_of_one_device_are_the_launches_in_order(tmp_path):
     ("how", "why"),
     [
         ({"devices": (0, 1)}, "they are of 2 devices"),
-        ({"graphs": 1}, "1 launches of CUDA graphs"),
+        ({"graphs": 1}, "1 launch of CUDA graphs"),
         ({"launches": 3}, "3 launches, not one per kernel"),
     ],
 )
