@@ -123,13 +123,14 @@ def headline(difference: Difference) -> str:
     row = difference.step.row(0, named=True)
     unit = row["unit"]
     if row["change"] is None:
-        return f"The length of {units.one(unit)} is not known: {row['reason']}"
+        return f"The length of {units.with_article(unit)} is not known: {row['reason']}"
     if row["change"] == 0:
-        said = f"{units.one(unit).capitalize()} takes {units.time(row['a'])} in both"
+        said = f"{units.with_article(unit).capitalize()} takes {units.time(row['a'])} in both"
         changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]))
         return said + ("; nothing changed" if changed.is_empty() else "")
     by = "" if row["ratio"] is None else f" ({_share(row['ratio'])})"
-    became = f"{units.one(unit).capitalize()} took {units.time(row['a'])} and takes {units.time(row['b'])}"
+    named = units.with_article(unit).capitalize()
+    became = f"{named} took {units.time(row['a'])} and takes {units.time(row['b'])}"
     said = f"{became}: {_time(row['change'])}{by}"
     if row["noise"] is None:
         said += f"; {row['reason']}"
@@ -178,7 +179,7 @@ def tables(difference: Difference, names: tuple[str, str], top: int | None) -> l
 def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None) -> Table:
     """Return the rows ``found`` of a table as it is shown."""
     unit = difference.step["unit"][0]
-    title = TITLES[by].format(unit=unit, one=units.one(unit))
+    title = TITLES[by].format(unit=unit, one=units.with_article(unit))
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
     keys = [key for key in SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"

@@ -113,7 +113,8 @@ def _valued(shown: str, name: str, frame: pl.DataFrame) -> None:
         low, high = column.min(), column.max()
         if column.name in _SUMMED and len(column) and (low < 0 or high > _MOST):  # type: ignore[operator]
             raise BadInput(
-                shown, f"damaged: table {table} has {units.one(column.name)} that cannot be"
+                shown,
+                f"damaged: table {table} has {units.with_article(column.name)} that cannot be",
             )
     if name == "bounds" and len(frame):
         start, end = frame["start"], frame["end"]
@@ -133,10 +134,9 @@ def _numbered(shown: str, column: str, table: str, tables: Mapping[str, pl.DataF
             continue
         low, high = frame[column].min(), frame[column].max()
         if low is not None and not 0 <= low <= high <= most:  # type: ignore[operator]
-            raise BadInput(
-                shown,
-                f"damaged: table {name} has {units.one(column)} that is not in {table.removeprefix(_TRACE)}",
-            )
+            wrong = units.with_article(column)
+            of = table.removeprefix(_TRACE)
+            raise BadInput(shown, f"damaged: table {name} has {wrong} that is not in {of}")
 
 
 @lru_cache(maxsize=1)

@@ -258,5 +258,5 @@ def test_without_a_tool_for_any_program_it_is_said_that_kernels_are_missing(
         {"kernels": pl.DataFrame({"process": [0], "start": [0], "end": [1]})}, {}
     )
     recorded, missing = simple.tell(with_kernels, "nvidia")
-    assert "1 kernels" in recorded
+    assert "1 kernel" in recorded
     assert "kernels" not in missing

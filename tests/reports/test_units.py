@@ -77,7 +77,7 @@ def test_numbers_of_things_and_articles_are_english():
         "1,234 steps",
     ]
     assert [units.counted(n, "launch", "launches") for n in (1, 2)] == ["1 launch", "2 launches"]
-    assert [units.one(noun) for noun in ("step", "iteration", "run")] == [
+    assert [units.with_article(noun) for noun in ("step", "iteration", "run")] == [
         "a step",
         "an iteration",
         "a run",

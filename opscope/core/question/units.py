@@ -85,7 +85,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def one(noun: str) -> str:
+def with_article(noun: str) -> str:
     """Return a noun with its article: ``a step``, ``an iteration``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 

@@ -19,7 +19,12 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 
 from .space import Events, integers, strings
 
-_CONTEXT: Final = {"made_as": "_pt", "made": "_p", "used_as": "_ct", "used": "_c"}
+_CONTEXT: Final = {
+    "producer_type": "_pt",
+    "producer": "_p",
+    "consumer_type": "_ct",
+    "consumer": "_c",
+}
 #: Statistics that ``described`` reads, and the columns that it returns.
 STATS: Final = frozenset({"eager_op", "is_func", "tf_function_call", *_CONTEXT.values()})
 DESCRIBED: Final = (
@@ -323,18 +328,20 @@ def _handed(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         pl.lit(pl.Series("row", rows)),
         *(pl.col(name).gather(rows) for name in times.columns),
     )
-    made = ranges.filter(pl.col("made").is_not_null()).select("thread", "start", "made_as", "made")
-    used = _used(ranges)
-    if not len(made) or not len(used):
+    producers = ranges.filter(pl.col("producer").is_not_null()).select(
+        "thread", "start", "producer_type", "producer"
+    )
+    consumers = _consumers(ranges)
+    if not len(producers) or not len(consumers):
         return spans
     for _ in range(_HANDS):
-        place = _inside(spans, made["thread"].to_numpy(), made["start"].to_numpy())
-        within = made.with_columns(_row_at(spans["row"], place)).drop_nulls("row")
-        within = within.unique(["made_as", "made"], keep="last", maintain_order=True)
-        new = used.join(
-            within.select("made_as", "made", "row"),
-            left_on=["used_as", "used"],
-            right_on=["made_as", "made"],
+        place = _inside(spans, producers["thread"].to_numpy(), producers["start"].to_numpy())
+        within = producers.with_columns(_row_at(spans["row"], place)).drop_nulls("row")
+        within = within.unique(["producer_type", "producer"], keep="last", maintain_order=True)
+        new = consumers.join(
+            within.select("producer_type", "producer", "row"),
+            left_on=["consumer_type", "consumer"],
+            right_on=["producer_type", "producer"],
             maintain_order="left",
         ).select("row", "thread", "start", "end")
         here = _inside(spans, new["thread"].to_numpy(), new["start"].to_numpy())
@@ -364,13 +371,13 @@ def _roots(spans: pl.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
-def _used(ranges: pl.DataFrame) -> pl.DataFrame:
+def _consumers(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of work that has a producer: an event's own, or a thread pool's up to its next stop.
 
     The last work of a thread may have no stop: the recording ended before it.
     """
-    columns = ("thread", "start", "end", "used_as", "used")
-    used = ranges.filter(pl.col("used").is_not_null()).select(*columns, "text")
+    columns = ("thread", "start", "end", "consumer_type", "consumer")
+    used = ranges.filter(pl.col("consumer").is_not_null()).select(*columns, "text")
     begun = used.filter(pl.col("text") == _BEGUN).sort("start")
     over = ranges.filter(pl.col("text") == _OVER).select("thread", pl.col("start").alias("over"))
     last = ranges.group_by("thread").agg(pl.col("end").max().alias("last"))

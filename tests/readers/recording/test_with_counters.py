@@ -72,8 +72,8 @@ def test_kernels_without_room_are_the_last_ones(tmp_path):
 @pytest.mark.parametrize(
     ("launches", "why"),
     [
-        ([launch(1, 2)], "1 launches, and CUPTI measured 2 kernels"),
-        ([launch(1, 2), launch(3, 4, call=GRAPH)], "1 launches of CUDA graphs"),
+        ([launch(1, 2)], "1 launch, and CUPTI measured 2 kernels"),
+        ([launch(1, 2), launch(3, 4, call=GRAPH)], "1 launch of CUDA graphs"),
     ],
 )
 def test_in_doubt_no_kernel_has_a_launch(tmp_path, launches, why):
