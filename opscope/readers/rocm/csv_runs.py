@@ -59,7 +59,7 @@ _MERGED: Final = re.compile(
     r"(?:wave_size|obj|sig|queue-index|queue-id|pid|tid|lds|scr|grd|wgr)_[0-9]+\Z"
 )
 _ROUNDED: Final = (
-    "kernels whose times were written with too few digits (8.1097E+14), left out (their counters are kept): how"
+    "kernels whose times were written with too few digits (8.1097E+14), left out (counters are kept): how"
     " long they took is not known"
 )
 #: Most counters of a dispatch: rocprofiler-compute writes a thousand.
@@ -86,7 +86,7 @@ def _dispatches(table: Table, parts: Parts) -> None:
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])
-        rounded = int((table.rounded(*_START) | table.rounded(*_END)).sum())
+        rounded = int((table.is_rounded(*_START) | table.is_rounded(*_END)).sum())
         if rounded:
             parts.note("warning", _ROUNDED, rounded)
         lost = len(rows) - len(timed) - rounded
