@@ -71,10 +71,10 @@ def open(
         progress.read_whole(location)
     _refuse_nothing(found, location, trace)
     if found.name == "profile":
-        return trace  # it was mended before it was saved
-    from opscope.core.tables.impossible import mended  # lazy: it loads Polars
+        return trace  # its impossible times went before it was saved
+    from opscope.core.tables.impossible import without_impossible  # lazy: it loads Polars
 
-    return mended(trace)
+    return without_impossible(trace)
 
 
 def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:

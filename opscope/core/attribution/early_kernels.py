@@ -55,14 +55,14 @@ def early_notes(trace: Trace, launched: Mapping[str, Launched]) -> tuple[Note, .
         most = int(lead.argmax())
         what = (
             f"{'kernels' if name == 'kernels' else 'copies and sets'} begin before their launches, by up to"
-            f" {units.time(int(lead[most]))} ({_named(trace[name], most)}): clocks differ, so idle causes and"
-            " launch delays are not known"
+            f" {units.time(int(lead[most]))} ({_name_of(trace[name], most)}): clocks differ,"
+            " so idle causes and launch delays are not known"
         )
         notes.append(Note("warning", what, count))
     return tuple(notes)
 
 
-def _named(table: pl.DataFrame, row: int) -> str:
+def _name_of(table: pl.DataFrame, row: int) -> str:
     column = "name" if "name" in table.columns else "kind"
     device, stream, name = table.select("device", "stream", column).row(row)
     text = str(name)

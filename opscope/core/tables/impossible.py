@@ -66,13 +66,13 @@ _NO_TIME: Final = "left out: their times were not recorded"
 IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{_NO_TIME}|begin before their launches"
 
 
-def mended(trace: Trace) -> Trace:
+def without_impossible(trace: Trace) -> Trace:
     """Return the trace without impossible times; notes say what was clipped and left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
         return trace  # a file of totals: its reader laid the times end to end
     trace = _without_far(trace)
     trace = _without_overlaps(trace)
-    return _ended(_host_ended(trace))
+    return _clip_at_end(_clip_host_at_end(trace))
 
 
 # ------------------------------------------------------------------------------ far from all else
@@ -99,7 +99,7 @@ def _without_far(trace: Trace) -> Trace:
         if not count or 2 * count >= len(times) - times.null_count() + 1:
             continue
         kept[name] = trace[name].filter(~wrong)
-        trace.note("warning", _left_out(trace[name].filter(wrong), name, what), count)
+        trace.note("warning", _loss_note(trace[name].filter(wrong), name, what), count)
     return trace.replace(**kept) if kept else trace
 
 
@@ -141,8 +141,8 @@ def _far(
     return wrong, "more than an hour from all that the host did"
 
 
-def _left_out(rows: pl.DataFrame, name: str, where: str) -> str:
-    named = f" ({_shown(rows['name'][0])})" if "name" in rows.columns else ""
+def _loss_note(rows: pl.DataFrame, name: str, where: str) -> str:
+    named = f" ({_short(rows['name'][0])})" if "name" in rows.columns else ""
     return f"{name} {where}, {_NO_TIME}{named}"
 
 
@@ -162,9 +162,9 @@ class _Work:
 
 
 def _without_overlaps(trace: Trace) -> Trace:
-    if not (len(trace["kernels"]) or len(trace["memops"])) or _nested(trace):
+    if not (len(trace["kernels"]) or len(trace["memops"])) or _has_nests(trace):
         return trace
-    work = _ordered(trace)
+    work = _by_stream(trace)
     if work is None:
         return trace
     edges = np.flatnonzero(np.diff(work.lane, prepend=-1, append=-1))
@@ -183,15 +183,15 @@ def _without_overlaps(trace: Trace) -> Trace:
             end[endless] = start[endless + 1]
         launch = _launches(trace, work, begin, after)
         clipped |= _clips(trace, _Work(row, work.lane[begin:after], start, end, launch))
-    return _clipped(trace, clipped) if clipped else trace
+    return _clip(trace, clipped) if clipped else trace
 
 
-def _nested(trace: Trace) -> bool:
+def _has_nests(trace: Trace) -> bool:
     """Whether lines of work are no streams: a TPU's show a loop and the operations in it."""
     return trace.origin.get("format") == "xplane" and not _on_cuda(trace)
 
 
-def _ordered(trace: Trace) -> _Work | None:
+def _by_stream(trace: Trace) -> _Work | None:
     """Return the work on known streams, or None if there is none. Sorts only where it must: a million
     kernels in order take 30 ms."""
     columns = [
@@ -303,7 +303,7 @@ def _on_cuda(trace: Trace) -> bool:
     return bool(names.str.contains(r"(?i)nvidia|tesla|geforce|quadro|rtx|[AHV]100").any())
 
 
-def _clipped(trace: Trace, clips: dict[int, int]) -> Trace:
+def _clip(trace: Trace, clips: dict[int, int]) -> Trace:
     kernels = len(trace["kernels"])
     changed = {}
     for name, low, high in (
@@ -317,7 +317,7 @@ def _clipped(trace: Trace, clips: dict[int, int]) -> Trace:
     return trace.replace(**changed)
 
 
-def clipped(trace: Trace, table: pl.DataFrame) -> pl.Series:
+def clip_marks(trace: Trace, table: pl.DataFrame) -> pl.Series:
     """Return which rows of a table of device work were clipped: their time is not known."""
     none: pl.Series = pl.Series([False]).new_from_index(0, len(table))
     noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
@@ -358,7 +358,7 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
         what = (
             f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be:"
             f" clipped at the start of the next (the longest said {units.time(longest['lasted'])}:"
-            f" {_shown(which)}); {_NOT_KNOWN}"
+            f" {_short(which)}); {_NOT_KNOWN}"
         )
         trace.note("warning", what, len(here))
 
@@ -373,11 +373,11 @@ def _bounds(table: pl.DataFrame) -> tuple[Any, Any]:
 def _beyond(name: str, lasted: int, which: object) -> str:
     return (
         f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
-        f" {units.time(lasted)}: {_shown(which)}); {_NOT_KNOWN}"
+        f" {units.time(lasted)}: {_short(which)}); {_NOT_KNOWN}"
     )
 
 
-def _host_ended(trace: Trace) -> Trace:
+def _clip_host_at_end(trace: Trace) -> Trace:
     """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
     starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
     first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
@@ -403,7 +403,7 @@ def _host_ended(trace: Trace) -> Trace:
     return trace.replace(**changed) if changed else trace
 
 
-def _ended(trace: Trace) -> Trace:
+def _clip_at_end(trace: Trace) -> Trace:
     """Clip device work that ends long after all else."""
     host = [
         (int(low), int(high))
@@ -439,6 +439,6 @@ def _ended(trace: Trace) -> Trace:
     return trace.replace(**changed) if changed else trace
 
 
-def _shown(name: object) -> str:
+def _short(name: object) -> str:
     text = str(name)
     return text if len(text) <= _NAME else text[: _NAME - 1] + "…"

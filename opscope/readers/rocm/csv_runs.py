@@ -89,7 +89,7 @@ def _dispatches(table: Table, parts: Parts) -> None:
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])
-        rounded = int((table.rounded(*_START) | table.rounded(*_END)).sum())
+        rounded = int((table.is_rounded(*_START) | table.is_rounded(*_END)).sum())
         if rounded:
             parts.note("warning", _ROUNDED, rounded)
         lost = len(rows) - len(timed) - rounded

@@ -68,11 +68,11 @@ class Table:
         return whole(self.text(*names))
 
     def time(self, *names: str) -> pl.Series:
-        """Return the first of these columns as times (ns); null where ``rounded``."""
-        times: pl.Series = self.whole(*names).set(self.rounded(*names), None)
+        """Return the first of these columns as times (ns); null where ``is_rounded``."""
+        times: pl.Series = self.whole(*names).set(self.is_rounded(*names), None)
         return times
 
-    def rounded(self, *names: str) -> pl.Series:
+    def is_rounded(self, *names: str) -> pl.Series:
         """Return where a column of times was written with fewer digits than microseconds take:
         rocprofiler-compute wrote 8.1097E+14 on an MI300X, a time to ten seconds."""
         parts = self.text(*names).str.extract_groups(r"^[0-9]+\.?([0-9]*)[eE]\+?([0-9]{1,2})$")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import opscope.cli.app as application
 from opscope import readers
-from opscope.core.tables.impossible import mended
+from opscope.core.tables.impossible import without_impossible
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from tests.device_traces import Ran, profiled
@@ -53,7 +53,7 @@ def calls_at(*starts: int) -> list[dict[str, Any]]:
 def test_a_kernel_that_spans_others_of_its_stream_ends_where_the_next_begins(format: str) -> None:
     kernels = row_of(20)
     kernels[3]["end"] = 3_406 * MS
-    trace = mended(traced(kernels, format))
+    trace = without_impossible(traced(kernels, format))
     assert trace["kernels"]["end"].to_list()[3] == kernels[4]["start"]
     assert (trace["kernels"]["end"] - trace["kernels"]["start"]).sum() == 21 * MS
     ((what, count),) = notes(trace)
@@ -67,14 +67,14 @@ def test_a_kernel_that_spans_others_of_its_stream_ends_where_the_next_begins(for
 def test_what_the_attributes_of_a_clipped_kernel_say_stays() -> None:
     kernels = [{**one, "attrs": '{"a": 1}'} for one in row_of(20)]
     kernels[3]["end"] = 3_400 * MS
-    trace = mended(traced(kernels))
+    trace = without_impossible(traced(kernels))
     assert json.loads(trace["kernels"]["attrs"][3]) == {"a": 1, "clipped": True}
     assert trace["kernels"]["attrs"][4] == '{"a": 1}'
 
 
 def test_a_copy_that_spans_kernels_of_its_stream_is_clipped() -> None:
     copy = {"process": 0, "device": 0, "stream": 7, "start": 100, "end": 900 * MS, "kind": "HtoD"}
-    trace = mended(traced(row_of(20, MS), memops=[copy]))
+    trace = without_impossible(traced(row_of(20, MS), memops=[copy]))
     assert trace["memops"]["end"].to_list() == [MS]
     assert "HtoD" in notes(trace)[0][0]
 
@@ -90,7 +90,7 @@ def test_a_copy_that_spans_kernels_of_its_stream_is_clipped() -> None:
 )
 def test_work_that_may_run_at_the_same_time_stays(spanning: dict[str, Any]) -> None:
     trace = traced([spanning, *row_of(20, MS)])
-    assert mended(trace)["kernels"].equals(trace["kernels"])
+    assert without_impossible(trace)["kernels"].equals(trace["kernels"])
     assert not len(trace["notes"])
 
 
@@ -103,13 +103,13 @@ def test_branches_of_a_cuda_graph_run_at_the_same_time() -> None:
              *({**one, "correlation": None, "graph_node": n + 2} for n, one in enumerate(row_of(15)))]  # fmt: skip
     for kernels in (branches, nodes):
         trace = traced(kernels)
-        assert mended(trace)["kernels"].equals(trace["kernels"])
+        assert without_impossible(trace)["kernels"].equals(trace["kernels"])
 
 
 def test_a_kernel_of_a_cuda_graph_ends_before_the_next_launch() -> None:
     replayed = [{**one, "correlation": -1 - n // 5} for n, one in enumerate(row_of(20))]
     replayed[2]["end"] = 3_000 * MS
-    trace = mended(traced(replayed))
+    trace = without_impossible(traced(replayed))
     assert trace["kernels"]["end"][2] == replayed[5]["start"]
 
 
@@ -117,24 +117,24 @@ def test_a_queue_whose_work_overlaps_is_no_order() -> None:
     kernels = [kernel(n * MS, (n + 3) * MS) for n in range(30)] + [kernel(2 * MS + 5, 20 * MS)]
     for format in ("nsys", "rocm"):
         trace = traced(kernels, format)
-        assert mended(trace)["kernels"].equals(trace["kernels"])
+        assert without_impossible(trace)["kernels"].equals(trace["kernels"])
 
 
 def test_a_collective_of_a_queue_that_is_not_cudas_may_run_beside_other_work() -> None:
     kernels = [{**kernel(1, 100 * MS), "name": "ncclDevKernel_Generic"}, *row_of(20, MS)]
     trace = traced(kernels, "rocm")
-    assert mended(trace)["kernels"].equals(trace["kernels"])
+    assert without_impossible(trace)["kernels"].equals(trace["kernels"])
 
 
 def test_a_loop_of_a_tpus_line_holds_its_operations() -> None:
     trace = traced([kernel(1, 1_000 * MS), *row_of(40, MS)], "xplane")
-    assert mended(trace)["kernels"].equals(trace["kernels"])
+    assert without_impossible(trace)["kernels"].equals(trace["kernels"])
 
 
 @pytest.mark.parametrize("zero", [0, UNIX - 90 * 24 * 3600 * 10**9])
 def test_kernels_at_time_0_are_left_out(zero: int) -> None:
     kernels = [kernel(zero, zero + MS), kernel(zero, zero + MS), *row_of(10, UNIX)]
-    trace = mended(traced(kernels, calls=calls_at(*range(UNIX - 100, UNIX + 900, 100))))
+    trace = without_impossible(traced(kernels, calls=calls_at(*range(UNIX - 100, UNIX + 900, 100))))
     assert trace["kernels"]["start"].min() == UNIX
     ((what, count),) = notes(trace)
     assert count == 2
@@ -146,33 +146,33 @@ def test_kernels_at_time_0_of_relative_times_are_left_out_if_the_host_began_late
     zeros: int, left: int
 ) -> None:
     kernels = [*(kernel(0, 50) for _ in range(zeros)), *row_of(10, MS)]
-    trace = mended(traced(kernels, calls=calls_at(1_000)))
+    trace = without_impossible(traced(kernels, calls=calls_at(1_000)))
     assert len(trace["kernels"]) == left
 
 
 def test_a_range_at_time_0_is_left_out_of_a_trace_in_unix_time() -> None:
     ranges = [{"process": 0, "thread": 1, "start": start, "end": start + 5, "text": "op"}
               for start in (0, UNIX, UNIX + 10)]  # fmt: skip
-    trace = mended(traced(row_of(3, UNIX), ranges=ranges))
+    trace = without_impossible(traced(row_of(3, UNIX), ranges=ranges))
     assert trace["ranges"]["start"].to_list() == [UNIX, UNIX + 10]
 
 
 def test_times_that_begin_at_0_are_times() -> None:
     trace = traced(row_of(10))
-    assert mended(trace)["kernels"].equals(trace["kernels"])
+    assert without_impossible(trace)["kernels"].equals(trace["kernels"])
     assert not len(trace["notes"])
 
 
 def test_where_all_work_is_far_from_the_host_clocks_differ_and_nothing_is_left_out() -> None:
     trace = traced(row_of(10), calls=calls_at(UNIX))
-    assert len(mended(trace)["kernels"]) == 10
+    assert len(without_impossible(trace)["kernels"]) == 10
 
 
 @pytest.mark.parametrize("last", [30 * 10**9, 50 * 24 * 3600 * 10**9])
 def test_a_last_kernel_ends_with_the_trace(last: int) -> None:
     kernels = row_of(10)
     kernels[-1]["end"] = last
-    trace = mended(traced(kernels, calls=calls_at(0, 25 * MS)))
+    trace = without_impossible(traced(kernels, calls=calls_at(0, 25 * MS)))
     assert trace["kernels"]["end"][9] == 25 * MS + 10
     ((what, count),) = notes(trace)
     assert count == 1
@@ -183,7 +183,7 @@ def test_a_last_kernel_ends_with_the_trace(last: int) -> None:
 def test_a_range_that_ends_hours_after_all_else_ends_with_the_trace(hours: int) -> None:
     ranges = [{"process": 0, "thread": 1, "start": start, "end": end, "text": "op"}
               for start, end in ((1, 5), (6, hours * 3600 * 10**9), (9, 12))]  # fmt: skip
-    trace = mended(traced(row_of(5), ranges=ranges))
+    trace = without_impossible(traced(row_of(5), ranges=ranges))
     assert trace["ranges"]["end"].to_list() == [5, 9 * MS, 12]
     ((what, count),) = notes(trace)
     assert count == 1
@@ -193,12 +193,12 @@ def test_a_range_that_ends_hours_after_all_else_ends_with_the_trace(hours: int) 
 def test_a_range_around_a_program_that_goes_on_after_the_capture_stays() -> None:
     ranges = [{"process": 0, "thread": 1, "start": 0, "end": 1_000 * 10**9, "text": "main"}]
     trace = traced(row_of(5), ranges=ranges)
-    assert mended(trace)["ranges"].equals(trace["ranges"])
+    assert without_impossible(trace)["ranges"].equals(trace["ranges"])
 
 
 def test_a_long_last_kernel_of_a_trace_without_host_events_stays() -> None:
     trace = traced([*row_of(10), kernel(20 * MS, 60_000 * MS)])
-    assert mended(trace)["kernels"].equals(trace["kernels"])
+    assert without_impossible(trace)["kernels"].equals(trace["kernels"])
 
 
 @given(
@@ -213,13 +213,13 @@ def test_work_of_an_ordered_stream_adds_up_to_no_more_than_its_span(rows, data) 
         kernels.append(kernel(now, now + lasted, stream))
         now += lasted + gap
     intact = traced([dict(one) for one in kernels])
-    assert mended(intact)["kernels"].equals(intact["kernels"])
+    assert without_impossible(intact)["kernels"].equals(intact["kernels"])
     wrong = data.draw(st.integers(0, len(kernels) - 5))
     kernels[wrong]["stream"] = 7
     for one in kernels[wrong + 1 :]:
         one["stream"] = 7
     kernels[wrong]["end"] = now + 3600 * 10**9
-    trace = mended(traced(kernels))
+    trace = without_impossible(traced(kernels))
     assert len(trace["kernels"]) == len(kernels)
     for part in trace["kernels"].partition_by("stream"):
         part = part.sort("start")

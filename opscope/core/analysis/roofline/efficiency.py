@@ -26,7 +26,7 @@ from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, gather, known_sum
-from opscope.core.tables.impossible import clipped
+from opscope.core.tables.impossible import clip_marks
 from opscope.core.tables.trace import range_ids
 
 #: The columns of the cost model's catalogue that the roofline needs.
@@ -176,7 +176,7 @@ def _ran(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
             "row": ops.costs.cost_owners(launched.op.astype(np.int64)),
             "replay": launched.replay,
             "duration": table["end"] - table["start"],
-            "clipped": clipped(ops.attribution.trace, table),
+            "clipped": clip_marks(ops.attribution.trace, table),
         }
     )
 
