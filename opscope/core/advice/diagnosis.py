@@ -29,17 +29,16 @@ __all__ = ["Facts", "diagnosis"]
 def diagnosis(facts: Facts) -> pl.DataFrame:
     """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns)."""
     one = _Diagnosis(facts)
-    found = one.surely(one.findings()) if one.too_little is None else []
+    if one.too_little is not None:
+        return pl.DataFrame([one.nothing()], schema=FINDINGS)
+    found = one.surely(one.findings())
     pressure = list(one.memory())
     told: list[dict[str, Any]] = list(one.not_told())
-    if one.too_little is not None:
-        found, pressure, told = [one.nothing()], [], []
-    elif not found and not pressure:
+    if not found and not pressure:
         bounded = one.healthy()
         found = [bounded] if bounded is not None else []
         told = told if found else [one.nothing(), *told]
-    starting = one.starting() if one.too_little is None else ()
-    rows = [*found, *pressure, *starting, *told]
+    rows = [*found, *pressure, *one.starting(), *told]
     return pl.DataFrame(rows, schema=FINDINGS)
 
 
