@@ -279,6 +279,11 @@ def test_the_share_stands_first_in_report_and_advice(tmp_path):
     assert words in told["diagnosis"][0]["text"]
 
 
+def test_a_rank_of_many_with_missing_kernels_has_a_diagnosis():
+    job = [{"process": 0, "rank": 0, "world_size": 128}]
+    assert run_of(10, 30, processes=job).diagnosis()["finding"].to_list() == ["cannot tell"]
+
+
 def without(trace: Trace, removed: np.ndarray) -> Profile:
     kept = np.ones(len(trace["kernels"]), bool)
     kept[removed] = False

@@ -22,11 +22,13 @@ def summary_table(profile: Answers) -> Table:
     row = _first(profile.summary())
     on_cpu = profile.cpu_only
     lines: list[tuple[str, str, str]] = []
+    lost = profile.of(losses)
+    of = " of what the file has" if lost else ""
 
     def line(what: str, value: str, remark: str = "") -> None:
         lines.append((what, value, remark))
 
-    for lacks in profile.of(losses):
+    for lacks in lost:
         line("missing", "", lacks)
     if profile.selected is not None:
         line("selected", "", profile.selected)
@@ -50,12 +52,11 @@ def summary_table(profile: Answers) -> Table:
         busy = "without the missing kernels" if unknown else _of_wall(row)
         line("device busy", units.time(row.get("device_busy")), busy)
         for what, value, remark in _ran(row):
-            line(what, value, remark)
-    whole, lost = row.get("device_time"), profile.of(losses)
+            line(what, value, remark + of if "attributed" in remark else remark)
+    whole = row.get("device_time")
     for what in ("attributed", "unattributed"):
         part = row.get(f"device_{what}_time")
-        of = " of what the file has" if lost and part and whole else ""
-        line(f"  {what}", units.time(part), _of(part, whole) + of)
+        line(f"  {what}", units.time(part), _of(part, whole) + (of if part and whole else ""))
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
