@@ -130,7 +130,8 @@ def _open_url(
     def read(local: Path) -> Trace:
         if of_folder:
             try:
-                format_of(local)
+                if format_of(local) == CONTAINERS and not containers.has_trace(local):
+                    raise BadInput(local, "an archive")
             except BadInput as error:
                 raise NotATrace(error.path, error.what) from error
         return open(local, strict=strict, lean=lean, model=model)
