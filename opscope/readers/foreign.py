@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from opscope.core.hlo.wire import WireError, varint, walk
-
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
 #: Bytes of a JSON file without events that are searched for what names its producer.
 _LOOKED_AT: Final = 1 << 16
@@ -248,6 +246,8 @@ def of_bytes(head: bytes, name: str) -> str | None:
 
 
 def _is_perfetto(head: bytes) -> bool:
+    from opscope.core.hlo.wire import WireError, varint, walk  # lazy: few files are protobuf
+
     try:
         if head[:1] != b"\x0a":
             return False
