@@ -74,7 +74,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",
         _paddle,
-        "for kernels and ranges, record the program with nsys profile -t cuda,nvtx and its emit_nvtx",
+        "record its kernels with opscope run, and name its parts with opscope.annotate",
     ),
     (
         "Horovod's timeline (HOROVOD_TIMELINE)",
