@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from opscope.core import progress
 from opscope.remote.urls import is_pattern, is_url, shown
 
-from . import at_urls, containers
+from . import at_urls
 from .base import Reader
 from .errors import TRUNCATED, BadInput, NoneReadable, NotATrace
 from .formats import CONTAINERS, Found, find
@@ -79,7 +79,12 @@ def open(
 
 def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
     if found.name == CONTAINERS:
-        return containers.read(location, strict=strict, lean=lean, model=beside)
+        from . import unpacking  # lazy: it loads decoders
+
+        def open_unpacked(inside: Path) -> Trace:
+            return open(inside, strict=strict, lean=lean, model=beside)
+
+        return unpacking.read(location, find, open_unpacked)
     if beside is not None and found.takes_model:
         return found.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
@@ -135,6 +140,8 @@ def _open_url(
         if of_folder:
             try:
                 format_of(local)
+                if _is_archive(local):
+                    raise BadInput(local, "an archive")
             except BadInput as error:
                 raise NotATrace(error.path, error.what) from error
         return open(local, strict=strict, lean=lean, model=model)
@@ -159,6 +166,15 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return "folder" if found is None else found.name
 
 
+def _is_archive(path: Path) -> bool:
+    """Whether the file is an archive, or packs something else than a trace. Raises BadInput."""
+    if format_of(path) != CONTAINERS:
+        return False
+    from . import unpacking  # lazy: it loads decoders
+
+    return not unpacking.has_trace(path, find)
+
+
 def traces_in(folder: Path) -> list[Path]:
     """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
     found = []
@@ -166,8 +182,7 @@ def traces_in(folder: Path) -> list[Path]:
         if entry.name.startswith("."):
             continue
         try:
-            name = format_of(entry)
-            if name != "folder" and (name != CONTAINERS or containers.has_trace(entry)):
+            if format_of(entry) != "folder" and not _is_archive(entry):
                 found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue

@@ -1,4 +1,4 @@
-"""Read the trace in an archive, in a file packed twice or in UTF-16: unpack it to scratch, within bounds.
+"""Recognise an archive, a file packed twice and text in UTF-16, which ``unpacking`` unpacks to scratch.
 
 ``zip``, ``tar`` (plain or packed), ``bz2``, ``xz``, ``gzip`` or ``zstd`` within another packing, a database
 that is packed, and text in UTF-16. A file that is packed once with gzip or zstd is none of these: readers
@@ -11,12 +11,9 @@ import codecs
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .heads import PACKED, SQLITE
-
-if TYPE_CHECKING:
-    from opscope.core.tables.trace import Trace
 
 ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 XZ: Final = b"\xfd7zXZ\0"
@@ -39,22 +36,6 @@ def split(path: Path) -> tuple[Path, str] | None:
             return Path(text[:at]), text[at + 1 :].strip("/")
         at = text.find("!", at + 1)
     return None
-
-
-def has_trace(path: Path) -> bool:
-    """Whether the file packed in ``path`` begins as a trace; False for archives. Raises BadInput."""
-    from . import unpacking  # lazy: it loads decoders
-
-    return unpacking.has_trace(path)
-
-
-def read(
-    path: Path, *, strict: bool = True, lean: bool = False, model: Path | None = None
-) -> Trace:
-    """Return the one trace in the file. Raises BadInput, which names the traces if there are several."""
-    from . import unpacking  # lazy: it loads decoders
-
-    return unpacking.read(path, strict=strict, lean=lean, model=model)
 
 
 def is_archive(head: bytes) -> bool:

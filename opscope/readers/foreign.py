@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from opscope.core.hlo.wire import WireError, varint, walk
-
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
 #: Bytes of a JSON file without events that are searched for what names its producer.
 _LOOKED_AT: Final = 1 << 16
@@ -52,9 +50,7 @@ _HOROVOD: Final = _any(
 )
 _RAY_KIND: Final = _any(r"task(?:\Z|:)|ray(?:\Z|::|\.)|actor_task\Z")
 _RAY_ID: Final = _any(r"(?:worker|driver|raylet|Node|Worker ID)[: ]")
-_TF1_LABEL: Final = _any(
-    r"/(?:job:[^ ]*|replica:[^ ]*|device:[^ ]*) (?:Compute|Tensors)\Z|.* (?:Compute|Tensors)\Z"
-)
+_TF1_LABEL: Final = _any(r"/\S+ (?:Compute|Tensors)\Z")
 _PROTON_ID: Final = _any(r"stream\d+\Z|warp \d+|.* Core\d+ CTA\d+")
 _MXNET_LABEL: Final = _any(r"(?:cpu|gpu|cpu pinned|cpu shared)/\d*\Z")
 _SPYRE: Final = _any(r".*\b(?:Cmpt Exec|Cmpt Prep|Sen(?:Fused|PreCompute)\w*|\w*DmaI|\w*DmaO)\b")
@@ -78,7 +74,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",
         _paddle,
-        "for kernels and ranges, record the program with nsys profile -t cuda,nvtx and its emit_nvtx",
+        "record its kernels with opscope run, and name its parts with opscope.annotate",
     ),
     (
         "Horovod's timeline (HOROVOD_TIMELINE)",
@@ -102,7 +98,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     ),
     (
         "the Spyre runtime of IBM (FLEX)",
-        lambda events: _SPYRE(events.names) and "cpu_op" not in events.categories,
+        lambda events: _SPYRE(events.names),
         "record with torch.profiler and ProfilerActivity.PrivateUse1, or use IBM's aiu-trace-analyzer",
     ),
     (
@@ -229,6 +225,8 @@ _PACKET_FIELDS: Final = frozenset((8, 10, 11, 13, 33, 36, 41, 42, 58, 60))
 
 def of_events(events: Events) -> str | None:
     """Return the complaint about a file in Chrome's format whose producer is known, and not read."""
+    if "cpu_op" in events.categories and "gpu_op" not in events.categories:
+        return None  # Kineto's, also where another tool merged its own events into it
     for producer, is_its, advice in _EVENTS:
         if is_its(events):
             return _said(producer, advice)
@@ -248,6 +246,8 @@ def of_bytes(head: bytes, name: str) -> str | None:
 
 
 def _is_perfetto(head: bytes) -> bool:
+    from opscope.core.hlo.wire import WireError, varint, walk  # lazy: few files are protobuf
+
     try:
         if head[:1] != b"\x0a":
             return False

@@ -16,12 +16,12 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 from opscope.core import progress
 from opscope.remote.copied import scratch
@@ -34,6 +34,8 @@ from .heads import PACKED, ZSTD_MODULE
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
+#: Returns the reader of a file or folder, or None. Raises BadInput.
+Find: TypeAlias = "Callable[[Path], object | None]"
 #: The most that is unpacked, in bytes, and how many times its size a file may unpack to beyond ``FREE``. Real
 #: traces pack 10 to 40 times.
 LARGEST: Final = 16 << 30
@@ -58,10 +60,11 @@ _SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
 _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
 
 
-def has_trace(path: Path) -> bool:
-    """Whether the file packed in ``path`` begins as a trace; False for archives. Raises BadInput."""
-    from .formats import find
+def has_trace(path: Path, find: Find) -> bool:
+    """Whether the file packed in ``path`` begins as a trace that ``find`` knows; False for archives.
 
+    Raises BadInput.
+    """
     try:
         with _scratch(path) as folder, _opened(path) as (stream, head):
             if is_archive(head):
@@ -85,16 +88,17 @@ def _damages() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
-def read(path: Path, *, strict: bool, lean: bool, model: Path | None) -> Trace:
-    """Return the one trace in the file. Raises BadInput, which names the traces if there are several."""
-    from . import open as open_trace
+def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
+    """Return the one trace in the file, which ``find`` knows and ``open_trace`` reads.
 
+    Raises BadInput, which names the traces if there are several.
+    """
     archive, member = split(path) or (path, "")
     with _scratch(path) as folder:
         unpacked = _Unpacked(archive, member, folder / "unpacked")
         try:
             unpacked.unpack()
-            trace = open_trace(unpacked.trace(), strict=strict, lean=lean, model=model)
+            trace = open_trace(unpacked.trace(find))
             for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
                 trace[name]
         except BadInput as error:
@@ -236,9 +240,9 @@ class _Unpacked:
             while block := read(_BLOCK):
                 written.write(block)
 
-    def trace(self) -> Path:
+    def trace(self, find: Find) -> Path:
         """Return where the one trace is. Raises BadInput if there is none, or several."""
-        traces = sorted(_traces(self.folder))
+        traces = sorted(_traces(self.folder, find))
         if len(traces) == 1:
             return traces[0]
         if len(self.seen) == 1:  # no trace: its reader says why
@@ -271,10 +275,8 @@ class _Unpacked:
         at_urls.rename(trace, self._named)
 
 
-def _traces(folder: Path) -> Iterator[Path]:
+def _traces(folder: Path, find: Find) -> Iterator[Path]:
     """Yield the traces below a folder: it itself, the files and folders in it, and theirs."""
-    from .formats import find
-
     if find(folder) is not None:
         yield folder
         return
@@ -282,7 +284,7 @@ def _traces(folder: Path) -> Iterator[Path]:
         if entry.name.startswith((".", "__MACOSX")):
             continue
         if entry.is_dir():
-            yield from _traces(entry)
+            yield from _traces(entry, find)
             continue
         with contextlib.suppress(BadInput):  # a log or a README beside the traces
             if find(entry) is not None:

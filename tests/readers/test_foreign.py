@@ -230,6 +230,13 @@ def test_the_users_names_do_not_make_a_trace_anothers(tmp_path):
     assert len(readers.open(path)["kernels"]) == 1
 
 
+def test_a_trace_of_kineto_into_which_a_tool_merged_its_events_stays_kinetos(tmp_path):
+    merged = [x("aten::mm", "cpu_op"), x("f (a.py:1)", "FEE"), {**named("x"), "cat": "__metadata"}]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": merged, "viztracer_metadata": {}}))
+    assert len(readers.open(path)["ranges"]) == 1
+
+
 def test_no_real_trace_is_taken_for_anothers(shared):
     paths = [path for path in sorted((shared / "kineto").glob("*.json*")) if path.is_file()]
     assert len(paths) > 10
