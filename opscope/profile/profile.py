@@ -68,7 +68,7 @@ PARTS_KEPT: Final = 8
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN: Final = 1_000_000
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 17
+ANALYSIS: Final = 18
 #: The note on a profile that another version saved, if its results cannot be kept.
 ANEW: Final = (
     "another version of opscope saved this profile, and nothing can be kept in its folder: each result is "
