@@ -29,16 +29,17 @@ __all__ = ["Facts", "diagnosis"]
 def diagnosis(facts: Facts) -> pl.DataFrame:
     """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns)."""
     one = _Diagnosis(facts)
-    if one.too_little is not None:
-        return pl.DataFrame([one.nothing()], schema=FINDINGS)
-    found = one.surely(one.findings())
+    found = one.surely(one.findings()) if one.too_little is None else []
     pressure = list(one.memory())
     told: list[dict[str, Any]] = list(one.not_told())
-    if not found and not pressure:
+    if one.too_little is not None:
+        found, pressure, told = [one.nothing()], [], []
+    elif not found and not pressure:
         bounded = one.healthy()
         found = [bounded] if bounded is not None else []
         told = told if found else [one.nothing(), *told]
-    rows = [*found, *pressure, *one.starting(), *told]
+    starting = one.starting() if one.too_little is None else ()
+    rows = [*found, *pressure, *starting, *told]
     return pl.DataFrame(rows, schema=FINDINGS)
 
 
@@ -173,7 +174,7 @@ class _Diagnosis(Idle, Work):
             )
         world = self.facts.trace["processes"]["world_size"].max()
         here = len({rank for rank in self.ranks.values() if rank is not None})
-        if isinstance(world, int) and world > max(here, 1) and self.parts["communication"]:
+        if isinstance(world, int) and world > max(here, 1) and self.parts.get("communication"):
             yield self._row(
                 CANNOT_TELL,
                 None,
