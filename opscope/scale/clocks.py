@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.job import clocks as job
+from opscope.core.tables.identity import UNRELATED
 from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
 
@@ -53,7 +54,7 @@ def placed(trace: Trace, found: Pieces) -> tuple[Trace, Moves]:
     ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all
     processes, in pieces.
     """
-    where = job.placed(trace, lambda: found)
+    where = None if trace.origin.get(UNRELATED) else job.placed(trace, lambda: found)
     many = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]
     moves = Moves(np.zeros(many, np.int64), np.zeros(many, np.int64), np.zeros(many))
     if where is None:

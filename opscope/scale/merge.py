@@ -215,7 +215,11 @@ def _merged(
         if name.startswith("trace.")
     }
     trace = Trace.of(held, _origin(abouts, failed))
+    for severity, what in joined.notes:
+        trace.note(severity, what)
     found = _together(joined.narrow("exchanges"))
+    if joined.unrelated:
+        trace.origin[UNRELATED] = True
     trace, moves = placed(trace, found)
     which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))
@@ -229,10 +233,6 @@ def _merged(
             "kernels were replayed from CUDA graphs that their own file does not capture: if another file"
             " does, load of both finds their ops, and a merge does not",
         )
-    if joined.unrelated:
-        trace.origin[UNRELATED] = True
-    for severity, what in joined.notes:
-        trace.note(severity, what)
     _note(trace, abouts, moves, which, exchanged)
     about = {
         "present": sorted(present),

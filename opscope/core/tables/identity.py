@@ -1,8 +1,8 @@
 """Decide which files are of one job and of one process, from all that they say of themselves.
 
-A file says who recorded it (host, process id, start, rank, world size), when (Unix time or a clock of its own),
-and by which events. What two files say may contradict that they are of one job, may show it, or neither. Only
-what is shown joins processes; only what contradicts is refused.
+A file says who recorded it (host, process id, start, rank, world size), when (Unix time or a clock of its
+own), and by which events. What two files say may contradict that they are of one job, may show it, or
+neither. Only what is shown joins processes; only what contradicts is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,10 +28,12 @@ UNRELATED: Final = "unrelated"
 SESSION: Final = "session_start"
 #: The profilers that record a process once at a time.
 _ALONE: Final = ("kineto",)
-#: Recordings of one job on Unix clocks begin within this of each other (ns): schedules of hours are of a process.
+#: Recordings of one job on Unix clocks begin within this of each other (ns).
 _NEAR: Final = 3600 * 10**9
 #: Fewer events than these may be equal by chance on a clock that begins at 0.
 _FEW: Final = 3
+#: Of so many files that say the same of themselves all pairs are compared.
+_FEW_FILES: Final = 32
 _TIMED: Final = ("ranges", "calls", "kernels", "memops")
 #: What a file has of CUDA graphs, by the calls that show it.
 _GRAPHS: Final = (("replays", GRAPH_LAUNCH), ("captures", r"StreamBeginCapture|GraphInstantiate"))
@@ -149,13 +151,16 @@ def _facts(
     )
     columns = ("process", "host", "pid", "start_time", "rank", "world_size")
     members = processes.select(columns).rows() if processes.width else []
-    kinds = clocks["kind"].to_list() if clocks.width else []
+    to_unix = clocks["to_unix_ns"].unique().to_list() if clocks.width else []
+    unix = len(to_unix) == 1 and to_unix[0] is not None
+    if unix and span is not None:
+        span = span[0] + to_unix[0], span[1] + to_unix[0]
     events, steps = more.get("events"), more.get("steps")
     return Facts(
         path,
         str(origin.get("format")),
         tuple(Member(*row) for row in members),
-        bool(kinds) and set(kinds) == {"unix"},
+        unix,
         span,
         (int(events[0]), int(events[1])) if events else None,
         (int(steps[0]), int(steps[1])) if steps else None,
@@ -180,7 +185,10 @@ def decide(files: Sequence[Facts], unrelated: bool = False) -> Decision:
 
 
 def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace | Conflict:
-    """Return the traces in ``paths`` joined, those of one process as its windows; or why they do not go together."""
+    """Return the traces in ``paths`` joined, those of one process as its windows; or why they are not.
+
+    ``unrelated``: they are of several jobs.
+    """
     if len(parts) < 2:
         return concat(parts)
     files = [facts_of(path, part) for path, part in zip(paths, parts, strict=True)]
@@ -280,7 +288,8 @@ def _copies(files: Sequence[Facts]) -> Conflict | None:
         who = frozenset((member.pid, member.rank) for member in each.members)
         other = seen.setdefault((each.events, who), each.path)
         if other is not each.path:
-            return Conflict(each.path, f"has the same events as {other}: it would count twice; leave one out")  # fmt: skip
+            what = f"has the same events as {other}: it would count twice; leave one out"
+            return Conflict(each.path, what)
     return None
 
 
@@ -302,15 +311,14 @@ def _worlds(files: Sequence[Facts]) -> Conflict | None:
     return None
 
 
-def _pairs(files: Sequence[Facts], name: str) -> Iterable[tuple[Any, int, int]]:
-    """Yield (value, file, file) for files that say the same of ``name``: each with the first, and neighbours."""
+def _pairs(said: Iterable[set[Any]]) -> Iterable[tuple[Any, int, int]]:
+    """Yield (value, file, file) for files that say the same: all pairs of few, neighbours of many."""
     by: dict[Any, list[int]] = defaultdict(list)
-    for number, each in enumerate(files):
-        for value in each.values(name):
+    for number, values in enumerate(said):
+        for value in values:
             by[value].append(number)
     for value, numbers in by.items():
-        # of a value that few share each pair; of one that thousands share, as a container's process id, neighbours
-        some = combinations(numbers, 2) if len(numbers) <= 32 else zip(numbers, numbers[1:], strict=False)  # fmt: skip
+        some = combinations(numbers, 2) if len(numbers) <= _FEW_FILES else pairwise(numbers)
         for one, other in some:
             yield value, one, other
 
@@ -326,8 +334,8 @@ def _differ(one: Facts, other: Facts, name: str) -> bool:
 
 
 def _claims(files: Sequence[Facts]) -> Conflict | None:
-    """Return the conflict of two processes that claim one rank, or of one that was recorded twice at one time."""
-    for rank, one, other in _pairs(files, "rank"):
+    """Return the conflict of two processes of one rank, or of one that was recorded twice at one time."""
+    for rank, one, other in _pairs(each.values("rank") for each in files):
         a, b = files[one], files[other]
         if a.format != b.format or _for_captures(a, b):
             continue
@@ -360,22 +368,31 @@ def _overlap(one: Facts, other: Facts, within: int = 0) -> bool:
 
 
 def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
-    """Return the pairs of files that one process wrote one after the other, or as sessions beside each other."""
+    """Return the pairs of files that one process wrote, in turn or as sessions beside each other."""
     found = []
-    for _, one, other in _pairs(files, "pid"):
+    said = [
+        {
+            (each.format, member.pid, member.rank)
+            for member in each.members
+            if member.pid is not None
+        }
+        for each in files
+    ]
+    pairs = list(_pairs(said))
+    # a process id that two files have at one time is that of two processes, as in containers
+    shared = {who for who, one, other in pairs if _overlap(files[one], files[other])}
+    for who, one, other in pairs:
         a, b = files[one], files[other]
-        if a.format != b.format or a.unix != b.unix or _for_captures(a, b):
+        if a.unix != b.unix or _for_captures(a, b) or a.span is None or b.span is None:
             continue
-        if any(_differ(a, b, name) for name in ("host", "start", "rank")):
-            continue
-        if (not a.values("rank")) != (not b.values("rank")) or a.span is None or b.span is None:
+        if any(_differ(a, b, name) for name in ("host", "start")):
             continue
         hosted = bool(a.values("host") & b.values("host"))
         if a.format == "onnxruntime":
             if _sessions_of_one(a, b):
                 found.append((one, other))
             continue
-        if _overlap(a, b):
+        if who in shared:
             continue
         first, last = (a, b) if a.span <= b.span else (b, a)
         later = first.steps and last.steps and last.steps[0] > first.steps[1]
@@ -391,7 +408,7 @@ _BEGAN: Final = re.compile(
 
 
 def session_start(name: str) -> int | None:
-    """Return when a session of ONNX Runtime began (ns, in its machine's local time), by its profile's name."""
+    """Return when a session of ONNX Runtime began (ns, local time), by its profile's name."""
     found = _BEGAN.search(name)
     if found is None:
         return None
@@ -437,9 +454,8 @@ def _near(files: Sequence[Facts], numbers: Sequence[int], within: int) -> Iterab
 def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict | None:
     """Return the conflict of files whose Unix times are far apart, and that no process links."""
     timed = [n for n, each in enumerate(files) if each.unix and each.span is not None]
-    captures = [
-        (one, other) for _, one, other in _pairs(files, "rank") if _for_captures(files[one], files[other])
-    ]  # fmt: skip
+    ranked = _pairs(each.values("rank") for each in files)
+    captures = [(one, other) for _, one, other in ranked if _for_captures(files[one], files[other])]
     if not any(each.values("rank") for each in files) and {"replays", "captures"} <= {
         each.graphs for each in files
     }:
@@ -448,8 +464,7 @@ def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict 
     for number in timed:
         if of[number] != of[timed[0]]:
             a, b = sorted((files[timed[0]], files[number]), key=lambda each: each.span or (0, 0))
-            assert a.span is not None and b.span is not None
-            hours = (b.span[0] - a.span[1]) / _NEAR
+            hours = ((b.span or (0, 0))[0] - (a.span or (0, 0))[1]) / _NEAR
             gap = f"{hours:,.1f} hours" if hours < 48 else f"{hours / 24:,.1f} days"
             return Conflict(
                 b.path,
@@ -478,5 +493,5 @@ def _unproven(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | 
         return None
     return (
         f"nothing shows that the files are of one job: no rank, host, process or time is in both"
-        f" {files[0].path} and {other.path}"
+        f" {os.path.basename(files[0].path)} and {os.path.basename(other.path)}"
     )
