@@ -41,8 +41,8 @@ def open(
     ``strict``, the readable ones of several files are read, and the complaints about the others are in
     ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
     saves much (Nsight Systems). ``model`` is what ran, where the trace only names it: an ONNX model, or the
-    layer info of a TensorRT engine. Files that contradict that they are of one job raise BadInput, unless they
-    are ``unrelated``: then they are side by side. A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``):
+    layer info of a TensorRT engine. Files that contradict that they are of one job raise BadInput; with
+    ``unrelated`` they are side by side. A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``):
     each file is copied to scratch, read and removed. Patterns (``rank*.json.gz``) are expanded, locally too.
     """
     if is_url(model):

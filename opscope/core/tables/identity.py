@@ -468,8 +468,8 @@ def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict 
             gap = f"{hours:,.1f} hours" if hours < 48 else f"{hours / 24:,.1f} days"
             return Conflict(
                 b.path,
-                f"begins {gap} after the end of {a.path}, by their Unix clocks, and no process is in both: they"
-                f" are of different jobs, or a clock is wrong; {_WAY}",
+                f"begins {gap} after the end of {a.path}, by their Unix clocks, and no process is in both:"
+                f" they are of different jobs, or a clock is wrong; {_WAY}",
             )
     return None
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 _CONFIG: Final = re.compile(
     r"'pg_name': '([^']{0,256})'[^{}]{0,2048}?'ranks': \[([0-9, .]{0,65536})\]"
 )
+_RANK: Final = re.compile(r"['\"](rank|world_size)['\"]: ([0-9]{1,9})\b")
 _MOST: Final = 100_000
 
 
@@ -29,6 +30,14 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(ranks, list) and ranks and all(type(rank) is int for rank in ranks):
             groups[str(item.get("pg_name"))] = json.dumps(ranks)
     return groups
+
+
+def own_rank(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``distributedInfo``; of the text of a dictionary the rank and world size."""
+    found = meta.get("distributedInfo")
+    if isinstance(found, str):
+        return {name: int(number) for name, number in _RANK.findall(found[: 1 << 20])}
+    return found if isinstance(found, dict) else {}
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:

@@ -132,8 +132,8 @@ def owners(
     """Return the process of each device row: that of the call with its correlation id, else the main one; and
     the rows whose id is that of calls of several processes, of which nothing shows which it is.
 
-    ``lane``: the rows' devices and contexts; a context is one process's. Which it is, ids of one process alone
-    show, else that only one has all the launches, each before its work began.
+    ``lane``: the rows' devices. Whose a device is, ids of one process alone show, else that only one process
+    has all the launches, each before its work began.
     """
     found = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
