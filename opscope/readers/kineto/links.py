@@ -133,7 +133,7 @@ def owners(
     the rows whose id is that of calls of several processes, of which nothing shows which it is.
 
     ``lane``: the rows' devices. Whose a device is, ids of one process alone show, else that only one process
-    has all the launches, each before its work began.
+    has all the launches, each before its work began, and launched nothing else by them.
     """
     found = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
@@ -146,19 +146,25 @@ def owners(
     several = by.sum(axis=0) > 1
     single = by.sum(axis=0) == 1
     found[single] = processes[by.argmax(axis=0)[single]]
-    for number in np.unique(lane[several]).tolist():
-        rows = lane == number
-        mine = several & rows
-        owner = np.unique(found[single & rows])
-        if len(owner) != 1:  # a clock's rounding may put a kernel a microsecond before its launch
-            fits = (by[:, mine] & (called[:, mine] <= start[mine] + 1000)).all(axis=1)
-            owner = processes[fits]
-        if len(owner) == 1:
-            here = mine & by[int(np.searchsorted(processes, owner[0]))]
-            found[here] = owner[0]
-            unknown |= mine & ~here
-        else:
-            unknown |= mine
+    unknown[several] = True
+    open_lanes = set(np.unique(lane[several]).tolist())
+    before: set[int] | None = None
+    while open_lanes != before:  # whose one device is may show whose another is not
+        before = set(open_lanes)
+        for number in sorted(before):
+            rows = lane == number
+            mine = several & rows
+            owner = np.unique(found[single & rows])
+            if len(owner) != 1:
+                # a clock's rounding may put a kernel a microsecond before its launch
+                fits = (by[:, mine] & (called[:, mine] <= start[mine] + 1000)).all(axis=1)
+                taken = several & ~unknown & np.isin(correlation, correlation[mine])
+                owner = np.setdiff1d(processes[fits], found[taken])
+            if len(owner) == 1:
+                here = mine & by[int(np.searchsorted(processes, owner[0]))]
+                found[here] = owner[0]
+                unknown[here] = False
+                open_lanes.discard(number)
     return found, unknown
 
 
