@@ -20,7 +20,7 @@ from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.unnamed import name_devices
-from opscope.core.tables.identity import UNRELATED
+from opscope.core.tables.trace import UNRELATED
 from opscope.readers import at_urls
 from opscope.readers.profile import profile_folder
 from opscope.remote.urls import is_pattern, is_url, shown

@@ -10,9 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.job import clocks as job
-from opscope.core.tables.identity import UNRELATED
 from opscope.core.tables.narrow import Pieces
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import UNRELATED, Trace
 
 
 @dataclass(frozen=True, slots=True)

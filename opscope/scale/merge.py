@@ -18,10 +18,10 @@ from opscope.core.analysis.summary.summary import summary_of
 from opscope.core.job.clocks import machines, one_clock
 from opscope.core.job.timed import timed_in
 from opscope.core.question.record import Job
-from opscope.core.tables.identity import UNRELATED, Facts, decide, facts_of_partial
+from opscope.core.tables.identity import Facts, decide, facts_of_partial
 from opscope.core.tables.intervals import union_length
 from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import UNRELATED, Trace
 from opscope.profile import Merged
 from opscope.readers.errors import BadInput, NoneReadable
 from opscope.remote.urls import shown
@@ -119,7 +119,11 @@ def _agree(facts: Sequence[Facts], unrelated: bool) -> list[tuple[str, str]]:
             f"has another window of a process of {facts[one].path}: a merge would count it as two; open both"
             " files by load, or say --unrelated",
         )
-    return decision.notes(unrelated)
+    older = sum(each.events is None for each in facts)
+    what = (
+        "partials of an older version do not say which events they are of: a copy may count twice"
+    )
+    return [*decision.notes(unrelated), *([("warning", f"{what} ({older:,})")] if older else [])]
 
 
 def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Iterator[packed.Partial]:

@@ -11,6 +11,7 @@ import pytest
 
 import opscope
 from opscope.readers import BadInput
+from opscope.scale import packed
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
 from tests.command import opscope as opscope_command
@@ -283,3 +284,18 @@ def test_two_sessions_of_onnx_runtime_are_one_process(tmp_path):
 def test_sessions_of_two_processes_stay_two(tmp_path):
     files = [session(tmp_path, f"two_2026-11-28_12-57-52_{n}.json", n, n) for n in (206, 242)]
     assert summary(*files)["processes"] == 2
+
+
+def test_a_partial_of_an_older_version_merges_with_a_warning(trace, tmp_path, monkeypatch):
+    files = [trace(f"{n}.json", rows(42 + n, 9 * n), rank=n, world_size=2) for n in range(2)]
+    whole = [str(tmp_path / write_partial(each, tmp_path)) for each in files]
+    assert not [what for what in merge(whole).notes()["what"] if "older version" in what]
+    write = packed.write
+
+    def without(path, about, tables):
+        write(path, {name: value for name, value in about.items() if name != "identity"}, tables)
+
+    monkeypatch.setattr(packed, "write", without)
+    older = [str(tmp_path / write_partial(each, tmp_path, force=True)) for each in files]
+    notes = merge(older).notes()["what"].to_list()
+    assert len([what for what in notes if "older version" in what]) == 1

@@ -20,10 +20,8 @@ import polars as pl
 
 from opscope.core.dialects.launches import GRAPH_LAUNCH
 from opscope.core.tables.columns import any_matches
-from opscope.core.tables.trace import Trace, concat, unite
+from opscope.core.tables.trace import UNRELATED, Trace, concat, unite
 
-#: Key of a trace's origin: its files were given as those of several jobs.
-UNRELATED: Final = "unrelated"
 #: Key of a trace's origin: when a session began (ns), which orders the sessions of one process.
 SESSION: Final = "session_start"
 #: The profilers that record a process once at a time.

@@ -22,6 +22,8 @@ _POLARS: Final[Mapping[str, Any]] = {
 }
 #: Key of a trace's origin that says what was selected of it.
 SELECTED: Final = "selected"
+#: Key of a trace's origin that says that its files were given as those of several jobs.
+UNRELATED: Final = "unrelated"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
