@@ -299,3 +299,9 @@ def test_a_partial_of_an_older_version_merges_with_a_warning(trace, tmp_path, mo
     older = [str(tmp_path / write_partial(each, tmp_path, force=True)) for each in files]
     notes = merge(older).notes()["what"].to_list()
     assert len([what for what in notes if "older version" in what]) == 1
+
+
+def test_two_runs_on_one_machine_have_the_warning(trace):
+    first = trace("node_42.1780000000000.pt.trace.json", rows(42, 0))
+    second = trace("node_43.1780000000001.pt.trace.json", rows(43, 500_000))
+    assert len([what for what in warnings(first, second) if "nothing shows" in what]) == 1

@@ -479,8 +479,10 @@ def _unproven(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | 
     links += _near(files, timed, 0)
     keys: dict[Any, int] = {}
     for number, each in enumerate(files):
-        said: list[Any] = [("host", host) for host in each.values("host")]
-        said += [("uuid", uuid) for uuid in each.uuids]
+        said: list[Any] = []
+        if not each.unix:  # two runs on one machine or device at other times are two jobs
+            said += [("host", host) for host in each.values("host")]
+            said += [("uuid", uuid) for uuid in each.uuids]
         said += [("ranks",)] if each.values("rank") else []
         name = os.path.basename(each.path)
         said += [("name", _NUMBER.sub("#", name))] if "rank" in name.lower() else []
