@@ -20,10 +20,13 @@ FRAMES = (
 
 
 def assert_same(
-    merged: opscope.profile.Profile, files: Iterable[object], without: Iterable[str] = ()
+    merged: opscope.profile.Profile,
+    files: Iterable[object],
+    without: Iterable[str] = (),
+    unrelated: bool = False,
 ):
     """Fail where a frame of ``merged`` differs from that of ``load`` of the files, in any bit or row order."""
-    loaded = opscope.load([str(one) for one in files])
+    loaded = opscope.load([str(one) for one in files], unrelated=unrelated)
     for name in FRAMES:
         if name not in without:
             found, wanted = getattr(merged, name)(), getattr(loaded, name)()

@@ -80,6 +80,7 @@ class Options:
             help="Fail if one of several files cannot be read, and if a --fail-on cannot be judged.",
         ),
     ] = False
+    unrelated: options.Unrelated = False
     width: options.Width = None
 
 
@@ -92,7 +93,7 @@ def advise(asked: Options) -> None:
     if asked.csv + asked.json + asked.markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")
     names, gates = _asked(asked.detectors, asked.fail_on)
-    reading = options.Reading(asked.gpu, asked.model, asked.strict)
+    reading = options.Reading(asked.gpu, asked.model, asked.strict, asked.unrelated)
     profile = asked.where.select(reading.load(asked.file, counters=asked.counters))
     advice, combined = profile.advice(names), profile.advice_combined(names)
     _show(asked, profile, names, advice, combined)

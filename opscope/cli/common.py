@@ -129,6 +129,7 @@ def load(
     lean: bool = False,
     model: str | None = None,
     counters: str | None = None,
+    unrelated: bool = False,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput.
 
@@ -137,7 +138,7 @@ def load(
 
     ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
     does not name; an unknown name ends the command. ``model``: the ONNX model that ran. ``counters``: a
-    file of hardware counters that were measured in another run.
+    file of hardware counters that were measured in another run. ``unrelated``: the files are of several jobs.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -145,7 +146,13 @@ def load(
     path = paths[0] if len(paths) == 1 else paths
     try:
         profile = load_profile(
-            path, gpu=gpu, strict=strict, lean=lean, model=model, counters=counters
+            path,
+            gpu=gpu,
+            strict=strict,
+            lean=lean,
+            model=model,
+            counters=counters,
+            unrelated=unrelated,
         )
     except UnknownDevice as error:
         fail(f"--gpu {error}")

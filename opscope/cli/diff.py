@@ -70,6 +70,7 @@ class Options:
     range_: options.Range = None
     gpu: options.Gpu = None
     strict: options.Strict = False
+    unrelated: options.Unrelated = False
     width: options.Width = None
 
     def load(self, path: str) -> Profile:
@@ -82,7 +83,7 @@ class Options:
             layer=self.layer,
             range_=self.range_,
         )
-        return where.select(common.load([path], self.gpu, self.strict))
+        return where.select(common.load([path], self.gpu, self.strict, unrelated=self.unrelated))
 
 
 @options.spread

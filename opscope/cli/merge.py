@@ -99,6 +99,7 @@ def merge(
     output: Output = None,
     expected: Ranks = None,
     strict: options.Strict = False,
+    unrelated: options.Unrelated = False,
     force: Force = False,
     fleet: Fleet = None,
     job: Job = None,
@@ -120,17 +121,17 @@ def merge(
     if fleet is None and (job or day or label or gpu_hours is not None):
         common.fail("--job, --day, --label and --gpu-hours are for --fleet FLEET")
     if output is None:
-        each = [(one, _opened(one, expected, strict)) for one in parts]
+        each = [(one, _opened(one, expected, strict, unrelated)) for one in parts]
         fleets.add(each, str(fleet), job, when, labels, gpu_hours)
         return
-    profile = _merged(parts, expected, strict)
+    profile = _merged(parts, expected, strict, unrelated)
     _save(profile, output, force)
     if fleet is not None:
         of = parts[0] if len(parts) == 1 else output
         fleets.add([(of, profile)], fleet, job, when, labels, gpu_hours)
 
 
-def _opened(place: str, expected: int | None, strict: bool) -> Profile | Merged:
+def _opened(place: str, expected: int | None, strict: bool, unrelated: bool) -> Profile | Merged:
     """Return the profile of a job: of a folder of partials merged, else what ``load`` opens."""
     from opscope.readers.errors import BadInput
     from opscope.scale import places
@@ -142,13 +143,22 @@ def _opened(place: str, expected: int | None, strict: bool) -> Profile | Merged:
         )
     except BadInput:
         partial = False  # no folder: ``load`` says what is wrong with it
-    return _merged([place], expected, strict) if partial else common.load([place], strict=strict)
+    return (
+        _merged([place], expected, strict, unrelated)
+        if partial
+        else common.load([place], strict=strict, unrelated=unrelated)
+    )
 
 
-def _merged(parts: list[str], expected: int | None, strict: bool) -> Merged:
+def _merged(parts: list[str], expected: int | None, strict: bool, unrelated: bool) -> Merged:
     from opscope.scale.merge import merge as merged
 
-    profile = merged(parts[0] if len(parts) == 1 else parts, expected=expected, strict=strict)
+    profile = merged(
+        parts[0] if len(parts) == 1 else parts,
+        expected=expected,
+        strict=strict,
+        unrelated=unrelated,
+    )
     for one in profile.manifest["failed"]:
         common.say(f"left out: {one['path']}: {one['what']}")
     return profile

@@ -35,6 +35,13 @@ Top = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Fail if one of several files cannot be read.")
 ]
+Unrelated = Annotated[
+    bool,
+    typer.Option(
+        "--unrelated",
+        help="The files are not of one job: show them side by side, and refuse only equal ones.",
+    ),
+]
 Width = Annotated[
     int | None,
     typer.Option(
@@ -180,10 +187,11 @@ class Reading:
     gpu: Gpu = None
     model: Model = None
     strict: Strict = False
+    unrelated: Unrelated = False
 
     def load(self, paths: list[str], lean: bool = False, counters: str | None = None) -> Profile:
         """Return the profile in ``paths``, as ``common.load``."""
-        return common.load(paths, self.gpu, self.strict, lean, self.model, counters)
+        return common.load(paths, self.gpu, self.strict, lean, self.model, counters, self.unrelated)
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -44,28 +44,31 @@ def partial(
     force: Annotated[
         bool, typer.Option("--force", help="Make partials again that are there already.")
     ] = False,
+    unrelated: options.Unrelated = False,
 ) -> None:
     """Reduce each FILE to a partial: a small file with what its ranges, kernels and collectives come to.
 
     opscope merge PARTS makes the profile of the whole job of them. A file whose partial is there already, of
     the same version, size and analysis, is not read again. A file that cannot be read is noted in PARTS, the
-    others are read, and the exit code is 2.
+    others are read, and the exit code is 2; so it is where the files are not of one job.
     """  # fmt: skip
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.readers.errors import BadInput
     from opscope.scale import places
+    from opscope.scale.merge import refuse_strangers
     from opscope.scale.partial import partial_name, sources, write_failure, write_partial
 
-    failed = 0
+    failed, names = 0, []
     files = sources(file)
     for one in files:
         try:
             name = partial_name(one, gpu=gpu, model=model, advice=advice)
             if not force and places.exists(output, name):
                 common.say(f"there already: {places.join(output, name)}")
-                continue
-            write_partial(one, output, gpu=gpu, model=model, advice=advice, force=force)
-            common.say(f"wrote {places.join(output, name)}")
+            else:
+                write_partial(one, output, gpu=gpu, model=model, advice=advice, force=force)
+                common.say(f"wrote {places.join(output, name)}")
+            names.append(places.join(output, name))
         except UnknownDevice as error:
             common.fail(f"--gpu {error}")
         except BadInput as error:
@@ -74,3 +77,5 @@ def partial(
             failed += 1
     if failed:
         common.fail(f"{failed} of {len(files)} files could not be read")
+    if len(names) > 1:
+        refuse_strangers(names, unrelated)

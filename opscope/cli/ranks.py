@@ -97,6 +97,7 @@ class Engine:
                     gpu=reading.gpu,
                     strict=reading.strict,
                     model=reading.model,
+                    unrelated=reading.unrelated,
                 )
         except UnknownDevice as error:
             common.fail(f"--gpu {error}")

@@ -99,12 +99,13 @@ class Options:
     model: options.Model = None
     engine: ranks.Engine
     strict: options.Strict = False
+    unrelated: options.Unrelated = False
     width: options.Width = None
 
     @property
     def reading(self) -> options.Reading:
         """How the files are read."""
-        return options.Reading(self.gpu, self.model, self.strict)
+        return options.Reading(self.gpu, self.model, self.strict, self.unrelated)
 
     def load(self, lean: bool = False) -> Profile:
         """Return the part of the profile that is reported."""

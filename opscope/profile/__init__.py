@@ -20,6 +20,7 @@ from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.unnamed import name_devices
+from opscope.core.tables.trace import UNRELATED
 from opscope.readers import at_urls
 from opscope.readers.profile import profile_folder
 from opscope.remote.urls import is_pattern, is_url, shown
@@ -46,6 +47,7 @@ def load(
     model: Path | None = None,
     counters: Path | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
+    unrelated: bool = False,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -64,9 +66,12 @@ def load(
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
     what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
     in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
+
+    Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
+    far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
     """
     with progress_of.told(progress):
-        return _loaded(path, gpu, strict, lean, model, counters)
+        return _loaded(path, gpu, strict, lean, model, counters, unrelated)
 
 
 def _loaded(
@@ -76,6 +81,7 @@ def _loaded(
     lean: bool,
     model: Path | None,
     counters: Path | None,
+    unrelated: bool,
 ) -> Profile:
     if is_url(path):
         at_url = _load_url(cast(str, path), strict, lean, model)
@@ -97,8 +103,10 @@ def _loaded(
         profile.keep_in(cast(Path, path))
         profile._opened(fspath(cast(Path, path)), bool(stored) and not fits, True)
     else:
-        trace = readers.open(path, strict=strict, lean=lean, model=model)
-        profile = Profile(aligned(without_captures(trace)))
+        trace = readers.open(path, strict=strict, lean=lean, model=model, unrelated=unrelated)
+        profile = Profile(
+            trace if trace.origin.get(UNRELATED) else aligned(without_captures(trace))
+        )
     return _beside(profile, gpu, counters)
 
 

@@ -37,6 +37,7 @@ def open(
     strict: bool = True,
     lean: bool = False,
     model: str | os.PathLike[str] | None = None,
+    unrelated: bool = False,
 ) -> Trace:
     """Return the trace in a file or folder of any format; several files are the ranks of one job, joined.
 
@@ -45,27 +46,30 @@ def open(
     ``strict``, the readable ones of several files are read, and the complaints about the others are in
     ``origin["failed"]`` and in the notes. ``lean`` leaves out columns that no total needs, where that
     saves much (Nsight Systems). ``model`` is what ran, where the trace only names it: an ONNX model, or the
-    layer info of a TensorRT engine. A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``):
+    layer info of a TensorRT engine. Files that contradict that they are of one job raise BadInput; with
+    ``unrelated`` they are side by side. A path may be a URL (``s3://``, ``gs://``, ``az://``, ``https://``):
     each file is copied to scratch, read and removed. Patterns (``rank*.json.gz``) are expanded, locally too.
     """
     if is_url(model):
         with at_urls.local(model) as copy:
-            return open(path, strict=strict, lean=lean, model=copy)
+            return open(path, strict=strict, lean=lean, model=copy, unrelated=unrelated)
     beside = None if model is None else Path(model)
     if not isinstance(path, (str, os.PathLike)):
-        return _read_all(path, "an empty list of files", strict, lean, beside)
+        return _read_all(path, "an empty list of files", strict, lean, beside, unrelated)
     if is_url(path) and not is_pattern(path):
-        return _open_url(at_urls.listed(str(path))[0], strict, lean, beside)
+        return _open_url(at_urls.listed(str(path))[0], strict, lean, beside, unrelated)
     if is_pattern(path) and not os.path.lexists(path):
         found_all = at_urls.expanded([path])
         if len(found_all) == 1:
-            return open(found_all[0], strict=strict, lean=lean, model=model)
-        return _read_all(found_all, f"{os.fspath(path)}: no traces", strict, lean, beside)
+            return open(found_all[0], strict=strict, lean=lean, model=model, unrelated=unrelated)
+        return _read_all(
+            found_all, f"{os.fspath(path)}: no traces", strict, lean, beside, unrelated
+        )
     location = Path(path)
     found = find(location)
     if found is None:
         none = f"{location}: a folder without traces"
-        return _read_all(traces_in(location), none, strict, lean, beside)
+        return _read_all(traces_in(location), none, strict, lean, beside, unrelated)
     with progress.reading([location], without=NOT_READ):
         trace = _read(found, location, strict, lean, beside)
         progress.read_whole(location)
@@ -119,17 +123,23 @@ def _read_all(
     strict: bool,
     lean: bool,
     model: Path | None,
+    unrelated: bool,
 ) -> Trace:
     """Join the traces in ``paths``, of which each may be a pattern; ``none`` is the complaint of no path."""
     listed = at_urls.expanded(paths)
     if any(map(is_url, listed)):  # each tells of its copying, then of its reading
-        return _join(listed, none, strict, lean, model)
+        return _join(listed, none, strict, lean, model, unrelated)
     with progress.reading(listed, without=NOT_READ):
-        return _join(listed, none, strict, lean, model)
+        return _join(listed, none, strict, lean, model, unrelated)
 
 
 def _open_url(
-    found: AtUrl, strict: bool, lean: bool, model: Path | None, of_folder: bool = False
+    found: AtUrl,
+    strict: bool,
+    lean: bool,
+    model: Path | None,
+    unrelated: bool,
+    of_folder: bool = False,
 ) -> Trace:
     """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
 
@@ -144,7 +154,7 @@ def _open_url(
                     raise BadInput(local, "an archive")
             except BadInput as error:
                 raise NotATrace(error.path, error.what) from error
-        return open(local, strict=strict, lean=lean, model=model)
+        return open(local, strict=strict, lean=lean, model=model, unrelated=unrelated)
 
     if not found.is_folder:
         return at_urls.read(found, read)
@@ -156,7 +166,8 @@ def _open_url(
         if not entry.is_folder or at_urls.entries(entry.url)[0]:
             traces.append(entry)
     none = f"{shown(found.url)}: a folder without traces"
-    return _join([one.url for one in traces], none, strict, lean, model, of_folder=True)
+    urls = [one.url for one in traces]
+    return _join(urls, none, strict, lean, model, unrelated, of_folder=True)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -195,10 +206,11 @@ def _join(
     strict: bool,
     lean: bool,
     model: Path | None,
+    unrelated: bool,
     of_folder: bool = False,
 ) -> Trace:
     """Join the traces in ``paths``; ``of_folder``: leave out what is no trace, as logs beside traces are."""
-    from opscope.core.tables.trace import concat  # lazy: it loads Polars
+    from opscope.core.tables.identity import Conflict, join  # lazy: it loads Polars
 
     if not paths:
         where, _, what = none.rpartition(": ")
@@ -209,6 +221,7 @@ def _join(
     )  # two engines may have been built with the same options
     _refuse_twice(paths)
     parts: list[Trace] = []
+    names: list[str] = []
     failed: list[BadInput] = []
     cut: dict[BadInput, Trace] = {}
     seen: list[AtUrl] = []
@@ -223,21 +236,23 @@ def _join(
         if failed and (strict or not (found or paths)):
             raise failed[0] if strict or len(failed) == 1 else NoneReadable(failed)
         parts += found
+        names += [str(part.origin.get("paths", of_engines)) for part in found]
     for path in paths:
         try:
             if is_url(path):
                 remote = at_urls.listed(str(path))[0]
                 seen.append(remote)
                 at_urls.same_content(seen)
-                part = _open_url(remote, strict, lean, model, of_folder)
+                part = _open_url(remote, strict, lean, model, unrelated, of_folder)
             else:
-                part = open(path, strict=strict, lean=lean, model=model)
+                part = open(path, strict=strict, lean=lean, model=model, unrelated=unrelated)
             for name in part.tables:  # a profile reads its tables lazily: read them now
                 part[name]
             if TRUNCATED in part.origin:
                 cut[BadInput(path, alone(part))] = part
             else:
                 parts.append(part)
+                names.append(shown(os.fspath(path)))
         except NotATrace:
             continue
         except at_urls.GivenTwice:
@@ -254,11 +269,14 @@ def _join(
         failed += cut
     else:
         parts += cut.values()
+        names += [shown(error.path) for error in cut]
     if not parts and not failed:
         raise BadInput(*none.split(": ", 1))
     if not parts:
         raise failed[0] if len(failed) == 1 else NoneReadable(failed)
-    trace = concat(parts)
+    trace = join(parts, names, unrelated)
+    if isinstance(trace, Conflict):
+        raise BadInput(trace.path, trace.what)
     inner = [part.origin for part in parts]
     trace.origin["files"] = len(failed) + sum(one.get("files", 1) for one in inner)
     lost = [{"path": one.path, "what": one.what} for one in failed]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opscope.core.job import clocks as job
 from opscope.core.tables.narrow import Pieces
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import UNRELATED, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def placed(trace: Trace, found: Pieces) -> tuple[Trace, Moves]:
     ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all
     processes, in pieces.
     """
-    where = job.placed(trace, lambda: found)
+    where = None if trace.origin.get(UNRELATED) else job.placed(trace, lambda: found)
     many = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]
     moves = Moves(np.zeros(many, np.int64), np.zeros(many, np.int64), np.zeros(many))
     if where is None:

@@ -37,6 +37,9 @@ class Joined:
 
     def __init__(self) -> None:
         self.abouts: list[dict[str, Any]] = []
+        #: Whether the files are of several jobs, and notes (severity, what) on what they are to each other.
+        self.unrelated = False
+        self.notes: list[tuple[str, str]] = []
         #: Of each table of sums: the sum so far, and the parts since.
         self._sums: dict[str, list[pl.DataFrame]] = {}
         #: Of each table that is kept row by row: large parts that are numbered, and small ones since, each

@@ -18,9 +18,10 @@ from opscope.core.analysis.summary.summary import summary_of
 from opscope.core.job.clocks import machines, one_clock
 from opscope.core.job.timed import timed_in
 from opscope.core.question.record import Job
+from opscope.core.tables.identity import Facts, decide, facts_of_partial
 from opscope.core.tables.intervals import union_length
 from opscope.core.tables.narrow import Frames, Narrow, Pieces, each
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import UNRELATED, Trace
 from opscope.profile import Merged
 from opscope.readers.errors import BadInput, NoneReadable
 from opscope.remote.urls import shown
@@ -46,6 +47,7 @@ def merge(
     expected: int | Sequence[str] | None = None,
     failed: Sequence[Mapping[str, str]] = (),
     strict: bool = False,
+    unrelated: bool = False,
 ) -> Merged:
     """Return the profile of the job whose partials are in the folder ``parts`` (path or URL), or are the
     files (paths or URLs) of a list.
@@ -55,7 +57,8 @@ def merge(
     read, failed or are missing; ``failed`` has files that could not be read (``path``, ``what``) and of which
     the folder has no note. Raises opscope.errors.BadInput if a partial was made by another analysis or
     if two are of one file or one process, which would count twice, and if none can be read; with ``strict``
-    also if any cannot. ``profile.save('job.opscope')`` writes it.
+    also if any cannot. Partials of files that are not of one job raise BadInput too, unless they are
+    ``unrelated``. ``profile.save('job.opscope')`` writes it.
     """
     files, noted = _found(parts)
     lost = [*map(dict, failed), *noted]
@@ -65,7 +68,7 @@ def merge(
     broken: list[BadInput] = []
     names = {os.path.basename(os.fspath(path)) for path in files}
     absent = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
-    joined = _joined(_read(files, broken if not strict else None))
+    joined = _joined(_read(files, broken if not strict else None), unrelated)
     if not joined.abouts:
         if broken:
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
@@ -80,15 +83,47 @@ def merge(
 def merged_of(partials: Iterable[packed.Partial]) -> Merged:
     """Return the profile of the job of the partials, of which there must be one; each is given up after it
     was added. Raises BadInput as ``merge`` does."""
-    return _merged(_joined(partials), [], None, [])
+    return _merged(_joined(partials, False), [], None, [])
 
 
-def _joined(partials: Iterable[packed.Partial]) -> Joined:
+def _joined(partials: Iterable[packed.Partial], unrelated: bool) -> Joined:
     joined, seen = Joined(), _Seen()
+    facts: list[Facts] = []
     for partial in partials:
         seen.add(partial)
+        facts.append(
+            facts_of_partial(partial.about["source"]["place"], partial.about, partial.tables)
+        )
         joined.add(partial)
+    joined.unrelated, joined.notes = unrelated, _agree(facts, unrelated)
     return joined
+
+
+def refuse_strangers(files: Sequence[places.Place], unrelated: bool) -> None:
+    """Raise BadInput if the partials are not of one job, or of windows of one process."""
+    facts = [
+        facts_of_partial(each.about["source"]["place"], each.about, each.tables)
+        for each in _read(files, None)
+    ]
+    _agree(facts, unrelated)
+
+
+def _agree(facts: Sequence[Facts], unrelated: bool) -> list[tuple[str, str]]:
+    """Return the notes on what files are to each other. Raises BadInput if they cannot be merged."""
+    decision = decide(facts, unrelated)
+    if decision.conflict is not None:
+        raise BadInput(*decision.conflict)
+    for one, other in decision.same[:1]:
+        raise BadInput(
+            facts[other].path,
+            f"has another window of a process of {facts[one].path}: a merge would count it as two; open both"
+            " files by load, or say --unrelated",
+        )
+    older = sum(each.events is None for each in facts)
+    what = (
+        "partials of an older version do not say which events they are of: a copy may count twice"
+    )
+    return [*decision.notes(unrelated), *([("warning", f"{what} ({older:,})")] if older else [])]
 
 
 def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Iterator[packed.Partial]:
@@ -184,7 +219,11 @@ def _merged(
         if name.startswith("trace.")
     }
     trace = Trace.of(held, _origin(abouts, failed))
+    for severity, what in joined.notes:
+        trace.note(severity, what)
     found = _together(joined.narrow("exchanges"))
+    if joined.unrelated:
+        trace.origin[UNRELATED] = True
     trace, moves = placed(trace, found)
     which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))

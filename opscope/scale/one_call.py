@@ -32,6 +32,7 @@ def load(
     progress: Callable[[str, int, int | None], object] | None = None,
     executor: Executor | int | None = None,
     parts: Path | None = None,
+    unrelated: bool = False,
 ) -> Profile:
     """Open a trace or profile of any format, recognised by content; a list is the files of one job.
 
@@ -50,6 +51,9 @@ def load(
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
     what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
     in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
+
+    Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
+    far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
 
     Many ranks: ``executor`` is a number of processes on this machine, or any
     ``concurrent.futures.Executor`` (a Dask client's ``get_executor(retries=3, pure=False)``). Its workers
@@ -70,6 +74,7 @@ def load(
             model=model,
             counters=counters,
             progress=progress,
+            unrelated=unrelated,
         )
     if counters is not None:
         raise ValueError(
@@ -81,7 +86,16 @@ def load(
             pool, workers = open_.enter_context(opened(jobs=executor))
         else:
             pool, workers = executor, _workers(executor)
-        return of_ranks(path, pool, parts, workers=workers, gpu=gpu, strict=strict, model=model)
+        return of_ranks(
+            path,
+            pool,
+            parts,
+            workers=workers,
+            gpu=gpu,
+            strict=strict,
+            model=model,
+            unrelated=unrelated,
+        )
 
 
 def of_ranks(
@@ -93,6 +107,7 @@ def of_ranks(
     gpu: str | None = None,
     strict: bool = False,
     model: Path | None = None,
+    unrelated: bool = False,
     **more: Any,
 ) -> Profile:
     """Return the profile of the ranks that ``path`` names, read by the executor (None: here).
@@ -115,6 +130,7 @@ def of_ranks(
             expected=list(mapped.names.values()),
             failed=[{"path": shown(one), "what": what} for one, what in mapped.failed.items()],
             strict=strict,
+            unrelated=unrelated,
         )
     return merged
 

@@ -59,6 +59,12 @@ class _Source(msgspec.Struct):
     gpu: str | None
 
 
+class _Identity(msgspec.Struct):
+    events: tuple[int, str]
+    steps: tuple[int, int] | None = None
+    graphs: str | None = None
+
+
 class _About(msgspec.Struct):
     """What is read of a partial's first row, beside its version."""
 
@@ -74,6 +80,7 @@ class _About(msgspec.Struct):
     compiling: int
     source: _Source
     content: str
+    identity: _Identity | None = None  # what older versions wrote lacks it
 
 
 def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:

@@ -23,6 +23,7 @@ from opscope.core.analysis.roofline.coverage import costs_of
 from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.analysis.summary.summary import compiling_time, device_spans, summary_sums
 from opscope.core.job.exchanges import exchanges
+from opscope.core.tables.identity import more_of
 from opscope.core.tables.ranks import groups, meshes
 from opscope.profile import Profile
 from opscope.profile.merged import HELD
@@ -64,6 +65,7 @@ def statistics(
     }
     about = {
         "origin": dict(trace.origin),
+        "identity": more_of(trace),
         "present": sorted(trace.present),
         "cpu_only": on_cpu,
         "on_gpu": any(len(trace[table]) for table in ("kernels", "memops")),

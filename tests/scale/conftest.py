@@ -32,7 +32,7 @@ def job(tmp_path_factory, real) -> list[Path]:
 @pytest.fixture(scope="session")
 def serial(job, tmp_path_factory):
     """The job's profile, of partials that were made one after the other in this process."""
-    return opscope.load(job, parts=tmp_path_factory.mktemp("serial") / "parts")
+    return opscope.load(job, parts=tmp_path_factory.mktemp("serial") / "parts", unrelated=True)
 
 
 @pytest.fixture

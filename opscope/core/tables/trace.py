@@ -23,6 +23,8 @@ _POLARS: Final[Mapping[str, Any]] = {
 }
 #: Key of a trace's origin that says what was selected of it.
 SELECTED: Final = "selected"
+#: Key of a trace's origin that says that its files were given as those of several jobs.
+UNRELATED: Final = "unrelated"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
@@ -213,9 +215,14 @@ def _merge_processes(trace: Trace) -> Trace:
     known = processes.filter(pl.all_horizontal(pl.col(identity).is_not_null()))
     first = known.group_by(identity).agg(pl.col("process").min().alias("same"))
     moved = known.join(first, on=identity).filter(pl.col("process") != pl.col("same"))
-    if moved.is_empty():
+    return unite(trace, dict(moved.select("process", "same").rows()))
+
+
+def unite(trace: Trace, same: Mapping[int, int]) -> Trace:
+    """Return the trace with the rows of processes given to another: ``{process: the one that it is}``."""
+    if not same:
         return trace
-    old, new = moved["process"], moved["same"]
+    old, new = list(same), list(same.values())
     tables = {
         name: trace[name].with_columns(pl.col("process").replace(old, new))
         for name in trace.present

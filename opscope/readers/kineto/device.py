@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, Gathered, nullable
-from .links import Placed, launches_by_external, launches_by_flow, owners
+from .links import Launches, Placed, launches_by_external, launches_by_flow, owners
 
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?|Copy(\w+)To(\w+)")
 _SET = re.compile(r"Memset \((\w+)\)")
@@ -125,20 +125,24 @@ def allocations(placed: Placed) -> pl.DataFrame:
 def _device(
     placed: Placed, rows: Gathered, calls: pl.DataFrame, correlation: NDArray[np.int64]
 ) -> dict[str, Any]:
-    owner = owners(
-        placed.files,
+    device, context = rows.column("device"), rows.column("context")
+    start = placed.start(rows)
+    launches = Launches(
         calls["process"].to_numpy(),
         calls["correlation"].fill_null(NONE).to_numpy(),
-        correlation,
+        calls["start"].to_numpy(),
     )
+    # contexts are numbered from 1 in each process, so a device tells more
+    owner, unknown = owners(placed.files, launches, correlation, device, start)
+    placed.ambiguous += int(unknown.sum())
     return {
         "process": owner,
-        "device": nullable(rows.column("device")),
-        "context": nullable(rows.column("context")),
+        "device": nullable(device),
+        "context": nullable(context),
         "stream": nullable(rows.column("stream")),
-        "start": placed.start(rows),
+        "start": start,
         "end": placed.end(rows),
-        "correlation": nullable(correlation),
+        "correlation": nullable(np.where(unknown, NONE, correlation)),
     }
 
 

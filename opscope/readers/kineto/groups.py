@@ -10,6 +10,7 @@ from typing import Any, Final
 _CONFIG: Final = re.compile(
     r"'pg_name': '([^']{0,256})'[^{}]{0,2048}?'ranks': \[([0-9, .]{0,65536})\]"
 )
+_RANK: Final = re.compile(r"['\"](rank|world_size)['\"]: ([0-9]{1,9})\b")
 _MOST: Final = 100_000
 
 
@@ -49,6 +50,14 @@ def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
         told["group_size"] = size
     ranks = member_ranks(meta).get(name)
     return json.dumps(told | ({} if ranks is None else {"group_ranks": ranks}))
+
+
+def own_rank(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``distributedInfo``; of the text of a dictionary the rank and world size."""
+    found = meta.get("distributedInfo")
+    if isinstance(found, str):
+        return {name: int(number) for name, number in _RANK.findall(found[: 1 << 20])}
+    return found if isinstance(found, dict) else {}
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:

@@ -81,6 +81,8 @@ class Placed:
     members: Mapping[str, str] = field(default_factory=dict)
     #: The record of the file's only process group; None if there are several.
     only_group: str | None = None
+    #: How many rows of devices have the correlation id of launches of several processes.
+    ambiguous: int = 0
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
 
@@ -118,20 +120,66 @@ class Placed:
         return texts
 
 
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The calls of a file: their processes, correlation ids and starts."""
+
+    process: NDArray[np.int32]
+    correlation: Ints
+    start: Ints
+
+
 def owners(
-    files: Processes, call_process: NDArray[np.int32], calls: Ints, correlation: Ints
-) -> NDArray[np.int32]:
-    """Return the process of each device row: that of the call with its correlation id, else the main one."""
+    files: Processes, calls: Launches, correlation: Ints, lane: Ints, start: Ints
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the process of each device row: that of the call with its correlation id, else the main one; and
+    the rows whose id is that of calls of several processes, of which nothing shows which it is.
+
+    ``lane``: the rows' devices. Whose a device is, ids of one process alone show, else that only one process
+    has all the launches, each before its work began, and launched nothing else by them.
+    """
     found = np.full(len(correlation), files.main, np.int32)
-    if len(np.unique(call_process)) < 2:
-        return found
-    # of equal ids the main process's comes first
-    order = np.lexsort((call_process != files.main, calls))
-    known = calls[order]
-    place = np.searchsorted(known, correlation)
-    place[place == len(known)] = 0
-    same = (known[place] == correlation) & (correlation != NONE)
-    return np.where(same, call_process[order][place], found).astype(np.int32)
+    unknown = np.zeros(len(correlation), bool)
+    processes = np.unique(calls.process)
+    if len(processes) < 2:
+        return found, unknown
+    # when each process first called with the row's id; NONE: it did not
+    called = np.stack([_first_call(calls, process, correlation) for process in processes])
+    by = called != NONE
+    several = by.sum(axis=0) > 1
+    single = by.sum(axis=0) == 1
+    found[single] = processes[by.argmax(axis=0)[single]]
+    unknown[several] = True
+    open_lanes = set(np.unique(lane[several]).tolist())
+    before: set[int] | None = None
+    while open_lanes != before:  # whose one device is may show whose another is not
+        before = set(open_lanes)
+        for number in sorted(before):
+            rows = lane == number
+            mine = several & rows
+            owner = np.unique(found[single & rows])
+            if len(owner) != 1:
+                # a clock's rounding may put a kernel a microsecond before its launch
+                fits = (by[:, mine] & (called[:, mine] <= start[mine] + 1000)).all(axis=1)
+                taken = several & ~unknown & np.isin(correlation, correlation[mine])
+                owner = np.setdiff1d(processes[fits], found[taken])
+            if len(owner) == 1:
+                here = mine & by[int(np.searchsorted(processes, owner[0]))]
+                found[here] = owner[0]
+                unknown[here] = False
+                open_lanes.discard(number)
+    return found, unknown
+
+
+def _first_call(calls: Launches, process: int, correlation: Ints) -> Ints:
+    """Return when the process first called with each correlation id; NONE where it did not."""
+    mine = calls.process == process
+    order = np.lexsort((calls.start[mine], calls.correlation[mine]))
+    ids, starts = calls.correlation[mine][order], calls.start[mine][order]
+    place = np.searchsorted(ids, correlation)
+    place[place == len(ids)] = 0
+    same = (ids[place] == correlation) & (correlation != NONE)
+    return np.where(same, starts[place], NONE)
 
 
 def launches_by_flow(

@@ -133,6 +133,13 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note("warning", _NO_KERNELS)
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
+    if placed.ambiguous:
+        trace.note(
+            "warning",
+            "launches of several processes share a correlation id, as in a file that was merged of several"
+            " ranks, and nothing shows whose work it was: not attributed",
+            placed.ambiguous,
+        )
     if unlinked:
         trace.note("warning", unlinked, len(columns["metrics"]))
     return trace

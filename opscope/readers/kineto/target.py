@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opscope.core.tables.lanes import lanes_of
 
 from .columns import Columns, id_number
+from .groups import own_rank
 from .links import Processes
 
 _VERSIONS: Final = (
@@ -53,8 +54,7 @@ def process_row(
     names = {
         id_number(pid): label for event, pid, _, label in columns.meta if event == "process_name"
     }
-    found = meta.get("distributedInfo")
-    distributed: dict[str, Any] = found if isinstance(found, dict) else {}
+    distributed = own_rank(meta)
     versions = {key: meta[key] for key in _VERSIONS if isinstance(meta.get(key), int)}
     if isinstance(distributed.get("nccl_version"), str):
         versions["nccl_version"] = distributed["nccl_version"]

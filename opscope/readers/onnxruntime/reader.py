@@ -15,6 +15,7 @@ import polars as pl
 
 from opscope.core.rangetext import format_call
 from opscope.core.tables.columns import spread
+from opscope.core.tables.identity import SESSION, session_start
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import TRUNCATED
 from opscope.readers.sound import sound_trace
@@ -95,6 +96,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
         "version": "",
         "paths": [str(path)],
         "resolution_ns": _MICROSECOND,
+        **({SESSION: began} if (began := session_start(Path(path).name)) is not None else {}),
         **({"model": of_model} if of_model is not None else {}),
         **({"gpu": True} if on_gpu and "kernels" not in device else {}),
         **({TRUNCATED: found.truncated} if found.truncated.startswith(TRUNCATED) else {}),
