@@ -333,7 +333,9 @@ def _not_known(what: str) -> str:
 def _dropped(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
-    serious = notes["severity"].cast(pl.String) != "info"
+    serious = (
+        notes["severity"].cast(pl.String) == "warning"
+    )  # an error names a file that is left out
     return notes.filter(serious & notes["what"].cast(pl.String).str.contains(_DROPPED))
 
 
